@@ -57,14 +57,15 @@ impl Auditor {
     /// When something cannot be read.
     pub async fn evidence(&self) -> Result<Evidence> {
         let mut evidence = Evidence::default();
-        evidence.objects();
-        for event in self.events().list(&ListParams::default()).await? {
-            evidence.object(&serde_json::to_value(&event)?);
-        }
+        // What is signed first: what comes meanwhile is only more.
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let map = maps.get_opt("oz-audit-checkpoints").await?;
         for (slot, text) in map.and_then(|map| map.data).unwrap_or_default() {
             evidence.checkpoint(&format!("ConfigMap oz-audit-checkpoints, {slot}"), &text);
+        }
+        evidence.objects();
+        for event in self.events().list(&ListParams::default()).await? {
+            evidence.object(&serde_json::to_value(&event)?);
         }
         for path in &self.logs {
             let text = std::fs::read_to_string(path)
@@ -87,6 +88,7 @@ impl Auditor {
     /// # Errors
     /// When something cannot be read.
     pub async fn report_since(&self, kept: Option<Timestamp>) -> Result<Report> {
+        let evidence = self.evidence().await?;
         let mut trust = Trust::pinned(self.pinned.iter().map(String::as_str))?;
         trust.extend(&published(&self.client).await?);
         let terms = Terms {
@@ -94,7 +96,7 @@ impl Auditor {
             objects_kept_since: kept,
             ..Terms::default()
         };
-        Ok(verify(self.evidence().await?, &terms))
+        Ok(verify(evidence, &terms))
     }
 
     /// The specs of the events about a request, oldest first.

@@ -88,10 +88,10 @@ impl Scene {
         let what = format!("the review of {request}");
         eventually(&what, CONDITION_TIMEOUT, async || {
             let all = reviews.list(&Default::default()).await?;
-            let mut its = all
-                .items
-                .into_iter()
-                .filter(|review| review.spec.access_request_ref.name == request);
+            let mut its = all.items.into_iter().filter(|review| {
+                let about = review.spec.access_request_ref.as_ref();
+                about.is_some_and(|about| about.name == request)
+            });
             Ok(its.next())
         })
         .await

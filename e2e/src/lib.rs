@@ -26,6 +26,7 @@ mod service;
 mod session;
 mod system;
 mod terminal;
+mod tickets;
 mod traffic;
 
 pub use access::{
@@ -60,4 +61,5 @@ pub use system::{
     install_composites, repository, run, unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
+pub use tickets::{TicketAnswer, TicketServer, ticket_checks, ticket_template};
 pub use traffic::{GrantTimes, Outcome, Traffic, TrafficPlan};

@@ -216,6 +216,59 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}
 {{- end -}}
 
+{{/* The value of --tickets; empty where no server is asked about any. What is secret is in files. */}}
+{{- define "oz.tickets" -}}
+{{- $checks := dict }}
+{{- range $name, $check := (.Values.tickets).checks }}
+{{- $written := omit $check "secret" }}
+{{- $secret := $check.secret | default dict }}
+{{- range $field, $file := dict "token" "tokenFile" "ca" "caFile" }}
+{{- with get $secret $field }}
+{{- $_ := set $written $file (printf "/etc/oz/tickets/%s/%s" $name .) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $checks $name $written }}
+{{- end }}
+{{- if $checks }}
+{{- dict "checks" $checks "allowedHosts" (.Values.tickets.allowedHosts | default list) | toJson }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the files that --tickets names are, in the operator's container and in its pod, beside those about the
+audit trail. */}}
+{{- define "oz.operatorMounts" -}}
+{{- $mounts := list }}
+{{- with include "oz.auditMounts" . }}
+{{- $mounts = (fromYaml .).volumeMounts }}
+{{- end }}
+{{- range $number, $name := keys ((.Values.tickets).checks | default dict) | sortAlpha }}
+{{- if ((get $.Values.tickets.checks $name).secret | default dict).name }}
+{{- $path := printf "/etc/oz/tickets/%s" $name }}
+{{- $mounts = append $mounts (dict "name" (printf "tickets-%d" $number) "mountPath" $path "readOnly" true) }}
+{{- end }}
+{{- end }}
+{{- with $mounts -}}
+volumeMounts:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- define "oz.operatorVolumes" -}}
+{{- $volumes := list }}
+{{- with include "oz.auditVolumes" . }}
+{{- $volumes = (fromYaml .).volumes }}
+{{- end }}
+{{- range $number, $name := keys ((.Values.tickets).checks | default dict) | sortAlpha }}
+{{- with ((get $.Values.tickets.checks $name).secret | default dict).name }}
+{{- $volumes = append $volumes (dict "name" (printf "tickets-%d" $number) "secret" (dict "secretName" .)) }}
+{{- end }}
+{{- end }}
+{{- with $volumes -}}
+volumes:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret that those flags name files of, if any. */}}
 {{- define "oz.collectorSecret" -}}
 {{- with .Values.audit.http -}}

@@ -9,6 +9,7 @@ mod expression;
 mod names;
 mod patterns;
 pub mod policy;
+pub mod ticket;
 mod time;
 
 pub use apart::{STACK, apart};

@@ -37,6 +37,8 @@ pub struct Waiting {
     pub duration: Option<String>,
     /// Why.
     pub reason: Option<String>,
+    /// By which ticket.
+    pub ticket: Option<String>,
     /// What an answer must name.
     pub digest: String,
     /// Until when it can be answered.
@@ -127,6 +129,7 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
         template: terms.template.to_owned(),
         duration: owned(terms.duration),
         reason: owned(terms.reason),
+        ticket: owned(terms.ticket),
         digest: asked.digest.clone(),
         until: asked.until,
         waits_for: said.map_or_else(String::new, |said| said.message.clone()),

@@ -206,15 +206,14 @@ async fn several<T: AccessTemplate>(
 ) -> Result<Option<(T, Way)>> {
     let me = myself(cluster).await?;
     let ask = Asked {
-        // Where one is required it can still be given.
-        reason: Some("given later"),
         container: query.container,
         emergency: query.emergency,
+        ..Asked::default()
     };
     let mut denial = None;
     let mut mine = Vec::new();
     for (template, way) in fitting {
-        match decide::may(&me, template.name(), template.config(), ask) {
+        match decide::may_ask(&me, template.name(), template.config(), ask) {
             Ok(()) => mine.push((template, way)),
             Err(refused) => denial = Some(refused),
         }

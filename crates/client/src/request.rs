@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use kube::api::{DeleteParams, PostParams};
 use oz_core::access::approval;
-use oz_core::access::decide::REASON_REQUIRED;
+use oz_core::access::decide::{self, REASON_REQUIRED};
 use oz_core::access::stamp::{self, Requester};
 use oz_core::access::target::NO_SUCH_POD;
+use oz_core::access::ticket::TICKET_REQUIRED;
 use oz_core::api::{Phase, RequestStatus};
 use oz_core::kinds::{AccessRequest, Terms};
 use oz_core::{conditions, labels};
@@ -42,6 +43,8 @@ pub struct Ask {
     pub reason: Option<String>,
     /// The request that it continues.
     pub extends: Option<String>,
+    /// By which ticket.
+    pub ticket: Option<String>,
     /// Whether it is an emergency.
     pub emergency: bool,
 }
@@ -59,7 +62,18 @@ impl Ask {
             container: owned(terms.container),
             reason: owned(terms.reason),
             extends: owned(terms.extends),
+            ticket: owned(terms.ticket),
             emergency: terms.emergency,
+        }
+    }
+
+    /// The same as the rules of templates see it.
+    pub fn asked(&self) -> decide::Ask<'_> {
+        decide::Ask {
+            reason: self.reason.as_deref(),
+            container: self.container.as_deref(),
+            ticket: self.ticket.as_deref(),
+            emergency: self.emergency,
         }
     }
 
@@ -72,6 +86,7 @@ impl Ask {
             container: self.container.as_deref(),
             reason: self.reason.as_deref(),
             extends: self.extends.as_deref(),
+            ticket: self.ticket.as_deref(),
             emergency: self.emergency,
         });
         let metadata = request.meta_mut();
@@ -166,8 +181,12 @@ pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R>
     let created = cluster.answer(api.create(&parameters, &request));
     created.await.map_err(|failure| {
         // Which field lacks it is of no use to whoever types a command line.
-        match failure.message().strip_suffix(REASON_REQUIRED) {
-            Some(said) => Failure::new(said).next("say why with --reason, such as --reason INC-42"),
+        let said = failure.message();
+        if let Some(said) = said.strip_suffix(REASON_REQUIRED) {
+            return Failure::new(said).next("say why with --reason, such as --reason INC-42");
+        }
+        match said.strip_suffix(TICKET_REQUIRED) {
+            Some(said) => Failure::new(said).next("name one with --ticket"),
             None => failure,
         }
     })

@@ -1,4 +1,4 @@
-//! Reviews of emergencies: which wait for somebody, and writing what one found.
+//! Reviews of emergencies and of break-glass: which wait for somebody, and writing what one found.
 
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -19,13 +19,13 @@ pub async fn all(cluster: &Cluster, everywhere: bool) -> Result<Vec<AccessReview
     let api = cluster.api_in::<AccessReview>(everywhere);
     let listed = cluster.answer(api.list(&ListParams::default())).await?;
     let mut reviews = listed.items;
-    reviews.sort_by_key(|review| (review.spec.finding.is_some(), review.spec.due_at));
+    reviews.sort_by_key(|review| (review.spec.is_written(), review.spec.due_at));
     Ok(reviews)
 }
 
 /// Whether a review waits for `me`.
 pub fn waits_for(review: &AccessReview, me: &Requester) -> bool {
-    review.spec.finding.is_none() && is_reviewer(review, me)
+    !review.spec.is_written() && is_reviewer(review, me)
 }
 
 /// Whether nobody wrote it in time.
@@ -34,7 +34,7 @@ pub fn is_overdue(review: &AccessReview, now: Timestamp) -> bool {
         .status
         .as_ref()
         .is_some_and(|status| conditions::is_true(&status.conditions, conditions::OVERDUE));
-    review.spec.finding.is_none() && (told || has_come(now, review.spec.due_at))
+    !review.spec.is_written() && (told || has_come(now, review.spec.due_at))
 }
 
 /// Writes what was found.

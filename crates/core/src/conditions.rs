@@ -21,6 +21,8 @@ pub const REQUESTER_VERIFIED: &str = "RequesterVerified";
 pub const APPROVED: &str = "Approved";
 /// Request: it was granted without anybody's approval, since it was an emergency. Only on those that are.
 pub const EMERGENCY: &str = "Emergency";
+/// Request: its ticket is accepted by whoever is asked about it. Only on those that name one.
+pub const TICKET_ACCEPTED: &str = "TicketAccepted";
 /// Review: nobody wrote it in time.
 pub const OVERDUE: &str = "Overdue";
 /// Request: its time is not over, and it was not revoked.

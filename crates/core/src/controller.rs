@@ -97,6 +97,14 @@ pub trait Controller: Send + Sync + 'static {
         None
     }
 
+    /// With which others an object takes turns when many wait to be looked at for the first time or because
+    /// something changed: those of one flow wait for each other, and one of each flow begins in turn. For what
+    /// people ask for it is who asked. By default all are one flow.
+    fn flow(&self, object: &Self::Object) -> String {
+        let _ = object;
+        String::new()
+    }
+
     /// Whether what is planned for the object follows from it and its children: something was granted,
     /// or is over. Such a one does not wait for lists of other kinds, which may never be complete.
     fn is_decided(&self, object: &Self::Object, live: &[Live]) -> bool {

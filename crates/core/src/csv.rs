@@ -35,6 +35,60 @@ pub fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     line
 }
 
+/// The cells of each line, as [`row`] or a spreadsheet wrote them. The apostrophe that makes a formula text is taken
+/// off.
+///
+/// # Errors
+/// What is wrong, and in which line.
+pub fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rows = Vec::new();
+    let mut row = Vec::new();
+    let mut cell = String::new();
+    let (mut quoted, mut was_quoted) = (false, false);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.next_if_eq(&'"').is_some() => cell.push('"'),
+            '"' if quoted => quoted = false,
+            _ if quoted => cell.push(letter),
+            '"' if cell.is_empty() && !was_quoted => (quoted, was_quoted) = (true, true),
+            ',' => {
+                row.push(plain(std::mem::take(&mut cell)));
+                was_quoted = false;
+            }
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\n' => {
+                row.push(plain(std::mem::take(&mut cell)));
+                rows.push(std::mem::take(&mut row));
+                was_quoted = false;
+            }
+            _ if was_quoted || letter == '"' => {
+                return Err(format!(
+                    "line {}: a quote stands where none can",
+                    rows.len() + 1
+                ));
+            }
+            _ => cell.push(letter),
+        }
+    }
+    if quoted {
+        return Err(format!("line {}: a quote is not closed", rows.len() + 1));
+    }
+    if was_quoted || !cell.is_empty() || !row.is_empty() {
+        row.push(plain(cell));
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn plain(cell: String) -> String {
+    match cell.strip_prefix('\'') {
+        Some(text) if text.starts_with(FORMULA) => text.to_owned(),
+        _ => cell,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +117,36 @@ mod tests {
             assert_eq!(field(text), expected, "{text:?}");
         }
         assert_eq!(row(["a", "=b", "c,d"]), "a,'=b,\"c,d\"\n");
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let cells = [
+            "",
+            "a,b",
+            "say \"hi\"",
+            "=1+1",
+            "-",
+            "a\nb",
+            "'quoted'",
+            "\u{ff1d}1",
+            "\"",
+        ];
+        let text = row(cells) + &row(["b"]);
+        assert_eq!(
+            rows(&text).unwrap(),
+            [cells.map(str::to_owned).to_vec(), vec!["b".to_owned()]]
+        );
+        // As spreadsheets write it.
+        let other = "\u{feff}\"a\",b\r\n\"c\"\"\",";
+        assert_eq!(rows(other).unwrap(), [["a", "b"], ["c\"", ""]]);
+        assert_eq!(rows("").unwrap(), Vec::<Vec<String>>::new());
+        for (text, why) in [
+            ("a\n\"b", "line 2: a quote is not closed"),
+            ("a\n\"b\"c,", "line 2: a quote stands where none can"),
+            ("a\"b\"", "line 1: a quote stands where none can"),
+        ] {
+            assert_eq!(rows(text).unwrap_err(), why, "{text:?}");
+        }
     }
 }

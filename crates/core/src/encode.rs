@@ -22,3 +22,11 @@ pub fn digest<T: Serialize>(value: &T) -> String {
     let canonical = serde_json::to_value(value).unwrap_or_default().to_string();
     format!("sha256:{}", hex(&Sha256::digest(canonical)))
 }
+
+/// Whether a text is a digest as [`digest`] makes them.
+#[must_use]
+pub fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    let is_digit = |letter: u8| letter.is_ascii_digit() || (b'a'..=b'f').contains(&letter);
+    digits.len() == 64 && digits.bytes().all(is_digit)
+}

@@ -28,5 +28,6 @@ pub mod notify;
 pub mod policies;
 pub mod sessions;
 pub mod settings;
+pub mod tickets;
 pub mod transient;
 pub mod validate;

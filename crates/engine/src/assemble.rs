@@ -40,6 +40,7 @@ where
     let queue = Arc::clone(&shared);
     let departed = Departed::default();
     let (gone, tenure) = (departed.clone(), parts.tenure.clone());
+    let decides = Arc::clone(&controller);
     let heeded = watches.heeded;
     let subscription = objects.subscribe(move |change: &Change<C::Object>| {
         if heeded.as_ref().is_some_and(|heeded| !heeded.counts(change)) {
@@ -57,7 +58,7 @@ where
                 Lane::Urgent
             }
         };
-        queue.push_object(change.object().as_ref(), lane);
+        push(decides.as_ref(), &queue, change.object(), lane);
     });
     let kinds = Kinds {
         controller: &controller,
@@ -67,9 +68,9 @@ where
     };
     let kinds = kinds.followed(watches.children, stores);
     let related = watches.related.into_iter().map(|relate| {
-        let queue = Arc::clone(&shared);
+        let (queue, decides) = (Arc::clone(&shared), Arc::clone(&controller));
         relate(Arc::new(move |object: &C::Object| {
-            queue.push_object(object, Lane::Ordinary);
+            push(decides.as_ref(), &queue, object, Lane::Ordinary);
         }))
     });
     let awaited = related.collect();
@@ -103,6 +104,15 @@ where
         ordinary: parts.ordinary.clone(),
         controller,
         observe,
+    }
+}
+
+/// Queues an object.
+fn push<C: Controller>(controller: &C, queue: &Shared, object: &C::Object, lane: Lane) {
+    match (&object.meta().uid, lane) {
+        (Some(uid), Lane::Ordinary) => queue.push_of(uid, controller.flow(object)),
+        (Some(uid), Lane::Urgent) => queue.push(uid, lane),
+        (None, _) => {}
     }
 }
 
@@ -152,11 +162,11 @@ impl<C: Controller> Kinds<'_, C> {
                             .is_some_and(|adopts| adopts.takes(child))
                     };
                     for object in objects.select(adopts) {
-                        queue.push_object(object.as_ref(), Lane::Ordinary);
+                        push(controller.as_ref(), &queue, &object, Lane::Ordinary);
                     }
                 }
                 Some(owner) => match objects.by_uid(owner) {
-                    Some(_) => queue.push(owner, Lane::Ordinary),
+                    Some(object) => push(controller.as_ref(), &queue, &object, Lane::Ordinary),
                     None if is_ours_alone => queue.push(owner, Lane::Urgent),
                     None => {}
                 },

@@ -4,8 +4,10 @@
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
 use oz_audit::AuditArgs;
+use oz_core::access::emergency::break_glass;
+use oz_core::api::Reviewers;
 use oz_core::build::NameServer;
-use oz_core::duration::not_negative;
+use oz_core::duration::{not_negative, positive};
 use oz_core::gate::GateAccount;
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
@@ -48,6 +50,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
+
+    /// Who is asked about tickets, which templates and policies name: {"checks": {NAME: {"url", "accept",
+    /// "tokenFile", "caFile", "timeout", "whenAway", "every"}}}.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) tickets: Option<String>,
 
     /// How long AuditEvents are kept in the cluster, such as 720h; each goes at the exact instant.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = not_negative)]
@@ -129,6 +136,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) break_glass: BreakGlassArgs,
 
+    /// How long after the end of its time a review of what somebody opened as break-glass is due, such as 24h.
+    #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = positive)]
+    pub(crate) break_glass_review_within: SignedDuration,
+
+    /// Groups whose members review what was opened as break-glass, but for whoever opened it. By default whoever may
+    /// write reviews there (ClusterRole oz-review-access).
+    #[arg(long, value_delimiter = ',', value_name = "GROUPS")]
+    pub(crate) break_glass_reviewers: Vec<String>,
+
     #[command(flatten)]
     pub(crate) composites: CompositeArgs,
 
@@ -144,6 +160,17 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// How reviews of what break-glass groups open are opened.
+    pub(crate) fn break_glass_terms(&self) -> break_glass::Terms {
+        break_glass::Terms {
+            within: self.break_glass_review_within,
+            reviewers: Reviewers {
+                groups: self.break_glass_reviewers.clone(),
+                users: Vec::new(),
+            },
+        }
+    }
+
     /// What of the flags decides what is granted and how.
     pub(crate) fn settings(&self) -> Settings {
         Settings {

@@ -22,6 +22,7 @@ use crate::locks;
 use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
+use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
 
 pub(crate) struct ExecRequests {
@@ -33,6 +34,7 @@ pub(crate) struct ExecRequests {
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
     pub(crate) emergencies: Emergencies,
+    pub(crate) tickets: TicketChecks,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
     pub(crate) pods: Store<PodIdentity>,
@@ -71,6 +73,7 @@ impl Observe<ExecAccess> for ExecRequests {
                 })
             })
             .related(&self.approvals, about)
+            .signalled(self.tickets.signal())
             .related(
                 &self.locks,
                 locks::requests(&self.controller.keys, &self.templates),
@@ -97,6 +100,7 @@ impl Observe<ExecAccess> for ExecRequests {
         Facts {
             approvals: answered::<ExecAccess>(&self.approvals, template.as_deref(), request),
             locks: locks::locks(&self.locks),
+            tickets: self.tickets.about::<ExecAccess>(request),
             template,
             continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),

@@ -32,6 +32,7 @@ mod session_script;
 mod sessions;
 mod stamps;
 mod sweep;
+mod tickets;
 mod uninstall;
 mod workload;
 

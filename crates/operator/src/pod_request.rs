@@ -22,6 +22,7 @@ use crate::emergencies::Emergencies;
 use crate::locks;
 use crate::role_names::RoleNames;
 use crate::stamps::Stamps;
+use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
 
 /// How many pods are remembered before those of requests that are gone are forgotten.
@@ -36,6 +37,7 @@ pub(crate) struct PodRequests {
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
     pub(crate) emergencies: Emergencies,
+    pub(crate) tickets: TicketChecks,
     pub(crate) workloads: Arc<Workloads>,
     /// The pods that this process made, by the UID of their request, until they are granted.
     pub(crate) made: Mutex<HashMap<String, PodMade>>,
@@ -56,6 +58,7 @@ impl Observe<PodAccess> for PodRequests {
             .child::<Role>()
             .child::<RoleBinding>()
             .related(&self.approvals, about)
+            .signalled(self.tickets.signal())
             .related(
                 &self.locks,
                 locks::requests(&self.controller.keys, &self.templates),
@@ -94,6 +97,7 @@ impl Observe<PodAccess> for PodRequests {
         let mut facts = Facts {
             approvals: answered::<PodAccess>(&self.approvals, template.as_deref(), request),
             locks: locks::locks(&self.locks),
+            tickets: self.tickets.about::<PodAccess>(request),
             template,
             continued: continued(&self.controller, &self.requests, request),
             ..Facts::default()

@@ -1,5 +1,5 @@
-//! Reviews of emergencies: one is opened for each emergency that is on record, whatever became of its request; one
-//! that nobody writes in time is told of; one that is written goes when the trail's records of that time do.
+//! Reviews of emergencies and of break-glass: one is opened for each that is on record, whatever became of its request;
+//! one that nobody writes in time is told of; one that is written goes when the trail's records of that time do.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +9,9 @@ use jiff::SignedDuration;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use oz_audit::{Sink as _, Trail};
+use oz_core::access::emergency::break_glass;
 use oz_core::access::emergency::review::{self, Standing, Upkeep};
-use oz_core::access::emergency::{OnRecord, on_record};
+use oz_core::access::emergency::subject::{self, Subject};
 use oz_core::access::seal::Keys;
 use oz_core::api::{AccessReview, AuditEvent};
 use oz_core::audit::Action;
@@ -31,8 +32,16 @@ const AGAIN: Duration = Duration::from_secs(10);
 const LONGER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The records of emergencies, in the cluster.
-pub(crate) fn selection() -> Selection {
-    let action = Action::EmergencyGranted;
+pub(crate) fn emergencies() -> Selection {
+    of(Action::EmergencyGranted)
+}
+
+/// The records of what break-glass groups opened.
+pub(crate) fn openings() -> Selection {
+    of(Action::BreakGlassOpened)
+}
+
+fn of(action: Action) -> Selection {
     Selection::default().labels(&format!("{}={action}", labels::AUDIT_KIND))
 }
 
@@ -42,14 +51,16 @@ pub(crate) struct Reviews {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
     pub(crate) trail: Trail,
-    /// The emergencies on record; `None` if records are not written into the cluster.
-    pub(crate) records: Option<Store<AuditEvent>>,
+    /// The emergencies on record, and what break-glass groups opened; none if records are not written into the cluster.
+    pub(crate) records: Vec<Store<AuditEvent>>,
+    /// How reviews of what break-glass groups opened are opened.
+    pub(crate) break_glass: break_glass::Terms,
     pub(crate) reviews: Store<AccessReview>,
     /// How long records are kept.
     pub(crate) keep: SignedDuration,
     pub(crate) recorder: Recorder,
     pub(crate) gauges: Gauges,
-    /// UIDs of requests whose namespaces are gone: nothing can be made there.
+    /// Reviews whose namespaces are gone: nothing can be made there.
     pub(crate) gone: Mutex<BTreeSet<String>>,
 }
 
@@ -65,12 +76,12 @@ impl Gauges {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_reviews_open",
-            "Emergencies that nobody has reviewed, by the replica that leads",
+            "Emergencies and times of break-glass that nobody has reviewed, by the replica that leads",
             self.open.clone(),
         );
         registry.register(
             "oz_reviews_overdue",
-            "Emergencies that nobody has reviewed in time, by the replica that leads",
+            "Emergencies and times of break-glass that nobody has reviewed in time, by the replica that leads",
             self.overdue.clone(),
         );
     }
@@ -83,16 +94,17 @@ impl Task for Reviews {
             let changed = Arc::clone(&changed);
             move || changed.notify_one()
         };
-        let (of_reviews, of_records) = (tell(), tell());
+        let of_reviews = tell();
         let _reviews = self.reviews.subscribe(move |_| of_reviews());
-        let records = self.records.as_ref();
-        let _records = records.map(|records| records.subscribe(move |_| of_records()));
+        let subscribed = |records: &Store<AuditEvent>| {
+            let of_records = tell();
+            records.subscribe(move |_| of_records())
+        };
+        let _records: Vec<_> = self.records.iter().map(subscribed).collect();
         loop {
             let done = self.pass().await;
             if let Err(error) = &done {
-                tracing::warn!(
-                    "failed to look after the reviews of emergencies: {error:#}; trying again"
-                );
+                tracing::warn!("failed to look after access reviews: {error:#}; trying again");
             }
             tokio::time::sleep(if done.is_ok() { PAUSE } else { AGAIN }).await;
             let _ = tokio::time::timeout(LOOK, changed.notified()).await;
@@ -129,40 +141,58 @@ impl Reviews {
         failed
     }
 
-    /// The emergencies on record that have no review.
+    /// What is on record and has no review.
     fn without_review(&self) -> Vec<Arc<AuditEvent>> {
-        let Some(records) = self.records.as_ref().filter(|records| records.is_ready()) else {
-            return Vec::new();
-        };
         let gone = self
             .gone
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        records.select(|event| {
-            let request = &event.spec.record.request;
-            let name = review::name_of(request);
-            let found = self.reviews.get(Some(&request.namespace), &name);
-            let is_there = found.is_some_and(|found| review::read(&self.keys, &found).is_some());
-            !is_there && !gone.contains(&request.uid)
-        })
+        let mut names = BTreeSet::new();
+        let ready = self.records.iter().filter(|records| records.is_ready());
+        let found = ready.flat_map(|records| {
+            records.select(|event| {
+                let record = &event.spec.record;
+                let namespace = &record.request.namespace;
+                let Some(name) = subject::name_of(record) else {
+                    return false;
+                };
+                let found = self.reviews.get(Some(namespace), &name);
+                let is_there =
+                    found.is_some_and(|found| review::read(&self.keys, &found).is_some());
+                !is_there && !gone.contains(&place(namespace, &name))
+            })
+        });
+        let mut found: Vec<_> = found.collect();
+        // Several that one review is about: the first of them.
+        found.sort_by_key(|event| event.spec.record.time);
+        found.retain(|event| {
+            let record = &event.spec.record;
+            let name = subject::name_of(record).unwrap_or_default();
+            // What was not written by us makes none, and keeps none from being made.
+            Subject::of(&self.keys, record, &self.break_glass).is_some()
+                && names.insert(place(&record.request.namespace, &name))
+        });
+        found
     }
 
-    /// Opens the review of an emergency. Its name is that of the grant: whoever does it twice does it once.
+    /// Opens the review of what is on record. Its name follows from the record: whoever does it twice does it once.
     async fn open(&self, event: &AuditEvent) -> anyhow::Result<()> {
-        let Some(found) = on_record(&self.keys, &event.spec.record) else {
+        let record = &event.spec.record;
+        let Some(found) = Subject::of(&self.keys, record, &self.break_glass) else {
             return Ok(());
         };
         let records = self.records_of(&found).await?;
-        let Some(new) = review::opened(&self.keys, &found, records)? else {
+        let Some(new) = subject::opened(&self.keys, &found, records)? else {
             return Ok(());
         };
-        let request = &found.record.request;
+        let request = &record.request;
         let reviews = Api::<AccessReview>::namespaced(self.client.clone(), &request.namespace);
         match reviews.create(&PostParams::default(), &new).await {
             Ok(made) => {
                 let (namespace, name) = (&request.namespace, made.name_any());
-                tracing::info!(%namespace, name, user = found.requester.user, "a review of an emergency is open");
+                let (user, about) = (&found.requester().user, review::subject_named(&made));
+                tracing::info!(%namespace, name, user, about, "a review is open");
                 self.reviews.wrote(made, None);
                 Ok(())
             }
@@ -172,7 +202,7 @@ impl Reviews {
             // Nobody can look at anything there any more.
             Err(kube::Error::Api(status)) if status.is_not_found() || is_terminating(&status) => {
                 let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-                gone.insert(request.uid.clone());
+                gone.insert(place(&request.namespace, &new.name_any()));
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -191,14 +221,29 @@ impl Reviews {
         let namespace = there.namespace().unwrap_or_default();
         tracing::warn!(
             %namespace, name,
-            "an AccessReview that oz did not seal stands where that of an emergency is to be; it is deleted"
+            "an AccessReview that oz did not seal stands where one of oz's is to be; it is deleted"
         );
         self.delete(&there).await
     }
 
-    /// What is on record of the request so far.
-    async fn records_of(&self, found: &OnRecord<'_>) -> kube::Result<oz_core::api::RecordsSoFar> {
-        let uid = labels::value(&found.record.request.uid);
+    /// What is on record so far of the request, or of the time of break-glass.
+    async fn records_of(&self, about: &Subject<'_>) -> kube::Result<oz_core::api::RecordsSoFar> {
+        let record = about.record();
+        if let Subject::BreakGlass(..) = about {
+            let name = subject::name_of(record);
+            let is_of_it = |event: &AuditEvent| {
+                let other = &event.spec.record;
+                other.request.namespace == record.request.namespace
+                    && subject::name_of(other) == name
+            };
+            let found = self
+                .records
+                .iter()
+                .flat_map(|records| records.select(is_of_it));
+            let names = found.map(|event| event.name_any()).collect();
+            return Ok(review::records_so_far(names));
+        }
+        let uid = labels::value(&record.request.uid);
         let all: Api<AuditEvent> = Api::all(self.client.clone());
         let selected = ListParams::default().labels(&format!("{}={uid}", labels::AUDIT_GRANT));
         let listed = all.list_metadata(&selected).await?;
@@ -299,6 +344,11 @@ impl Reviews {
         let namespace = object.namespace().unwrap_or_default();
         Api::namespaced(self.client.clone(), &namespace)
     }
+}
+
+/// Where a review is.
+fn place(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
 /// Whether nothing is made in a namespace since it is being deleted.

@@ -29,6 +29,7 @@ use oz_core::labels;
 use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::sessions;
+use oz_core::tickets;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
@@ -59,6 +60,7 @@ use crate::session_probes::Probes;
 use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
 use crate::sweep::{Counted, Owners, Sweeper};
+use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -79,6 +81,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     )
     .await?;
     let operator = Operator {
+        tickets: TicketChecks::new(args.tickets.as_deref(), clock.clone())?,
         role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
@@ -110,6 +113,7 @@ struct Operator<'a> {
     trail: Trail,
     warnings: Warnings,
     role_names: RoleNames,
+    tickets: TicketChecks,
 }
 
 impl Operator<'_> {
@@ -134,6 +138,8 @@ impl Operator<'_> {
         engine
             .concurrency(usize::from(args.workers))
             .sink(self.trail.clone());
+        self.tickets.register(&mut engine.runtime().registry());
+        engine.port(tickets::PORT, self.tickets.clone());
         if args.cut_sessions {
             let (client, clock) = (self.client.clone(), self.clock.clone());
             let scripts = Scripts::new(client, clock, self.trail.clone());
@@ -153,6 +159,7 @@ impl Operator<'_> {
             workloads: Arc::new(Workloads::default()),
             role_names: self.role_names.clone(),
             emergencies: self.emergencies(engine.runtime()),
+            tickets: self.tickets.clone(),
         };
         exec(engine, &parts, &mut owners);
         if self.args.pod_access {
@@ -309,7 +316,7 @@ impl Operator<'_> {
     /// The emergencies on record, if records are written into the cluster.
     fn emergencies_on_record(&self, runtime: &Runtime) -> Option<Store<AuditEvent>> {
         let in_cluster = self.args.audit.has_objects();
-        in_cluster.then(|| runtime.feeds().store_with(reviews::selection()))
+        in_cluster.then(|| runtime.feeds().store_with(reviews::emergencies()))
     }
 
     /// Room for emergencies.
@@ -321,16 +328,23 @@ impl Operator<'_> {
         Emergencies::new(&self.keys, records, feeds.store(), requests)
     }
 
-    /// Reviews of emergencies.
+    /// Reviews of emergencies and of break-glass.
     fn reviews(&self, runtime: &Runtime) -> Reviews {
         let (replica, gauges) = (&self.args.common.replica, Gauges::default());
         gauges.register(&mut runtime.registry());
+        let in_cluster = self.args.audit.has_objects();
+        let openings = in_cluster.then(|| runtime.feeds().store_with(reviews::openings()));
         Reviews {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
             keys: self.keys.clone(),
             trail: self.trail.clone(),
-            records: self.emergencies_on_record(runtime),
+            records: self
+                .emergencies_on_record(runtime)
+                .into_iter()
+                .chain(openings)
+                .collect(),
+            break_glass: self.args.break_glass_terms(),
             reviews: runtime.feeds().store(),
             keep: self.args.audit_retention,
             recorder: Recorder::new(self.client.clone(), labels::OZ, Some(replica)),
@@ -432,6 +446,7 @@ struct Parts<'a> {
     workloads: Arc<Workloads>,
     role_names: RoleNames,
     emergencies: Emergencies,
+    tickets: TicketChecks,
 }
 
 /// Adds access to pods that run already.
@@ -442,6 +457,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         workloads,
         role_names,
         emergencies,
+        tickets,
     } = parts;
     let feeds = engine.runtime().feeds();
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
@@ -472,6 +488,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             approvals,
             locks,
             emergencies: emergencies.clone(),
+            tickets: tickets.clone(),
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
@@ -514,6 +531,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         workloads,
         role_names,
         emergencies,
+        tickets,
     } = parts;
     let feeds = engine.runtime().feeds();
     let (templates, requests) = (feeds.store(), feeds.store());
@@ -540,6 +558,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             approvals,
             locks,
             emergencies: emergencies.clone(),
+            tickets: tickets.clone(),
             workloads: Arc::clone(workloads),
             made: Mutex::default(),
         },

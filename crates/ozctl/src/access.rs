@@ -35,6 +35,9 @@ pub(crate) struct AccessFlags {
     /// Why access is needed; kept in the audit record
     #[arg(long)]
     pub(crate) reason: Option<String>,
+    /// The ticket by which access is needed, such as INC-42
+    #[arg(long)]
+    pub(crate) ticket: Option<String>,
     /// Say that it is an emergency: nobody has to approve it, if the template lets you in for one, and
     /// somebody looks at it afterwards
     #[arg(long, requires = "reason")]
@@ -49,7 +52,7 @@ pub(crate) struct AccessFlags {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Use the access of this request, and leave it as it is
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "emergency", "duration", "template", "keep"],
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "ticket", "emergency", "duration", "template", "keep"],
           add = ArgValueCandidates::new(complete::requests))]
     pub(crate) request: Option<String>,
     /// How long to wait for access
@@ -319,6 +322,10 @@ async fn asked<R: AccessRequest>(
         container,
         reason: ask::reason(context, &template, flags.reason.as_deref())?,
         extends: None,
+        ticket: match flags.emergency {
+            true => flags.ticket.clone(),
+            false => ask::ticket(context, &template, flags.ticket.as_deref())?,
+        },
         emergency: flags.emergency,
     };
     Ok((ask, template))

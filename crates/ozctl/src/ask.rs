@@ -68,6 +68,26 @@ fn which<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize
     }
 }
 
+/// The ticket that is named. Where the template requires one, whoever sits at a terminal is asked.
+pub(crate) fn ticket<T: AccessTemplate>(
+    context: &Context,
+    template: &T,
+    given: Option<&str>,
+) -> Result<Option<String>> {
+    if template.config().ticket.is_none() || given.is_some_and(|given| !given.is_empty()) {
+        return Ok(given.map(ToOwned::to_owned));
+    }
+    let missing = || {
+        let name = template.name();
+        Failure::new(format!("template {name} requires a ticket")).next("name one with --ticket")
+    };
+    let ticket = line(context, "By which ticket? ").ok_or_else(missing)??;
+    match ticket.is_empty() {
+        true => Err(missing()),
+        false => Ok(Some(ticket)),
+    }
+}
+
 /// The reason that is given. Where the template requires one, whoever sits at a terminal is asked.
 pub(crate) fn reason<T: AccessTemplate>(
     context: &Context,

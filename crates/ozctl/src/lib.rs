@@ -21,8 +21,8 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    approvals, choose, cluster, composites, entitlements, evidence, exit, explain, failure,
-    harness, locks, names, request, reviews, target, trail,
+    approvals, attest, changes, choose, cluster, composites, entitlements, evidence, exit, explain,
+    failure, harness, locks, names, request, reviews, target, trail,
 };
 
 pub use cli::{command, main};

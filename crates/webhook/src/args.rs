@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use jiff::SignedDuration;
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_audit::AuditArgs;
 use oz_core::composite::Account;
-use oz_core::duration::not_negative;
+use oz_core::duration::{not_negative, positive};
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::transient::TransientArgs;
@@ -86,6 +87,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) break_glass: BreakGlassArgs,
+
+    /// How long the time is that one review of what somebody opens as break-glass in a namespace is about, such as
+    /// 1h. Nothing is found of it before it is over.
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = positive)]
+    pub(crate) break_glass_review_window: SignedDuration,
 
     /// Namespaces that the operator serves, as its own flag says: elsewhere nothing that is asked for
     /// would ever be given, so it is refused. By default all.

@@ -103,7 +103,13 @@ fn grounds(
 ) -> Grounds {
     let records: Arc<dyn Sink> = Arc::new(trail.clone());
     let copies = Copies::new(grants.clone(), Arc::clone(&records));
-    let connections = Connections::new(grants.clone(), Arc::clone(&records), args.audit_required);
+    let connections = Connections::new(
+        grants.clone(),
+        Arc::clone(&records),
+        args.audit_required,
+        keys.clone(),
+        args.break_glass_review_window,
+    );
     connections.register(&mut runtime.registry());
     copies.register(&mut runtime.registry());
     let namespace = args.common.namespace.as_str();

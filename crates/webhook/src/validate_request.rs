@@ -174,7 +174,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         };
         let config = template.config();
         decide::may(&person, request.template, config, request.ask)
-            .and_then(|()| policy::holds(judgement.as_ref(), request.ask.reason, &*template))
+            .and_then(|()| policy::holds(judgement.as_ref(), request.ask, &*template))
             .map_err(denied)?;
         self.has_room(&person, request, config).await?;
         let notes = warnings(request, template.as_ref(), judgement.as_ref());

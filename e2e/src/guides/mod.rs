@@ -12,7 +12,7 @@ use document::Block;
 
 /// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
 /// with the name of a section are followed in that one only.
-pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 17] = [
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 18] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
@@ -24,6 +24,7 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 17] = [
     ("evidence.md", None, "admin"),
     ("locks.md", None, "admin"),
     ("policies.md", None, "admin"),
+    ("tickets.md", None, "admin"),
     ("emergency.md", None, "admin"),
     ("composites.md", None, "admin"),
     ("harness.md", None, "admin"),

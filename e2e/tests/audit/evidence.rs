@@ -6,13 +6,15 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use oz_core::api::AccessReview;
+use oz_core::labels;
 use oz_e2e::{
     Auditor, NAMESPACE, Person, Scene, System, answer_to, approval_rule, approved_template,
     exec_request,
 };
-use oz_testkit::{Cluster, cargo_binary};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
 use crate::alone;
@@ -92,6 +94,100 @@ async fn approved(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// An attestation of erin's, from the list to its name: first without decisions, then with.
+async fn attested(cluster: &Cluster, file: &Path) -> Result<String> {
+    cluster.issue_kubeconfig("erin", &[])?;
+    bound(cluster, "erin", &["oz-audit-reader"]).await?;
+    let path = file.display().to_string();
+    let list = audit(
+        cluster,
+        "erin",
+        &["entitlements", "--to-attest", "-o", "csv"],
+    )?;
+    std::fs::write(file, &list.stdout)?;
+    let undecided = audit(cluster, "erin", &["attest", &path])?;
+    assert_eq!(
+        undecided.code,
+        Some(3),
+        "{}{}",
+        undecided.stdout,
+        undecided.stderr
+    );
+    ensure!(
+        undecided.stdout.contains("line 2 is not decided"),
+        "{}",
+        undecided.stdout
+    );
+    let mut lines: Vec<String> = list.stdout.lines().map(ToOwned::to_owned).collect();
+    for (number, line) in lines.iter_mut().enumerate().skip(1) {
+        if let Some(bare) = line
+            .strip_suffix(",,")
+            .filter(|bare| !bare.starts_with("DIGEST"))
+        {
+            let decision = if number == 1 { "remove" } else { "keep" };
+            *line = format!("{bare},{decision},looked at with the team");
+        }
+    }
+    std::fs::write(file, lines.join("\n"))?;
+    // Whoever has no right to: by the API server.
+    let refused = audit(cluster, "erin", &["attest", &path])?;
+    assert_eq!(
+        refused.code,
+        Some(1),
+        "{}{}",
+        refused.stdout,
+        refused.stderr
+    );
+    ensure!(
+        refused.stderr.contains("oz-review-access"),
+        "{}",
+        refused.stderr
+    );
+    let admin = cluster.client("admin").await?;
+    let in_oz: Api<RoleBinding> = Api::namespaced(admin.clone(), NAMESPACE);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "erin-reviews"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-review-access",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "erin"}],
+    });
+    let ours = PatchParams::apply("test").force();
+    in_oz
+        .patch("erin-reviews", &ours, &Patch::Apply(binding))
+        .await?;
+    let made = eventually("erin to attest", CONDITION_TIMEOUT, async || {
+        let made = audit(cluster, "erin", &["attest", &path])?;
+        Ok((made.code == Some(0)).then_some(made.stdout))
+    })
+    .await?;
+    ensure!(made.contains("1 removed (attestation-"), "{made}");
+    ensure!(made.contains("To be removed"), "{made}");
+    let name = made
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'));
+    let name = name.context("no name")?.0.to_owned();
+    let reviews: Api<AccessReview> = Api::namespaced(admin, NAMESPACE);
+    let stored = reviews.get(&name).await?;
+    assert_eq!(stored.annotations()[labels::REVIEWED_BY], "erin");
+    let removed = stored.spec.attestation.context("no attestation")?.removed;
+    assert_eq!(removed, 1);
+    // It stays, whoever wants it gone or another.
+    refused_for_good(&reviews, &name).await?;
+    Ok(name)
+}
+
+/// That an administrator neither changes nor deletes it.
+async fn refused_for_good(reviews: &Api<AccessReview>, name: &str) -> Result<()> {
+    let patch = Patch::Merge(json!({ "spec": { "attestation": { "kept": 0 } } }));
+    let patched = reviews.patch(name, &PatchParams::default(), &patch).await;
+    ensure!(patched.is_err(), "it was changed");
+    let deleted = reviews.delete(name, &DeleteParams::default()).await;
+    ensure!(deleted.is_err(), "it was deleted");
+    Ok(())
+}
+
 #[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 #[tokio::test]
 async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()> {
@@ -104,6 +200,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
     let _system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "evidence").await?;
     approved(&scene).await?;
+    let attested = attested(cluster, &files.path().join("review.csv")).await?;
     let auditor = Auditor::pinning(&scene.admin).await?;
     settled(&auditor).await?;
     let to = Timestamp::now().to_string();
@@ -204,6 +301,9 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
         approvals.contains(",ApprovalGiven,Allow,bob,security,"),
         "{approvals}"
     );
+    let attestations = inside("attestations.csv")?;
+    let row = format!(",EntitlementsAttested,erin,{NAMESPACE},{attested},sha256:");
+    ensure!(attestations.contains(&row), "{row}: {attestations}");
     assert_eq!(inside("sample.csv")?.lines().count(), 2);
     let objects = inside("objects.json")?;
     ensure!(

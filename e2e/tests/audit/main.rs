@@ -15,6 +15,7 @@ mod server;
 mod sinks;
 mod support;
 mod tampering;
+mod tickets;
 mod whole;
 
 use anyhow::Result;

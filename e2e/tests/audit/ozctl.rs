@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use oz_e2e::{Auditor, Scene, System, TEMPLATE, exec_request, unregister};
 use oz_testkit::{Cluster, cargo_binary};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::alone;
 use crate::support::{clean, settled};
@@ -226,5 +227,43 @@ async fn verifying_tells_whole_from_broken_and_both_from_nothing() -> Result<()>
         (&json["verdict"], &json["whole"]),
         (&"Nothing".into(), &false.into())
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_written_while_a_trail_is_verified_is_not_missing() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let files = tempfile::tempdir()?;
+    let log = files.path().join("trail");
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "meanwhile").await?;
+    let alice = scene.requests("alice").await?;
+    alice
+        .granted(&exec_request("before", TEMPLATE, "5m"))
+        .await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    settled(&auditor).await?;
+    let before = read(cluster, &["export"])?;
+
+    // The log is a pipe: it is open as soon as the command reads it, and read once it is written.
+    let made = Command::new("mkfifo").arg(&log).status()?;
+    ensure!(made.success(), "no pipe");
+    let words = ["verify", "--log", &log.display().to_string()];
+    let verify = command(cluster, &words)?
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut pipe = tokio::fs::OpenOptions::new().write(true).open(&log).await?;
+    alice
+        .granted(&exec_request("meanwhile", TEMPLATE, "5m"))
+        .await?;
+    settled(&auditor).await?;
+    pipe.write_all(before.as_bytes()).await?;
+    pipe.shutdown().await?;
+    drop(pipe);
+    let answer = tokio::task::spawn_blocking(|| verify.wait_with_output()).await??;
+    let text = String::from_utf8(answer.stdout)?;
+    ensure!(answer.status.success(), "{text}");
     Ok(())
 }

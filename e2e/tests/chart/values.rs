@@ -85,6 +85,10 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("access.nameServers={kube-dns}", "nameServers"),
         ("webhook.extraArgs={verbose}", "extraArgs"),
         ("log.format=xml", "format"),
+        ("tickets.checks.jira.accept=true", "url"),
+        ("tickets.checks.jira.url=https://jira.test", "jira/url"),
+        ("tickets.checks.jira.whenAway=Maybe", "whenAway"),
+        ("tickets.checks.jira.every=often", "every"),
         ("fullnameOverride=1oz", "fullnameOverride"),
         ("rbac.viewAcess.aggregateTo.a=b", "viewAcess"),
         (

@@ -2,6 +2,7 @@
 //! enforce and in those that observe, with oz running and with all of it dead. One cluster for all
 //! tests, and one test at a time: each has the operator and the webhook to itself.
 
+mod break_glass;
 mod enforce;
 mod follow;
 

@@ -1,9 +1,11 @@
 //! Getting in without those who have to agree.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{AccessRequestApproval, ExecAccessRequest, Phase};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use oz_core::api::{
+    AccessRequestApproval, AuditEvent, ExecAccessRequest, ExecAccessTemplate, Phase,
+};
 use oz_core::labels;
 use oz_e2e::{
     Person, answer_to, approval_rule, approved_template, conditions_line, exec_request, refused,
@@ -53,6 +55,18 @@ async fn waiting(stage: &Stage) -> Result<ExecAccessRequest> {
             status.approval.is_some()
         })
         .await
+}
+
+/// The records of grants of the request with this UID.
+async fn granted(stage: &Stage, uid: &str) -> Result<Vec<AuditEvent>> {
+    let events: Api<AuditEvent> = Api::all(stage.admin.clone());
+    let selected = format!(
+        "{}=AccessGranted,{}={uid}",
+        labels::AUDIT_KIND,
+        labels::AUDIT_GRANT
+    );
+    let selected = ListParams::default().labels(&selected);
+    Ok(events.list(&selected).await?.items)
 }
 
 async fn answer(stage: &Stage, by: Person, answer: &AccessRequestApproval) -> kube::Result<()> {
@@ -214,5 +228,161 @@ async fn somebody_elses_answer_that_is_deleted() -> Result<()> {
         why.contains("withdrawn by nobody else") || why.contains("somebody else's"),
         "{why}"
     );
+    Ok(())
+}
+
+/// Approving what one has not seen, by naming another digest: refused.
+#[tokio::test]
+async fn a_digest_of_something_else() -> Result<()> {
+    let stage = stage("digest", 1, "10m").await?;
+    let request = waiting(&stage).await?;
+    let mut yes = answer_to(&request, "yes", true)?;
+    yes.spec.digest = format!("sha256:{}", "0".repeat(64));
+    let why = refused(answer(&stage, BOB, &yes).await)?;
+    assert!(why.contains("mine"), "{why}");
+    Ok(())
+}
+
+/// Approving a request from another namespace, where one may approve: refused, and the request waits.
+#[tokio::test]
+async fn an_answer_in_another_namespace() -> Result<()> {
+    let (asked, elsewhere) = (
+        stage("here", 1, "10m").await?,
+        stage("there", 1, "10m").await?,
+    );
+    let request = waiting(&asked).await?;
+    let yes = answer_to(&request, "yes", true)?;
+    refused(answer(&elsewhere, BOB, &yes).await)?;
+    let requests = asked.requests("admin").await?;
+    let now = requests.api().get("mine").await?;
+    assert_eq!(now.status.context("no status")?.phase, Phase::Pending);
+    Ok(())
+}
+
+/// Replaying an answer that was withdrawn, stamp and all, as somebody else who is the requester: refused.
+#[tokio::test]
+async fn an_answer_that_is_replayed() -> Result<()> {
+    let stage = stage("replayed", 2, "10m").await?;
+    let request = waiting(&stage).await?;
+    answer(&stage, BOB, &answer_to(&request, "one", true)?).await?;
+    let answers = Api::<AccessRequestApproval>::namespaced(stage.admin.clone(), stage.name());
+    let given = answers.get("one").await?;
+    BOB.delete(&stage.admin, stage.name(), ANSWERS, "one")
+        .await?;
+    let mut again = answer_to(&request, "one", true)?;
+    again.metadata.annotations = given.metadata.annotations;
+    let why = refused(answer(&stage, ALTER, &again).await)?;
+    assert!(why.contains("somebody else has to answer"), "{why}");
+    Ok(())
+}
+
+/// Approving a request that was granted already, to be named as who approved it: refused.
+#[tokio::test]
+async fn a_request_that_is_granted() -> Result<()> {
+    let stage = stage("granted", 1, "10m").await?;
+    let request = waiting(&stage).await?;
+    answer(&stage, BOB, &answer_to(&request, "one", true)?).await?;
+    stage.requests("admin").await?.ready("mine").await?;
+    let late = answer(&stage, CAROL, &answer_to(&request, "two", true)?).await;
+    refused(late)?;
+    Ok(())
+}
+
+/// Approving and denying in one second: the denial wins, and both are there.
+#[tokio::test]
+async fn an_approval_and_a_denial_at_once() -> Result<()> {
+    let stage = stage("both", 2, "10m").await?;
+    let request = waiting(&stage).await?;
+    let (yes, no) = (
+        answer_to(&request, "yes", true)?,
+        answer_to(&request, "no", false)?,
+    );
+    let both = tokio::join!(answer(&stage, BOB, &yes), answer(&stage, CAROL, &no));
+    // Whichever came second is told if the other had ended it by then.
+    ensure!(both.1.is_ok() || both.0.is_ok(), "{both:?}");
+    let requests = stage.requests("admin").await?;
+    let over = requests.phase("mine", Phase::Denied).await?;
+    let line = conditions_line(&over);
+    ensure!(line.contains("carol"), "{line}");
+    let uid = request.metadata.uid.context("no UID")?;
+    ensure!(granted(&stage, &uid).await?.is_empty(), "it was granted");
+    Ok(())
+}
+
+/// Giving the last two approvals at once, to get two grants: there is one.
+#[tokio::test]
+async fn two_last_approvals_at_once() -> Result<()> {
+    let stage = stage("last", 2, "10m").await?;
+    let request = waiting(&stage).await?;
+    let (one, two) = (
+        answer_to(&request, "one", true)?,
+        answer_to(&request, "two", true)?,
+    );
+    let both = tokio::join!(answer(&stage, BOB, &one), answer(&stage, CAROL, &two));
+    both.0?;
+    both.1?;
+    stage.requests("admin").await?.ready("mine").await?;
+    let uid = request.metadata.uid.context("no UID")?;
+    let listed = granted(&stage, &uid).await?;
+    assert_eq!(listed.len(), 1);
+    let approved = &listed[0].spec.record.details["approvedBy"];
+    ensure!(
+        approved.contains("bob") && approved.contains("carol"),
+        "{approved}"
+    );
+    Ok(())
+}
+
+/// Writing into the status of one's request that it is approved, as an administrator: refused.
+#[tokio::test]
+async fn a_status_that_says_approved() -> Result<()> {
+    let stage = stage("status", 1, "10m").await?;
+    waiting(&stage).await?;
+    let requests = stage.requests("admin").await?;
+    let patch = json!({ "status": { "phase": "Active", "approval": null, "ready": true } });
+    let patch = Patch::Merge(&patch);
+    let parameters = PatchParams::default();
+    let patched = requests.api().patch_status("mine", &parameters, &patch);
+    let why = refused(patched.await)?;
+    assert!(why.contains("status"), "{why}");
+    Ok(())
+}
+
+/// Approving with a reason that is not what it looks like, or is a megabyte: refused.
+#[tokio::test]
+async fn a_reason_that_deceives() -> Result<()> {
+    let stage = stage("reason", 1, "10m").await?;
+    let request = waiting(&stage).await?;
+    for reason in [
+        "\u{202e}tfel".to_owned(),
+        "\u{1b}[2J".to_owned(),
+        "x".repeat(1 << 20),
+    ] {
+        let mut yes = answer_to(&request, "yes", true)?;
+        yes.spec.reason = Some(reason);
+        refused(answer(&stage, BOB, &yes).await)?;
+    }
+    Ok(())
+}
+
+/// Loosening the rules of the template while a request waits, to approve it oneself: the approval is void or refused,
+/// since what is asked has changed.
+#[tokio::test]
+async fn rules_that_are_loosened_meanwhile() -> Result<()> {
+    let stage = stage("loosened", 1, "10m").await?;
+    let request = waiting(&stage).await?;
+    let yes = answer_to(&request, "yes", true)?;
+    let templates = Api::<ExecAccessTemplate>::namespaced(stage.admin.clone(), stage.name());
+    let patch = json!({ "spec": { "accessConfig": { "approval": { "rules": [
+        { "name": "r0", "users": ["mallory"] },
+    ] } } } });
+    let patch = Patch::Merge(&patch);
+    templates
+        .patch("asked", &PatchParams::default(), &patch)
+        .await?;
+    let mallory = Person::named("mallory", &["system:masters"]);
+    // With what was seen before the change.
+    let why = refused(answer(&stage, mallory, &yes).await)?;
+    assert!(!why.is_empty());
     Ok(())
 }

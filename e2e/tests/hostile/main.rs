@@ -23,6 +23,7 @@ mod record;
 mod requests;
 mod runs;
 mod smaller;
+mod tickets;
 mod unseen;
 
 use std::ops::Deref;

@@ -7,6 +7,7 @@ mod create;
 mod exec;
 mod explain;
 mod look;
+mod watch;
 
 use anyhow::Result;
 use assert_cmd::Command;

@@ -1,6 +1,8 @@
 //! The story, step by step. A step shows what was done and what came of it, and fails if that is not
 //! what it tells.
 
+mod approval;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -69,7 +71,8 @@ impl<'a> Story<'a> {
             .await
             .context("step 6")?;
         self.in_one_command().await.context("step 7")?;
-        self.the_record().await.context("step 8")
+        self.with_approval().await.context("step 8")?;
+        self.the_record().await.context("step 9")
     }
 
     async fn the_place(&self, started: Duration) -> Result<()> {
@@ -324,13 +327,14 @@ impl<'a> Story<'a> {
     }
 
     async fn the_record(&self) -> Result<()> {
-        self.step(8, "What is on record")?;
+        self.step(9, "What is on record")?;
         let expected = [
             (Action::RequestCreated, "alice"),
             (Action::AccessGranted, "alice"),
             (Action::RequestDenied, "mallory"),
             (Action::AccessExpired, "alice"),
             (Action::AccessRevoked, "alice"),
+            (Action::ApprovalGiven, "bob"),
         ];
         let lines = eventually("the record to be complete", STEP_TIMEOUT, async || {
             let lines = records::read(self.system)?;
@@ -341,6 +345,11 @@ impl<'a> Story<'a> {
                 })
             });
             ensure!(all, "{}", records::table(&lines).join("\n"));
+            let by_bob = lines.iter().any(|line| {
+                let approved = line.record.details.get("approvedBy");
+                approved.is_some_and(|approved| approved.contains("bob"))
+            });
+            ensure!(by_bob, "no grant names bob as who approved it");
             Ok(Some(lines))
         })
         .await?;

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_core::access::decide::Ask;
 use oz_core::access::policy::{DENIED, FAILED, When, holds};
 use oz_core::access::stamp::Requester;
 use oz_core::api::{
@@ -292,7 +293,7 @@ fn a_refusal_says_whether_somebody_wrote_it_or_it_is_a_mistake() {
     .unwrap();
     for (text, reason) in [("true", DENIED), ("1 / 0 == 1", FAILED)] {
         let judgement = judged(text, None);
-        let denial = holds(Some(&judgement), None, &template).unwrap_err();
+        let denial = holds(Some(&judgement), Ask::default(), &template).unwrap_err();
         assert_eq!(denial.reason, reason);
     }
     assert_eq!(situation().duration, GoDuration::from_secs(3600));

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::access::continued::Continued;
-use oz_core::access::decide::{self, Ask as Asked, Denial, Rule};
+use oz_core::access::decide::{self, Denial, Rule};
 use oz_core::access::emergency;
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
@@ -91,7 +91,7 @@ impl Explanation {
         }
         self.template_exists
             && self.rules.iter().all(|rule| rule.verdict.is_ok())
-            && !self.policies.refuses(self.ask.reason.as_deref())
+            && !self.policies.refuses(self.ask.asked())
             && self.request_violations.is_empty()
             && self.template_violations.is_empty()
     }
@@ -203,11 +203,7 @@ pub async fn explain<R: Explained>(
     let templates = cluster.api::<<R as AccessRequest>::Template>();
     let template = cluster.find(&templates, &ask.template).await?;
     let now = Timestamp::now();
-    let asked = Asked {
-        reason: ask.reason.as_deref(),
-        container: ask.container.as_deref(),
-        emergency: ask.emergency,
-    };
+    let asked = ask.asked();
     let created = request
         .and_then(|request| request.meta().creation_timestamp.as_ref())
         .map_or(now, |time| time.0);

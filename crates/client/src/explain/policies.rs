@@ -13,9 +13,11 @@ use oz_cel::Expressions;
 use oz_cel::policy::Case;
 use oz_core::access::approval::decide::waited_for;
 use oz_core::access::approval::{Asked, Verdict, decide};
+use oz_core::access::decide::Ask;
 use oz_core::access::policy::situation::Active;
 use oz_core::access::policy::{self, Judgement, Situation, When};
 use oz_core::access::stamp::{self, Requester};
+use oz_core::access::ticket;
 use oz_core::api::AccessPolicy;
 use oz_core::conditions;
 use oz_core::kinds::{AccessRequest, Kind as _};
@@ -39,19 +41,25 @@ pub struct Judged {
 
 impl Judged {
     /// Why they refuse, if they do.
-    pub fn refusal(&self, reason: Option<&str>) -> Option<String> {
+    pub fn refusal(&self, ask: Ask<'_>) -> Option<String> {
         let judgement = self.judgement.as_ref()?;
         let refused = judgement.refused.as_ref();
         refused.map(|refused| refused.message.clone()).or_else(|| {
-            let policy = judgement.require_reason.as_ref()?;
-            let lacks = reason.is_none_or(|reason| reason.trim().is_empty());
-            lacks.then(|| format!("AccessPolicy {policy} requires a reason"))
+            let lacks = ask.reason.is_none_or(|reason| reason.trim().is_empty());
+            if let Some(policy) = judgement.require_reason.as_ref().filter(|_| lacks) {
+                return Some(format!("AccessPolicy {policy} requires a reason"));
+            }
+            judgement.tickets.iter().find_map(|rule| {
+                let who = || format!("AccessPolicy {}", rule.policy);
+                let denial = ticket::named(Some(&rule.ticket), who, ask).err()?;
+                Some(denial.message)
+            })
         })
     }
 
-    /// Whether they refuse a request with this reason.
-    pub fn refuses(&self, reason: Option<&str>) -> bool {
-        self.refusal(reason).is_some()
+    /// Whether they refuse a request for this.
+    pub fn refuses(&self, ask: Ask<'_>) -> bool {
+        self.refusal(ask).is_some()
     }
 
     /// What else they do, in one line.
@@ -68,6 +76,12 @@ impl Judged {
                 "; {} at most ({})",
                 longest.duration, longest.policy
             ));
+        }
+        for rule in &judgement.tickets {
+            let check = rule.ticket.check.as_ref();
+            let check =
+                check.map_or_else(String::new, |check| format!(" that check {check} accepts"));
+            told.push_str(&format!("; a ticket{check} ({})", rule.policy));
         }
         match &judgement.when {
             Some(When::Exempts) => told.push_str("; the template asks nobody to agree to this"),

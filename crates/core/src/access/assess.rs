@@ -19,6 +19,7 @@ use super::policy;
 use super::request::Request;
 use super::stamp::{self, Stamp, StampError};
 use super::status::Fact;
+use super::ticket::{self, Fresh};
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
@@ -66,6 +67,9 @@ pub(super) fn assess<K: Kind>(
             if let Some(blocked) = blocked(grant) {
                 state = State::Special(Special::Blocked(blocked));
             }
+        }
+        if let State::Ending(end, _) = &state {
+            facts.extend(ticket::closed(end));
         }
         return Ok(assessed(state, facts));
     }
@@ -203,6 +207,12 @@ fn after_grant<K: Kind>(
             return drifted(end.detail().to_owned(), until, Some(grant), known).map(Some);
         }
         end
+    } else if let Some(end) = grant
+        .ticket
+        .as_ref()
+        .and_then(|ticket| ticket::ended(now, ticket, &known.tickets))
+    {
+        end
     } else if grant.following.is_none()
         && let Some(what) = replaced
     {
@@ -319,13 +329,19 @@ fn decide<K: Kind>(
             continued::may(&requester, request, created, known.continued.as_ref())
         })
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    let gate = policy::holds(judgement.as_ref(), request.ask.reason, template)
+    let gate = policy::holds(judgement.as_ref(), request.ask, template)
         .and_then(|()| gate::needed(kind.gate(), request.template, template.config()))
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
     let emergency = emergency::settled(request, template.config())?;
+    let ticket = ticket::terms(request.ask, judgement.as_ref(), template);
+    let ticket_at = |fresh, facts: &mut Vec<Fact>| {
+        ticket::settled(now, request, ticket.clone(), &known.tickets, fresh, facts)
+    };
+    // Who has to agree is not bothered with a ticket that is none.
+    ticket_at(Fresh::SinceCreated, facts)?;
     let needed = policy::approval(judgement.as_ref(), template).is_some() && emergency.is_none();
     let approvals = approval::settled(needed, approvals, facts)?;
     // Nobody loses time by waiting for others.
@@ -349,15 +365,9 @@ fn decide<K: Kind>(
         message::STILL_VALID,
     ));
     is_first(known, facts)?;
+    let ticket = ticket_at(Fresh::Now, facts)?;
     emergency::confirmed::<K>(emergency.as_ref(), &requester, request, known, facts)?;
-    let workload = match (template.workload(), &known.workload) {
-        (None, _) => None,
-        (Some(target), None) => {
-            return Err(Otherwise::Need(Question::Workload(target.clone())));
-        }
-        (Some(_), Some(Err(failure))) => return Err(State::Waiting(failure.clone()).into()),
-        (Some(_), Some(Ok(workload))) => Some(workload),
-    };
+    let workload = workload::<K>(template, known)?;
     kind.offer(Case {
         now,
         request: request.clone(),
@@ -368,6 +378,7 @@ fn decide<K: Kind>(
         window,
         approvals,
         judgement,
+        ticket,
         emergency: emergency.map(|terms| terms.granted(now)),
         gate,
         workload,
@@ -375,6 +386,19 @@ fn decide<K: Kind>(
         probes: known.probes.as_deref(),
         policies: known.policies.as_ref().map(|policies| policies.as_deref()),
     })
+}
+
+/// What was read of the workload, if the template names one.
+fn workload<'a, K: Kind>(
+    template: &K::Template,
+    known: &'a FactsOf<K>,
+) -> Result<Option<&'a K::Workload>, Otherwise> {
+    match (template.workload(), &known.workload) {
+        (None, _) => Ok(None),
+        (Some(target), None) => Err(Otherwise::Need(Question::Workload(target.clone()))),
+        (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
+        (Some(_), Some(Ok(workload))) => Ok(Some(workload)),
+    }
 }
 
 /// The template, if it is there and not on its way out: then it hands out nothing more.

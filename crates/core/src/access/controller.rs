@@ -2,10 +2,11 @@
 //! status tells of it.
 
 use jiff::Timestamp;
+use kube::Resource as _;
 
 use super::assess::{self, Need};
 use super::kind::{Assessment, FactsOf, Kind, Question};
-use super::{ending, plan, report, status};
+use super::{ending, plan, report, stamp, status};
 use crate::api::RequestStatus;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
 use crate::kinds::{self, AccessRequest};
@@ -55,6 +56,10 @@ impl<K: Kind> Controller for K {
         outcome: &Outcome,
     ) -> RequestStatus {
         report::status(self, now, object, &decision.state, outcome)
+    }
+
+    fn flow(&self, object: &K::Request) -> String {
+        stamp::flow(object.meta())
     }
 
     fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {

@@ -6,12 +6,16 @@ use k8s_openapi::api::rbac::v1::Subject;
 use super::denial::list;
 use super::emergency_rule;
 use super::stamp::Requester;
+use super::ticket;
 use crate::api::{AccessConfig, Bind, Operation};
 
 /// What the refusal of a request without a reason ends with: the field that lacks one.
 pub const REASON_REQUIRED: &str = "; set spec.reason";
 
 pub use super::denial::Denial;
+
+/// The name of the rule about tickets.
+const TICKET: &str = "ticket";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -22,6 +26,8 @@ pub struct Ask<'a> {
     pub reason: Option<&'a str>,
     /// The container, if one is named.
     pub container: Option<&'a str>,
+    /// The ticket, if one is named.
+    pub ticket: Option<&'a str>,
     /// Whether it is an emergency.
     pub emergency: bool,
 }
@@ -49,6 +55,22 @@ pub fn may(
     rules(requester, template, config, ask).try_for_each(|rule| rule.verdict.map(drop))
 }
 
+/// Whether `requester` may ask by a template, if they say what it still wants to hear: a reason, and a ticket.
+///
+/// # Errors
+/// As [`may`].
+pub fn may_ask(
+    requester: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    ask: Ask<'_>,
+) -> Result<(), Denial> {
+    let reason = Some("given later");
+    let ask = Ask { reason, ..ask };
+    let mut rules = rules(requester, template, config, ask).filter(|rule| rule.name != TICKET);
+    rules.try_for_each(|rule| rule.verdict.map(drop))
+}
+
 /// The rules in the order in which they apply, each with what it says whatever the others do.
 pub fn rules<'a>(
     requester: &'a Requester,
@@ -56,10 +78,11 @@ pub fn rules<'a>(
     config: &'a AccessConfig,
     ask: Ask<'a>,
 ) -> impl Iterator<Item = Rule> + 'a {
-    const RULES: [(&str, Check); 4] = [
+    const RULES: [(&str, Check); 5] = [
         ("service accounts", service_account),
         ("membership", membership),
         ("reason", reason),
+        (TICKET, ticket),
         ("container", container),
     ];
     RULES.into_iter().map(move |(name, check)| Rule {
@@ -117,6 +140,16 @@ fn membership(
             list(&config.allowed_groups)
         ),
     ))
+}
+
+fn ticket(
+    _: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    ask: Ask<'_>,
+) -> Result<String, Denial> {
+    let who = || format!("template {template}");
+    ticket::named(config.ticket.as_ref(), who, ask)
 }
 
 fn reason(

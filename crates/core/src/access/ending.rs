@@ -54,6 +54,16 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     if !grant.policies.is_empty() {
         record = record.detail("policies", policy::applied(&grant.policies));
     }
+    if let Some(ticket) = &grant.ticket {
+        for (name, checks) in [
+            ("ticketChecks", &ticket.checks),
+            ("ticketUnanswered", &ticket.unanswered),
+        ] {
+            if !checks.is_empty() {
+                record = record.detail(name, checks.join(", "));
+            }
+        }
+    }
     if approvers.is_empty() {
         return record;
     }

@@ -12,6 +12,7 @@ use super::stamp::Requester;
 use crate::api::{AccessRequestApproval, CrossVersionObjectReference, SessionProbe};
 use crate::build;
 use crate::controller::{Child, Failure, Live};
+use crate::tickets::Tickets;
 
 /// What is known besides the request and its objects: what the edge holds anyway, and the answers to what
 /// was asked. What was not asked yet is `None`.
@@ -27,6 +28,8 @@ pub struct Facts<T, W> {
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
     /// The locks that there are, as the watch has shown them.
     pub locks: Locks,
+    /// What servers said of the ticket that the request names.
+    pub tickets: Tickets,
     /// The answer to [`Question::Emergencies`].
     pub unreviewed: Option<Result<usize, Failure>>,
     /// What has the name of the pod that was granted, if that is known.
@@ -180,6 +183,7 @@ impl<T, W> Default for Facts<T, W> {
             approvals: Vec::new(),
             confirmed: None,
             locks: Locks::default(),
+            tickets: Tickets::default(),
             unreviewed: None,
             pod: None,
             made: None,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::stamp::Requester;
+use super::ticket::Ticket;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Network, Operation, Reviewers, Sessions, Timeout,
 };
@@ -101,6 +102,9 @@ pub struct Grant {
     /// The policies over all templates that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
+    /// The ticket that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<Ticket>,
     /// That it was granted without anybody's approval since it was an emergency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<Emergency>,
@@ -303,6 +307,14 @@ impl Grant {
         seal::open(keys, PURPOSE, text).ok()
     }
 
+    /// What every record of it says besides.
+    fn details(&self) -> impl Iterator<Item = (String, String)> {
+        let ticket = self.ticket.as_ref().map(|ticket| &ticket.name);
+        let reason = self.reason.as_ref().map(|why| ("reason", why));
+        let details = reason.into_iter().chain(ticket.map(|it| ("ticket", it)));
+        details.map(|(name, value)| (name.to_owned(), value.clone()))
+    }
+
     /// The record of something that happened to this grant.
     #[must_use]
     pub fn record(
@@ -320,11 +332,7 @@ impl Grant {
             template_digest: Some(self.template_digest.clone()),
             pod: Some(self.pod.clone()),
             until: Some(self.window.until),
-            details: self
-                .reason
-                .iter()
-                .map(|why| ("reason".to_owned(), why.clone()))
-                .collect(),
+            details: self.details().collect(),
             ..Record::about(time, action, decision, &self.request.uid, reason, message)
         }
     }

@@ -22,6 +22,7 @@ use super::policy::Judgement;
 use super::request::Request;
 use super::stamp::{self, Requester};
 use super::status::Fact;
+use super::ticket::Ticket;
 use crate::api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
@@ -205,6 +206,8 @@ pub struct Case<'a, K: Kind> {
     pub approvals: Vec<Approved>,
     /// What policies came to when it was asked, if there were any.
     pub judgement: Option<Judgement>,
+    /// The ticket that it names, with who accepted it.
+    pub ticket: Option<Ticket>,
     /// That it is an emergency.
     pub emergency: Option<Emergency>,
     /// The gate that sessions go through, if the template says that they do.
@@ -251,6 +254,7 @@ impl<K: Kind> Case<'_, K> {
             role: None,
             approvals: self.approvals,
             policies: self.judgement.map(|it| it.policies).unwrap_or_default(),
+            ticket: self.ticket,
             emergency: self.emergency,
             rules: None,
         }

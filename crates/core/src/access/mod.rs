@@ -36,6 +36,7 @@ pub mod target;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod ticket;
 mod unseen;
 pub mod workload;
 

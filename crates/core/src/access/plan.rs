@@ -8,6 +8,7 @@ use kube::Resource;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
+use super::ticket;
 use super::unseen;
 use super::{approval, emergency, ending};
 use crate::audit::{Action, Decision};
@@ -42,7 +43,11 @@ pub(super) fn plan<K: Kind>(
             ending::ending(now, &request, end, grant, &live)
         }
         State::Granted(grant) if Objects::of(&request, live).binding.is_some() => {
-            kind.upkeep(&request, grant, live)
+            let plan = kind.upkeep(&request, grant, live);
+            match &grant.ticket {
+                Some(ticket) => ticket::keep(now, request.uid(), ticket, &known.tickets, plan),
+                None => plan,
+            }
         }
         State::Granted(grant) => granting(kind, now, object, known, grant),
         State::Special(Special::Moving(moving)) => move_on(kind, now, moving),
@@ -87,10 +92,11 @@ pub(super) fn plan<K: Kind>(
         State::Waiting(failure) => {
             let said = object.status().and_then(|status| status.approval.as_ref());
             let asked = approval::requested(kind, now, &request, known, assessment, said);
-            Plan::default()
+            let plan = Plan::default()
                 .then(asked.map(Step::Record))
                 .because(failure.clone())
-                .wake_at(waits_until)
+                .wake_at(waits_until);
+            ticket::wait(kind, now, &request, known, failure.reason, plan)
         }
     }
 }

@@ -11,6 +11,7 @@ use super::kind::{Assessment, Kind, Special, State};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, Fact};
+use super::ticket;
 use super::unseen;
 use crate::api::{Phase, RequestStatus};
 use crate::conditions::{self, message};
@@ -122,6 +123,7 @@ fn granted<K: Kind>(
         Fact::holds(conditions::ACCESS_STILL_VALID, message::STILL_VALID),
     ];
     facts.extend(approved);
+    facts.extend(grant.ticket.as_ref().map(ticket::fact));
     facts.extend(grant.emergency.as_ref().map(emergency::fact));
     if bound {
         facts.push(status::resources_created(kind.created(grant), None));

@@ -147,7 +147,8 @@ impl Request<'_> {
     ) -> Record {
         let why = self.ask.reason.map(|why| ("reason", why));
         let emergency = self.ask.emergency.then_some(("emergency", "true"));
-        let details = why.into_iter().chain(emergency);
+        let ticket = self.ask.ticket.map(|ticket| ("ticket", ticket));
+        let details = why.into_iter().chain(emergency).chain(ticket);
         let details = details.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Record {
             request: self.reference(),

@@ -146,6 +146,13 @@ pub fn told(metadata: &ObjectMeta) -> Option<Stamp> {
     serde_json::from_str(text).ok()
 }
 
+/// Who takes turns with others, see [`crate::controller::Controller::flow`]: whoever the stamp says. One that is
+/// forged gains a turn at most, which is given before it is looked at.
+#[must_use]
+pub fn flow(metadata: &ObjectMeta) -> String {
+    told(metadata).map_or_else(String::new, |stamp| stamp.requester.user)
+}
+
 /// Digest of the stamp as it stands on an object, by which it is known again when its key is gone.
 #[must_use]
 pub fn digest(metadata: &ObjectMeta) -> Option<String> {

@@ -34,7 +34,11 @@ pub fn end_message(end: &End) -> String {
             "Access revoked: its template was changed, and says that this ends its grants"
                 .to_owned()
         }
-        EndReason::DriftDetected | EndReason::PodReplaced | EndReason::Locked => {
+        EndReason::DriftDetected
+        | EndReason::PodReplaced
+        | EndReason::Locked
+        | EndReason::TicketClosed
+        | EndReason::TicketUnanswered => {
             format!("Access revoked: {detail}")
         }
         EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalConfig, EmergencyConfig};
+use super::{ApprovalConfig, EmergencyConfig, TicketConfig};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -105,6 +105,10 @@ pub struct AccessConfig {
     #[serde(default)]
     pub require_reason: bool,
 
+    /// Which ticket a request must name (spec.ticket). Absent means none. An emergency needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<TicketConfig>,
+
     /// Who has to agree before a request is granted. Absent means nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalConfig>,
@@ -134,6 +138,7 @@ impl Default for AccessConfig {
             on_template_change: OnTemplateChange::default(),
             record_arguments: false,
             require_reason: false,
+            ticket: None,
             approval: None,
             emergency: None,
         }

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ApprovalRule;
 use super::schema::{DURATION, DURATION_MESSAGE};
+use super::{ApprovalRule, TicketConfig};
 
 /// What holds for a request that a policy matches, whatever its template says. Of several policies the
 /// strictest of each holds.
@@ -23,6 +23,10 @@ pub struct PolicyThen {
     /// Whether the request must give a reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_reason: bool,
+
+    /// Which ticket the request must name, beside what the template says of it. An emergency needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_ticket: Option<TicketConfig>,
 
     /// The longest that access can last. A request for more gets this much.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -78,4 +78,8 @@ pub enum EndReason {
     ApprovalTimedOut,
     /// An AccessLock ended it.
     Locked,
+    /// Its ticket was closed.
+    TicketClosed,
+    /// Nobody could be asked for long whether its ticket is still open.
+    TicketUnanswered,
 }

@@ -10,6 +10,7 @@
 mod access_config;
 mod access_policy;
 mod approval;
+mod attestation;
 pub(crate) mod binding;
 mod emergency;
 mod ending;
@@ -21,6 +22,7 @@ mod request_status;
 pub(crate) mod schema;
 mod target_ref;
 mod template_status;
+mod ticket;
 
 pub use crate::kinds::access_lock::{AccessLock, AccessLockSpec};
 pub use crate::kinds::access_policy::{AccessPolicy, AccessPolicySpec};
@@ -46,6 +48,7 @@ pub use approval::{
     AccessRequestReference, ApprovalConfig, ApprovalRule, ApprovalStatus, ApprovedKind,
     DEFAULT_APPROVAL_TIMEOUT,
 };
+pub use attestation::{Attestation, BreakGlassWindow, MOST_REMOVALS, Removal};
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };
@@ -62,6 +65,8 @@ pub use schema::crds;
 pub(crate) use schema::timestamp;
 pub use target_ref::{CrossVersionObjectReference, TargetApiVersion, TargetKind};
 pub use template_status::{SessionProbe, TemplateStatus, Timeout};
+pub use ticket::{MAX_TICKET, TicketConfig};
+pub(crate) use ticket::{TICKET, TICKET_MESSAGE};
 
 /// The API group of every kind here.
 pub const GROUP: &str = "crds.wizardofoz.co";

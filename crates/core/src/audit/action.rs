@@ -59,11 +59,17 @@ pub enum Action {
     /// Access was given without anybody's approval, since whoever asked said that it is an emergency. The details
     /// say until when it is to be reviewed, and by whom.
     EmergencyGranted,
-    /// Somebody wrote what they found of an emergency; the details say what, and why.
+    /// Somebody of a break-glass group connected in an enforcing namespace, without a grant. The details say which
+    /// time its review is about.
+    BreakGlassOpened,
+    /// Somebody decided about each line of who could get in; the details name the digests of the list and of the file
+    /// with the decisions, and how many lines are kept and removed.
+    EntitlementsAttested,
+    /// Somebody wrote what they found of an emergency or of break-glass; the details say what, and why.
     ReviewGiven,
-    /// A finding was refused, or that a review is made or deleted: whoever it was may not.
+    /// A finding or an attestation was refused, or that a review is made or deleted: whoever it was may not.
     ReviewRefused,
-    /// Nobody reviewed an emergency in time.
+    /// Nobody reviewed an emergency, or what break-glass opened, in time.
     ReviewOverdue,
     /// A grant moved to another pod of the same workload.
     TargetPinned,
@@ -134,6 +140,7 @@ impl Action {
                 | Self::EmergencyGranted
                 | Self::TargetPinned
                 | Self::SessionOpened
+                | Self::BreakGlassOpened
                 | Self::TrailShortened
                 | Self::EvidenceSealed
                 | Self::RunStarted
@@ -151,6 +158,8 @@ impl Action {
             | Self::ReviewGiven
             | Self::TargetPinned
             | Self::RunStarted
+            | Self::BreakGlassOpened
+            | Self::EntitlementsAttested
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied
             | Self::ApprovalDenied
@@ -201,6 +210,8 @@ impl Action {
             | Self::ApprovalWithdrawn
             | Self::AccessLocked
             | Self::AccessUnlocked
+            | Self::BreakGlassOpened
+            | Self::EntitlementsAttested
             | Self::ReviewGiven
             | Self::ReviewRefused
             | Self::TemplateChanged

@@ -44,7 +44,8 @@ struct Kind {
     action: Action,
     decision: Decision,
     reason: String,
-    /// UID of the request of a session, which its end looks for, and the way in.
+    /// UID of the request of a session, which its end looks for, and the way in; of break-glass, until when one
+    /// review is about it.
     session: Option<(String, String)>,
 }
 
@@ -81,6 +82,7 @@ fn is_counted(record: &Record) -> bool {
     let asked = matches!(
         record.action,
         Action::SessionOpened
+            | Action::BreakGlassOpened
             | Action::RequestCreated
             | Action::TemplateChanged
             | Action::PolicyChanged
@@ -123,8 +125,12 @@ fn particulars(record: &Record) -> [u8; 32] {
 
 impl Kind {
     fn of(record: &Record) -> Self {
-        let session = record.action == Action::SessionOpened;
-        let way = || record.details.get("way").cloned().unwrap_or_default();
+        let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
+        let session = match record.action {
+            Action::SessionOpened => Some((record.request.uid.clone(), detail("way"))),
+            Action::BreakGlassOpened => Some((detail("reviewUntil"), detail("way"))),
+            _ => None,
+        };
         Self {
             user: record
                 .user
@@ -134,7 +140,7 @@ impl Kind {
             action: record.action,
             decision: record.decision,
             reason: record.reason.clone(),
-            session: session.then(|| (record.request.uid.clone(), way())),
+            session,
         }
     }
 

@@ -70,6 +70,7 @@ pub(crate) fn grant() -> Grant {
         role: None,
         approvals: Vec::new(),
         policies: Vec::new(),
+        ticket: None,
         emergency: None,
         rules: None,
     }

@@ -1,6 +1,7 @@
 //! Who could get into pods, whether anybody did or not: by what oz's own objects say ([`sources`]) and by rights that
-//! RBAC hands out without oz ([`standing`]). Apart from the audit trail, which says who did.
+//! RBAC hands out without oz ([`standing`]), and what somebody decided about each line ([`attest`]). Apart from the audit trail, which says who did.
 
+pub mod attest;
 pub mod sources;
 pub mod standing;
 
@@ -32,6 +33,7 @@ const PURPOSE: &str = "oz-entitlements/v1";
     Deserialize,
     strum::Display,
     strum::EnumIter,
+    strum::EnumString,
     strum::IntoStaticStr,
 )]
 pub enum Way {
@@ -150,16 +152,29 @@ impl Entitlements {
         Self::new(entitlements, self.gaps)
     }
 
-    /// The list as CSV. What could not be read is at its end, so that nobody takes a part for the whole.
+    /// The list as CSV. What could not be read is at its end, so that nobody takes a part for the whole, and last of
+    /// all the digest.
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut text = csv::row(COLUMNS);
+        self.rows(&[], &[])
+    }
+
+    /// The same with two more columns, in which somebody writes what they decide.
+    #[must_use]
+    pub fn csv_to_attest(&self) -> String {
+        self.rows(&[attest::DECISION, attest::RATIONALE], &["", ""])
+    }
+
+    fn rows(&self, head: &[&str], more: &[&str]) -> String {
+        let mut text = csv::row(COLUMNS.iter().chain(head));
+        let mut add = |cells: &[&str]| text.push_str(&csv::row(cells.iter().chain(more)));
         for one in &self.entitlements {
-            text.push_str(&csv::row(one.cells()));
+            add(&one.cells().each_ref().map(String::as_str));
         }
         for gap in &self.gaps {
-            text.push_str(&csv::row(["GAP", "", "", "", "", "", "", gap]));
+            add(&[attest::GAP, "", "", "", "", "", "", gap]);
         }
+        add(&[attest::DIGEST, "", "", "", "", "", "", &self.digest]);
         text
     }
 }

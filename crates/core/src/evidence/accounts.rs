@@ -1,5 +1,5 @@
-//! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv` and
-//! `sample.csv`. What is kept grows with requests and approvals, not with records.
+//! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv`,
+//! `attestations.csv` and `sample.csv`. What is kept grows with requests and approvals, not with records.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,7 @@ pub struct RequestAccount {
     pod: String,
     container: String,
     reason: String,
+    ticket: String,
     approved_by: String,
     emergency: bool,
     granted: Option<Timestamp>,
@@ -33,7 +34,7 @@ pub struct RequestAccount {
     first: Timestamp,
 }
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "kind",
     "namespace",
     "request",
@@ -44,6 +45,7 @@ const COLUMNS: [&str; 17] = [
     "pod",
     "container",
     "reason",
+    "ticket",
     "approvedBy",
     "grantedAt",
     "until",
@@ -67,12 +69,28 @@ const APPROVAL_COLUMNS: [&str; 11] = [
     "record",
 ];
 
+const ATTESTATION_COLUMNS: [&str; 11] = [
+    "time",
+    "action",
+    "by",
+    "namespace",
+    "name",
+    "entitlements",
+    "file",
+    "kept",
+    "removed",
+    "gaps",
+    "record",
+];
+
 /// What records come to.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     requests: BTreeMap<String, RequestAccount>,
     /// Rows of `approvals.csv`, by the instant and the record's digest.
     approvals: BTreeMap<(Timestamp, String), String>,
+    /// Rows of `attestations.csv`, likewise.
+    attestations: BTreeMap<(Timestamp, String), String>,
     totals: BTreeMap<(Action, Decision), u64>,
     records: u64,
 }
@@ -92,6 +110,10 @@ impl Accounts {
         if is_approval(record.action) {
             let key = (record.time, entry.link.digest.clone());
             self.approvals.insert(key, approval(entry));
+        }
+        if record.action == Action::EntitlementsAttested {
+            let key = (record.time, entry.link.digest.clone());
+            self.attestations.insert(key, attestation(entry));
         }
         if record.request.uid.is_empty() || !is_about_request(record.action) {
             return;
@@ -152,6 +174,14 @@ impl Accounts {
         text
     }
 
+    /// One line for each attestation of who could get in, the oldest first.
+    #[must_use]
+    pub fn attestations(&self) -> String {
+        let mut text = csv::row(ATTESTATION_COLUMNS);
+        text.extend(self.attestations.values().map(String::as_str));
+        text
+    }
+
     /// The requests that are drawn of those that were granted, in the order of their ranks.
     #[must_use]
     pub fn sample(&self, sample: &Sample) -> String {
@@ -177,6 +207,10 @@ impl RequestAccount {
         fill(&mut self.name, &request.name);
         fill(&mut self.template, &record.template);
         let user = user.as_ref().map_or("", |user| &user.user);
+        fill(
+            &mut self.ticket,
+            record.details.get("ticket").map_or("", |it| it),
+        );
         match record.action {
             Action::AccessGranted | Action::EmergencyGranted => {
                 user.clone_into(&mut self.requester);
@@ -214,7 +248,7 @@ impl RequestAccount {
         self.container = pod.container.clone().unwrap_or_default();
     }
 
-    fn cells(&self) -> [String; 17] {
+    fn cells(&self) -> [String; 18] {
         let instant = |at: Option<Timestamp>| at.map_or_else(String::new, |at| at.to_string());
         [
             self.kind.clone(),
@@ -227,6 +261,7 @@ impl RequestAccount {
             self.pod.clone(),
             self.container.clone(),
             self.reason.clone(),
+            self.ticket.clone(),
             match self.emergency {
                 true => "nobody (emergency)".to_owned(),
                 false => self.approved_by.clone(),
@@ -292,6 +327,25 @@ fn approval(entry: &Entry) -> String {
         record.request.name.clone(),
         record.request.uid.clone(),
         detail("reason"),
+        entry.link.digest.clone(),
+    ])
+}
+
+fn attestation(entry: &Entry) -> String {
+    let record = &entry.record;
+    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
+    let user = record.user.as_ref();
+    csv::row([
+        record.time.to_string(),
+        record.action.to_string(),
+        user.map_or_else(String::new, |user| user.user.clone()),
+        record.request.namespace.clone(),
+        record.request.name.clone(),
+        detail("entitlements"),
+        detail("file"),
+        detail("kept"),
+        detail("removed"),
+        detail("gaps"),
         entry.link.digest.clone(),
     ])
 }

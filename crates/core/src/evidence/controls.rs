@@ -40,9 +40,10 @@ const CONTROLS: [Control; 11] = [
     Control {
         id: "ISO 27001 A.5.18",
         asks: "access rights are provisioned, reviewed, changed and removed by rule",
-        answered: "`summary.csv`, `approvals.csv`; `entitlements.csv` is what there is to review, and its digest names \
-                   the state that was reviewed",
-        not_answered: "that a review took place: nobody's judgement is in this bundle",
+        answered: "`summary.csv`, `approvals.csv`; `entitlements.csv` is what there is to review, and \
+                   `attestations.csv` who reviewed it when, how many lines they kept and removed, and by which file",
+        not_answered: "what was decided about each line: the file with the digest that the attestation names; that \
+                       what was to be removed is gone",
     },
     Control {
         id: "ISO 27001 A.8.2",
@@ -60,8 +61,9 @@ const CONTROLS: [Control; 11] = [
     Control {
         id: "PCI DSS 7.2.4",
         asks: "user accounts and access privileges are reviewed every six months",
-        answered: "`entitlements.csv`, with its digest, is the list to review",
-        not_answered: "the review itself, and its approval by management",
+        answered: "`attestations.csv`: who reviewed which list, by its digest, when; `entitlements.csv` is the list as \
+                   it is now",
+        not_answered: "reviews of other times than the bundle's; their approval by management",
     },
     Control {
         id: "PCI DSS 10.2.1",
@@ -85,9 +87,10 @@ const CONTROLS: [Control; 11] = [
     Control {
         id: "NIST AC-6(9)",
         asks: "the use of privileged functions is logged",
-        answered: "`records.jsonl` and `summary.csv`: `SessionOpened`, with the digest of the command",
-        not_answered: "sessions of those whom the connect hook leaves alone (break-glass groups, nodes), and those \
-                       that opened while no webhook ran in an observing namespace",
+        answered: "`records.jsonl` and `summary.csv`: `SessionOpened` and `BreakGlassOpened`, with the digest of the \
+                   command",
+        not_answered: "sessions of those whom the connect hook leaves alone (nodes, the system's controllers), and \
+                       those of break-glass groups and in observing namespaces that opened while no webhook ran",
     },
 ];
 
@@ -189,6 +192,14 @@ fn numbers(
         (
             "Sessions opened",
             total(Action::SessionOpened, Decision::Allow),
+        ),
+        (
+            "Opened as break-glass",
+            total(Action::BreakGlassOpened, Decision::Allow),
+        ),
+        (
+            "Attestations of who could get in",
+            total(Action::EntitlementsAttested, Decision::Allow),
         ),
         (
             "Sessions refused",

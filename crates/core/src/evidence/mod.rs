@@ -40,6 +40,8 @@ pub const RECORDS: &str = "records.jsonl";
 pub const BOUNDARY: &str = "boundary.jsonl";
 /// Who approved and denied what.
 pub const APPROVALS: &str = "approvals.csv";
+/// Who attested who could get in.
+pub const ATTESTATIONS: &str = "attestations.csv";
 /// One line for each request.
 pub const SUMMARY: &str = "summary.csv";
 /// The requests that were drawn.
@@ -87,6 +89,7 @@ impl Manifest {
             RECORDS,
             BOUNDARY,
             APPROVALS,
+            ATTESTATIONS,
             SUMMARY,
         ];
         if self.sample.is_some() {

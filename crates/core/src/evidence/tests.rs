@@ -229,6 +229,35 @@ fn an_emergency_is_granted_and_approved_by_nobody() {
 }
 
 #[test]
+fn an_attestation_is_one_line_and_no_request() {
+    let key = key();
+    let writer = Writer::new(names::WEBHOOK, "oz-0", BEGAN, 1);
+    let (mut chain, first) = Chain::begin(writer, BEGAN, &[], &key);
+    let at = minutes(1);
+    let mut attested = record(
+        at,
+        Action::EntitlementsAttested,
+        Decision::Allow,
+        "",
+        "erin",
+    );
+    attested.request.name = "attestation-1".to_owned();
+    let attested = attested
+        .detail("entitlements", "sha256:1")
+        .detail("file", "sha256:2")
+        .detail("kept", "40")
+        .detail("removed", "2")
+        .detail("gaps", "0");
+    let entries = [first, chain.append(attested, &key)];
+    let told = accounts(&entries).attestations();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    let row = "EntitlementsAttested,erin,shop,attestation-1,sha256:1,sha256:2,40,2,0,sha256:";
+    assert!(lines[1].contains(row), "{told}");
+    assert_eq!(accounts(&entries).requests(), (0, 0));
+}
+
+#[test]
 fn a_sample_is_drawn_again_by_its_seed_and_another_by_another() {
     let (entries, _) = trail(40);
     let accounts = accounts(&entries);

@@ -1,5 +1,6 @@
-//! AccessReview: an emergency that somebody has to look at. oz makes one for each; it has no owner and outlives
-//! its request, so that nothing is forgotten by deleting something else.
+//! AccessReview: an emergency, or a time of break-glass, that somebody has to look at. oz makes one for each; it has
+//! no owner and outlives its request, so that nothing is forgotten by deleting something else. An attestation of who
+//! could get in is one too, made and written at once by whoever attests.
 
 use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::api::optional::not_empty;
 use crate::api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, timestamp};
 use crate::api::{
-    AccessRequestReference, Finding, RecordsSoFar, ReviewStatus, Reviewed, Reviewers,
+    AccessRequestReference, Attestation, BreakGlassWindow, Finding, RecordsSoFar, ReviewStatus,
+    Reviewed, Reviewers,
 };
 
 use super::{Kind, Role, defined};
@@ -28,9 +30,11 @@ use crate::validate::{self, Violation};
     derive = "Default",
     shortname = "arv",
     category = "oz",
-    doc = "An emergency that somebody has to look at who did not ask for it. Made by oz alone.",
+    doc = "An emergency, or a time of break-glass, that somebody has to look at who had no part in it: made by oz alone. Or an attestation of who could get in.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(FINDING_IS_FINAL).message(FINDING_IS_FINAL_MESSAGE).field_path(".spec"),
+    validation = Rule::new(ABOUT_ONE_THING).message(ABOUT_ONE_THING_MESSAGE).field_path(".spec"),
+    validation = Rule::new(ATTESTATION_ALONE).message(ATTESTATION_ALONE_MESSAGE).field_path(".spec"),
     validation = Rule::new(FINDING_HAS_REASON).message(FINDING_HAS_REASON_MESSAGE).field_path(".spec"),
     printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.accessRequestRef.name", "description":"What is reviewed"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.accessRequestRef.kind", "description":"Kind of the request", "priority":1}"#,
@@ -43,32 +47,48 @@ use crate::validate::{self, Violation};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AccessReviewSpec {
-    /// The request.
-    pub access_request_ref: AccessRequestReference,
+    /// The request that was an emergency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_request_ref: Option<AccessRequestReference>,
 
-    /// Who asked.
+    /// The time of break-glass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub break_glass: Option<BreakGlassWindow>,
+
+    /// What was decided about each line of who could get in. It is there from the beginning, and nothing else is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attestation: Option<Attestation>,
+
+    /// Who asked, or got in.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub requester: Reviewed,
 
     /// Name of the template.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub template: String,
 
-    /// Why it was an emergency, in the words of whoever asked.
+    /// Why it was an emergency, in the words of whoever asked; of a time of break-glass, what was opened first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub emergency: String,
 
-    /// When it was granted.
+    /// When it was granted, or when somebody got in first.
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(schema_with = "timestamp")]
     pub granted_at: Timestamp,
 
     /// What was on record when the review was opened.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub records: RecordsSoFar,
 
     /// Until when somebody has to look at it.
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(schema_with = "timestamp")]
     pub due_at: Timestamp,
 
-    /// Who may.
+    /// Who may. Of a time of break-glass, none stands for whoever may write reviews there.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reviewers: Reviewers,
 
     /// What was found. Written once, by one of the reviewers who did not ask, together with reason.
@@ -85,7 +105,17 @@ pub struct AccessReviewSpec {
     pub reason: Option<String>,
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl AccessReviewSpec {
+    /// Whether somebody has written what there is to write.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.finding.is_some() || self.attestation.is_some()
+    }
+
     /// What oz wrote of it: all but what was found.
     #[must_use]
     pub fn opened(&self) -> Self {
@@ -100,13 +130,32 @@ impl AccessReviewSpec {
 /// What was found stays, and so does all that it is about.
 const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) \
     || self.spec == oldSelf.spec || !has(oldSelf.spec.finding) && has(self.spec.finding) \
-    && self.spec.accessRequestRef == oldSelf.spec.accessRequestRef \
-    && self.spec.requester == oldSelf.spec.requester && self.spec.dueAt == oldSelf.spec.dueAt \
-    && self.spec.reviewers == oldSelf.spec.reviewers)";
+    && self.spec.?accessRequestRef == oldSelf.spec.?accessRequestRef \
+    && self.spec.?breakGlass == oldSelf.spec.?breakGlass \
+    && self.spec.?attestation == oldSelf.spec.?attestation \
+    && self.spec.?requester == oldSelf.spec.?requester && self.spec.?dueAt == oldSelf.spec.?dueAt \
+    && self.spec.?reviewers == oldSelf.spec.?reviewers)";
 
 /// Said by [`FINDING_IS_FINAL`].
 const FINDING_IS_FINAL_MESSAGE: &str =
     "a review is written once: spec.finding and spec.reason, and nothing else of it changes";
+
+const ABOUT_ONE_THING: &str = "!has(self.spec) || [has(self.spec.accessRequestRef), \
+    has(self.spec.breakGlass), has(self.spec.attestation)].filter(is, is).size() == 1";
+
+/// Said by [`ABOUT_ONE_THING`].
+const ABOUT_ONE_THING_MESSAGE: &str =
+    "a review is about one of spec.accessRequestRef, spec.breakGlass and spec.attestation";
+
+const ATTESTATION_ALONE: &str = "!has(self.spec) \
+    || [has(self.spec.requester), has(self.spec.emergency), has(self.spec.grantedAt), \
+    has(self.spec.records), has(self.spec.dueAt)].all(is, is != has(self.spec.attestation)) \
+    && (!has(self.spec.attestation) || !has(self.spec.finding) && !has(self.spec.reason) \
+    && !has(self.spec.template) && !has(self.spec.reviewers))";
+
+/// Said by [`ATTESTATION_ALONE`].
+const ATTESTATION_ALONE_MESSAGE: &str = "an attestation has nothing but spec.attestation; any other review has \
+    spec.requester, emergency, grantedAt, records and dueAt";
 
 const FINDING_HAS_REASON: &str =
     "!has(self.spec) || has(self.spec.finding) == has(self.spec.reason)";

@@ -10,6 +10,7 @@ use crate::api::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     SPEC_IS_IMMUTABLE_MESSAGE,
 };
+use crate::api::{TICKET, TICKET_MESSAGE};
 
 use super::{AccessRequest, Change, Kind, Role, Terms, defined};
 use crate::api::ExecAccessTemplate;
@@ -95,6 +96,16 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
 
+    /// The ticket by which access is needed, such as INC-42, where the template or a policy asks for one.
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new(TICKET).message(TICKET_MESSAGE))]
+    pub ticket: Option<String>,
+
     /// Whether it is an emergency: then nobody has to approve it, if the template's accessConfig.emergency
     /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,6 +150,7 @@ impl AccessRequest for ExecAccessRequest {
             container: spec.container.as_deref(),
             reason: spec.reason.as_deref(),
             extends: spec.extends.as_deref(),
+            ticket: spec.ticket.as_deref(),
             emergency: spec.emergency == Some(true),
         }
     }
@@ -151,6 +163,7 @@ impl AccessRequest for ExecAccessRequest {
             container: terms.container.map(ToOwned::to_owned),
             reason: terms.reason.map(ToOwned::to_owned),
             extends: terms.extends.map(ToOwned::to_owned),
+            ticket: terms.ticket.map(ToOwned::to_owned),
             emergency: terms.emergency.then_some(true),
         };
         Self::new("", spec)

@@ -128,6 +128,8 @@ pub struct Terms<'a> {
     pub reason: Option<&'a str>,
     /// The request that it continues.
     pub extends: Option<&'a str>,
+    /// By which ticket.
+    pub ticket: Option<&'a str>,
     /// Whether it is an emergency.
     pub emergency: bool,
 }
@@ -181,6 +183,7 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
             ask: Ask {
                 reason: terms.reason,
                 container: terms.container,
+                ticket: terms.ticket,
                 emergency: terms.emergency,
             },
             target_pod: terms.target_pod.filter(|name| !name.is_empty()),

@@ -70,6 +70,18 @@ impl End {
         Self::with(EndReason::Locked, by)
     }
 
+    /// Its ticket was closed.
+    #[must_use]
+    pub fn ticket_closed(what: String) -> Self {
+        Self::with(EndReason::TicketClosed, what)
+    }
+
+    /// Nobody could be asked for long whether its ticket is still open.
+    #[must_use]
+    pub fn ticket_unanswered(what: String) -> Self {
+        Self::with(EndReason::TicketUnanswered, what)
+    }
+
     /// How what lasts until `until` ends when the object that asked for it is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
@@ -108,7 +120,9 @@ impl End {
             | EndReason::TemplateChanged
             | EndReason::DriftDetected
             | EndReason::PodReplaced
-            | EndReason::Locked => Phase::Revoked,
+            | EndReason::Locked
+            | EndReason::TicketClosed
+            | EndReason::TicketUnanswered => Phase::Revoked,
             EndReason::PodNotReady => Phase::Failed,
         }
     }

@@ -36,6 +36,9 @@ pub(super) fn alerts(route: &Route, record: &Record) -> Value {
     if let Some(user) = &record.user {
         annotations["requester"] = plain(&user.user).into();
     }
+    if let Some(ticket) = record.details.get("ticket") {
+        annotations["ticket"] = plain(ticket).into();
+    }
     if let Some(reason) = record.details.get("reason") {
         annotations["reason"] = plain(reason).into();
     }

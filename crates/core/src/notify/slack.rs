@@ -79,6 +79,7 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
         ("Template", given(&record.template)),
         ("Pod", record.pod.as_ref().map(|pod| plain(&pod.name))),
         ("Why", detail("reason")),
+        ("Ticket", detail("ticket")),
         (
             "Until",
             record

@@ -11,6 +11,7 @@ use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
+use crate::access::stamp;
 use crate::api::{BindingStatus, EndReason};
 use crate::audit::{Action, Decision as Decided, Record};
 use crate::conditions::reason;
@@ -84,6 +85,10 @@ impl<K: Kind> Controller for Transient<K> {
         outcome: &Outcome,
     ) -> BindingStatus {
         self.report(now, object, &decision.state, outcome)
+    }
+
+    fn flow(&self, object: &K) -> String {
+        stamp::flow(object.meta())
     }
 
     fn lasts_until(&self, object: Option<&K>, live: &[Live]) -> Option<Timestamp> {

@@ -1,6 +1,6 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
-use super::{Found, Rule, Violation, approval, emergency, name};
+use super::{Found, Rule, Violation, approval, emergency, name, ticket};
 use crate::access_command::AccessCommand;
 use crate::api::{AccessConfig, Bind};
 use crate::connect::policy::bounded;
@@ -39,6 +39,9 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         } else if let Err(excess) = bounded(policy) {
             found.add(field, excess.to_string());
         }
+    }
+    if let Some(config) = &config.ticket {
+        ticket::check("spec.accessConfig.ticket", config, found);
     }
     if let Some(approval) = &config.approval {
         approval::check(approval, found);

@@ -1,5 +1,6 @@
 //! `spec.accessConfig.emergency`, and the reviews that follow.
 
+use super::attestation;
 use super::text::plain;
 use super::{Found, Violation};
 use crate::access::emergency::{MAX_REVIEWERS, reviewers_text};
@@ -85,6 +86,10 @@ fn duration(field: &str, text: &str, longest: Option<GoDuration>, found: &mut Fo
 #[must_use]
 pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
     let mut found = Found::default();
+    if spec.attestation.is_some() {
+        attestation::check(spec, &mut found);
+        return found.0;
+    }
     match (&spec.finding, &spec.reason) {
         (None, None) => {}
         (Some(_), Some(reason)) => plain("spec.reason", reason, &mut found),

@@ -5,6 +5,7 @@
 mod access_config;
 mod access_pod;
 mod approval;
+mod attestation;
 mod emergency;
 mod lock;
 mod metadata;
@@ -14,6 +15,7 @@ mod quantity;
 mod request;
 mod template;
 mod text;
+mod ticket;
 
 use std::fmt::{self, Display};
 
@@ -21,10 +23,11 @@ use crate::duration::GoDuration;
 
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
+pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub(crate) use name::dns_subdomain;
+pub(crate) use name::{dns_label, dns_subdomain};
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -34,6 +37,7 @@ pub use template::{
 };
 pub use text::MAX_REASON;
 pub(crate) use text::{readable, reorders};
+pub use ticket::{matching, ticket};
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

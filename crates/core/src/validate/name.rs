@@ -1,7 +1,7 @@
 //! The forms that Kubernetes requires of names, labels and annotations.
 
 /// The name of a container: RFC 1123 label.
-pub(super) fn dns_label(text: &str) -> Result<(), &'static str> {
+pub(crate) fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() <= 63 && is_label(text) {
         Ok(())
     } else {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::text::{expression, is_deceptive};
-use super::{Found, Violation, approval, name};
+use super::{Found, Violation, approval, name, ticket};
 use crate::access::approval::matching;
 use crate::api::{
     AccessConfig, AccessPolicySpec, ApprovalConfig, DEFAULT_APPROVAL_TIMEOUT, PolicyApproval,
@@ -40,6 +40,9 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
         let config = config(rules);
         approval::check_at("spec.then.approval", &config, &mut found);
     }
+    if let Some(config) = &then.require_ticket {
+        ticket::check("spec.then.requireTicket", config, &mut found);
+    }
     if let Some(longest) = &then.max_duration {
         let field = "spec.then.maxDuration";
         let parsed = found.duration(field, longest);
@@ -48,7 +51,8 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
         }
     }
     if *then == Default::default() {
-        let message = "must say something: deny, approval, requireReason or maxDuration";
+        let message =
+            "must say something: deny, approval, requireReason, requireTicket or maxDuration";
         found.add("spec.then", message);
     }
     found.0

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::text::{check_reason, plain};
-use super::{Found, Violation, name};
+use super::{Found, Violation, name, ticket};
 use crate::duration::GoDuration;
 use crate::kinds::Terms;
 
@@ -70,6 +70,9 @@ pub fn request(
         } else {
             check_reason(reason, &mut found);
         }
+    }
+    if let Some(named) = terms.ticket {
+        found.check("spec.ticket", named, ticket::ticket(named));
     }
     if asked.extends.is_some() && asked.extends == metadata.name {
         found.add("spec.extends", "must name another request");

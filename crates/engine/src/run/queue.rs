@@ -2,13 +2,18 @@
 //! its rules are plain tests. Each key (the UID of an object) has at most one pass at a time.
 //!
 //! What is due goes before what merely changed, and has slots of its own: a thousand requests that
-//! cannot be satisfied do not postpone one expiry.
+//! cannot be satisfied do not postpone one expiry. What merely changed takes turns by flow: the requests
+//! of one person wait for each other, and one of each person begins in turn.
+
+mod flows;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use oz_core::lifecycle::window::has_come;
+
+use flows::Flows;
 
 /// So many times as many urgent passes as ordinary ones may run at once. Those that are due
 /// together all begin, so that the first step of each comes before the second of any; how many
@@ -69,6 +74,8 @@ struct Entry {
     failures: u32,
     /// Whether ordinary passes wait for this one, see [`Queue::push_opening`].
     opening: bool,
+    /// With which others it takes turns.
+    flow: String,
 }
 
 /// The work queue of one controller.
@@ -76,7 +83,7 @@ struct Entry {
 pub(crate) struct Queue {
     entries: HashMap<Key, Entry>,
     urgent: VecDeque<Key>,
-    ordinary: VecDeque<Key>,
+    ordinary: Flows,
     wakes: BTreeSet<(Timestamp, Key)>,
     retries: BTreeSet<(Instant, Key)>,
     running_urgent: usize,
@@ -92,7 +99,7 @@ impl Queue {
         Self {
             entries: HashMap::new(),
             urgent: VecDeque::new(),
-            ordinary: VecDeque::new(),
+            ordinary: Flows::default(),
             wakes: BTreeSet::new(),
             retries: BTreeSet::new(),
             running_urgent: 0,
@@ -119,6 +126,14 @@ impl Queue {
         self.push(key, Lane::Urgent);
     }
 
+    /// Queues a key because something changed, behind what waits of its flow.
+    pub(crate) fn push_of(&mut self, key: &str, flow: String) {
+        if self.started {
+            self.entries.entry(key.to_owned()).or_default().flow = flow;
+        }
+        self.push(key, Lane::Ordinary);
+    }
+
     /// Queues a key, once however often it is pushed before its pass begins.
     pub(crate) fn push(&mut self, key: &str, lane: Lane) {
         if !self.started {
@@ -131,7 +146,7 @@ impl Queue {
             entry.queued = Some(lane);
             match lane {
                 Lane::Urgent => self.urgent.push_back(key.to_owned()),
-                Lane::Ordinary => self.ordinary.push_back(key.to_owned()),
+                Lane::Ordinary => self.ordinary.push(&entry.flow, key.to_owned()),
             }
         }
     }
@@ -173,7 +188,7 @@ impl Queue {
             }
         }
         if self.running_ordinary < self.slots && self.opening == 0 {
-            while let Some(key) = self.ordinary.pop_front() {
+            while let Some(key) = self.ordinary.pop() {
                 if let Some(turn) = self.begin(key, Lane::Ordinary) {
                     self.running_ordinary += 1;
                     return Some(turn);

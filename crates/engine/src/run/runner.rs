@@ -150,12 +150,10 @@ where
                 .objects()
                 .iter()
                 .map(|object| {
-                    (
-                        object.meta().creation_timestamp.clone(),
-                        uid(object.as_ref()),
-                    )
+                    let created = object.meta().creation_timestamp.clone();
+                    (created, uid(object.as_ref()), self.controller.flow(object))
                 })
-                .filter(|(_, uid)| !owners.contains(uid))
+                .filter(|(_, uid, _)| !owners.contains(uid))
                 .collect();
             others.sort();
             tracing::info!(
@@ -168,10 +166,11 @@ where
             let (opening, forged): (Vec<_>, Vec<_>) = owners
                 .into_iter()
                 .partition(|owner| self.objects.by_uid(owner).is_some());
-            let others = others.into_iter().map(|(_, uid)| uid);
+            let forged = forged.into_iter().map(|uid| (uid, String::new()));
+            let others = others.into_iter().map(|(_, uid, flow)| (uid, flow));
             Found {
                 opening,
-                others: forged.into_iter().chain(others).collect(),
+                others: forged.chain(others).collect(),
             }
         });
     }

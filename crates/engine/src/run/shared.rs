@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kube::Resource;
 use tokio::sync::Notify;
 
 use super::queue::{Lane, Queue};
@@ -26,10 +25,10 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    pub(crate) fn push_object<K: Resource>(&self, object: &K, lane: Lane) {
-        if let Some(uid) = &object.meta().uid {
-            self.push(uid, lane);
-        }
+    /// Queues a key because something changed, behind what waits of its flow.
+    pub(crate) fn push_of(&self, key: &str, flow: String) {
+        self.queue().push_of(key, flow);
+        self.changed.notify_one();
     }
 
     /// The pass of a key goes on without its slot.
@@ -47,8 +46,8 @@ impl Shared {
         for key in &found.opening {
             queue.push_opening(key);
         }
-        for key in &found.others {
-            queue.push(key, Lane::Ordinary);
+        for (key, flow) in found.others {
+            queue.push_of(&key, flow);
         }
     }
 
@@ -57,10 +56,10 @@ impl Shared {
     }
 }
 
-/// The UIDs that a start finds.
+/// The UIDs that a start finds, of what may wait with its flow.
 pub(super) struct Found {
     pub(super) opening: Vec<String>,
-    pub(super) others: Vec<String>,
+    pub(super) others: Vec<(String, String)>,
 }
 
 #[cfg(test)]
@@ -79,7 +78,7 @@ mod tests {
             shared.push("late", Lane::Ordinary);
             Found {
                 opening: vec!["granted".to_owned()],
-                others: vec!["waiting".to_owned()],
+                others: vec![("waiting".to_owned(), String::new())],
             }
         });
         let mut queue = shared.queue();

@@ -42,7 +42,12 @@ impl Approvals {
         if self.all_namespaces {
             head.push("NAMESPACE");
         }
-        head.extend(["NAME", "FOR", "REQUESTER", "TEMPLATE", "DURATION", "LEFT", "REASON"]);
+        head.extend(["NAME", "FOR", "REQUESTER", "TEMPLATE", "DURATION", "LEFT"]);
+        let tickets = waiting.iter().any(|one| one.ticket.is_some());
+        if tickets {
+            head.push("TICKET");
+        }
+        head.push("REASON");
         let mut table = Table::new(&head);
         let now = Timestamp::now();
         for one in waiting {
@@ -57,8 +62,11 @@ impl Approvals {
                 one.template,
                 one.duration.unwrap_or_default(),
                 short(one.until.duration_since(now)),
-                one.reason.unwrap_or_default(),
             ]);
+            if tickets {
+                cells.push(one.ticket.unwrap_or_default());
+            }
+            cells.push(one.reason.unwrap_or_default());
             table.row(cells);
         }
         context.print(&table.to_string())?;

@@ -2,6 +2,7 @@
 //! away since. What is right and what is not is said by `oz_core::audit::verify`; here it is read
 //! and shown, what is old can be ordered away, and who could get in is told besides.
 
+mod attest;
 mod entitlements;
 mod evidence;
 mod keys;
@@ -34,6 +35,7 @@ Examples:
   ozctl audit verify --key oz.pub --offline --log operator.jsonl
   ozctl audit prune --before 2160h
   ozctl audit entitlements
+  ozctl audit attest review.csv
   ozctl audit evidence --from 2026-01-01T00:00:00Z -o evidence.tar")]
 pub(crate) struct Audit {
     #[command(subcommand)]
@@ -59,6 +61,8 @@ enum Verb {
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Entitlements(entitlements::ShowEntitlements),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Attest(attest::Attest),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
     Evidence(evidence::Evidence),
 }
 
@@ -73,6 +77,7 @@ impl Audit {
             Verb::Keys(verb) => verb.run(context).await,
             Verb::Prune(verb) => verb.run(context).await,
             Verb::Entitlements(verb) => verb.run(context).await,
+            Verb::Attest(verb) => verb.run(context).await,
             Verb::Evidence(verb) => verb.run(context).await,
         }
     }

@@ -110,6 +110,9 @@ struct Common {
     /// Why access is needed; kept in the audit record
     #[arg(long)]
     reason: Option<String>,
+    /// The ticket by which access is needed, such as INC-42
+    #[arg(long)]
+    ticket: Option<String>,
     /// The container to get into
     #[arg(short, long)]
     container: Option<String>,
@@ -152,6 +155,7 @@ impl Common {
             container: self.container.clone(),
             reason: self.reason.clone(),
             extends: None,
+            ticket: self.ticket.clone(),
             emergency: false,
         })
     }

@@ -77,6 +77,9 @@ pub(crate) struct Explain {
     /// The reason that they would give
     #[arg(long, requires = "template")]
     reason: Option<String>,
+    /// The ticket that they would name
+    #[arg(long, requires = "template")]
+    ticket: Option<String>,
     /// Whether they would say that it is an emergency
     #[arg(long, requires = "template")]
     emergency: bool,
@@ -159,6 +162,7 @@ impl Explain {
             container: self.container.clone(),
             reason: self.reason.clone(),
             extends: None,
+            ticket: self.ticket.clone(),
             emergency: self.emergency,
         };
         for_each_kind!(requests R => {

@@ -44,6 +44,9 @@ pub(crate) struct Extend {
     /// Why [default: as was said before]
     #[arg(long)]
     reason: Option<String>,
+    /// By which ticket [default: the one of before]
+    #[arg(long)]
+    ticket: Option<String>,
     /// How long to wait for it
     #[arg(short, long, default_value = "5m", value_name = "DURATION")]
     wait: String,
@@ -90,6 +93,7 @@ impl Extend {
             reason: self.reason.clone().or(asked.reason),
             target_pod: status.pod_name.clone().filter(|_| !R::MAKES_POD),
             extends: Some(old.clone()),
+            ticket: self.ticket.clone().or(asked.ticket),
             emergency: asked.emergency,
             template: asked.template,
             container: asked.container,

@@ -54,6 +54,7 @@ verbs! {
     locks::Locks,
     reviews::Reviews,
     review::Review,
+    watch::Watch,
     explain::Explain,
     create::Create,
     get::Get,

@@ -1,4 +1,4 @@
-//! `ozctl review`: writes what somebody found who looked at an emergency.
+//! `ozctl review`: writes what somebody found who looked at an emergency, or at what break-glass opened.
 
 use clap::Args;
 use kube::ResourceExt as _;
@@ -10,11 +10,11 @@ use crate::failure::Result;
 use crate::names;
 use crate::reviews;
 
-/// Write what you found of an emergency
+/// Write what you found of an emergency, or of what break-glass opened
 #[derive(Args)]
 #[command(after_help = "\
 What is found is on record with your name, as the API server knows you, and stays as it is. Whoever asked for the
-emergency does not review it.
+emergency, or got in, does not review it.
 
 Findings:
   Justified     it was an emergency
@@ -40,7 +40,11 @@ impl Review {
         let cluster = context.cluster().await?;
         let written = reviews::write(&cluster, name, self.finding, &self.reason).await?;
         context.print(&format!(
-            "emergency of {} reviewed: {} ({})\n",
+            "{} of {} reviewed: {} ({})\n",
+            match written.spec.break_glass {
+                Some(_) => "break-glass",
+                None => "emergency",
+            },
             written.spec.requester.user,
             self.finding,
             written.name_any()

@@ -1,4 +1,4 @@
-//! `ozctl reviews`: which emergencies wait for somebody to look at them.
+//! `ozctl reviews`: which emergencies, and what break-glass opened, wait for somebody to look at them.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -13,12 +13,13 @@ use crate::failure::Result;
 use crate::output::{self, Table, TextFormat, short};
 use crate::reviews;
 
-/// Show which emergencies wait for you to review them
+/// Show which emergencies wait for you to review them, and what break-glass opened
 #[derive(Args)]
 #[command(after_help = "\
 An emergency is listed if its template named you or a group of yours as a reviewer, you did not ask for it yourself,
-and nobody has written what they found. `ozctl review NAME --finding Justified --reason WHY` does. With --all every
-review is listed, also those that are written.
+and nobody has written what they found. What somebody opened as break-glass in an enforcing namespace is listed with
+that in place of a template, for whoever may review it. `ozctl review NAME --finding Justified --reason WHY` does. With --all every
+review is listed, also those that are written, and attestations of who could get in.
 
 Examples:
   ozctl reviews
@@ -79,10 +80,10 @@ impl Reviews {
         let now = Timestamp::now();
         for review in found {
             let spec = &review.spec;
-            let due = match (spec.finding, reviews::is_overdue(review, now)) {
-                (Some(_), _) => String::new(),
-                (None, true) => "overdue".to_owned(),
-                (None, false) => short(spec.due_at.duration_since(now)),
+            let due = match (spec.is_written(), reviews::is_overdue(review, now)) {
+                (true, _) => String::new(),
+                (false, true) => "overdue".to_owned(),
+                (false, false) => short(spec.due_at.duration_since(now)),
             };
             let mut cells = Vec::new();
             if self.all_namespaces {
@@ -91,14 +92,21 @@ impl Reviews {
             cells.extend([
                 review.name_any(),
                 spec.requester.user.clone(),
-                spec.template.clone(),
+                match (&spec.break_glass, &spec.attestation) {
+                    (Some(_), _) => "break-glass".to_owned(),
+                    (None, Some(_)) => "attestation".to_owned(),
+                    (None, None) => spec.template.clone(),
+                },
                 due,
                 spec.emergency.clone(),
             ]);
             if self.all {
                 let finding = spec.finding.map(|finding| finding.to_string());
+                let counts = spec.attestation.as_ref().map(|attestation| {
+                    format!("{} kept, {} removed", attestation.kept, attestation.removed)
+                });
                 cells.push(finding.unwrap_or_default());
-                cells.push(spec.reason.clone().unwrap_or_default());
+                cells.push(spec.reason.clone().or(counts).unwrap_or_default());
             }
             table.row(cells);
         }

@@ -137,12 +137,8 @@ impl Templates {
 
 fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
     let config = template.config();
-    // A reason and a container are the request's own; here the question is who.
-    let ask = Ask {
-        reason: Some("asked"),
-        ..Ask::default()
-    };
-    let may = decide::may(me, template.name(), config, ask).map_err(|denial| denial.message);
+    // A container is the request's own; here the question is who.
+    let may = decide::may_ask(me, template.name(), config, Ask::default()).map_err(|denial| denial.message);
     let mut object = output::whole(template)?;
     object["mayAsk"] = json!(may.is_ok());
     if let Err(why) = &may {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
 mod approvals;
+mod attest;
 mod composites;
 mod harness;
 mod hostile;
@@ -18,3 +19,4 @@ mod shop;
 mod stub;
 mod trail;
 mod waits;
+mod watch;

@@ -336,8 +336,8 @@ impl<R: AccessRequest> Requests<R> {
             template: Some(template),
         };
         let new = self.judges.judge(cx, &review.user, asking).await?;
-        let reason = view.ask.reason;
-        let Some(why) = policy::stricter(sealed, new.as_ref(), reason, template) else {
+        let ask = view.ask;
+        let Some(why) = policy::stricter(sealed, new.as_ref(), ask, template) else {
             return Ok(());
         };
         let name = view.metadata.name.as_deref().unwrap_or_default();

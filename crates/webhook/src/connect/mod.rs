@@ -14,10 +14,12 @@ mod report;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
 use oz_admission::connect::PodStreamOptions;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
 use oz_audit::Sink;
 use oz_core::access::grant::Grant;
+use oz_core::access::seal::Keys;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
 use prometheus_client::metrics::counter::Counter;
@@ -44,14 +46,26 @@ pub(crate) struct Connections {
     pub(crate) records: Arc<dyn Sink>,
     /// Where connections are enforced: whether one that cannot be put on record is refused.
     pub(crate) audit_required: bool,
+    /// By which the record of what break-glass groups open is proven.
+    keys: Keys,
+    /// How long the time is that one review of these is about.
+    review_window: SignedDuration,
     unrecorded: Counter,
     recent: Arc<Recent>,
     event_limit: Arc<EventLimit>,
 }
 
 impl Connections {
-    pub(crate) fn new(grants: Grants, records: Arc<dyn Sink>, audit_required: bool) -> Self {
+    pub(crate) fn new(
+        grants: Grants,
+        records: Arc<dyn Sink>,
+        audit_required: bool,
+        keys: Keys,
+        review_window: SignedDuration,
+    ) -> Self {
         Self {
+            keys,
+            review_window,
             grants,
             policies: Arc::default(),
             records,

@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use oz_admission::{Cx, Rejection, Review};
+use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
@@ -37,13 +38,18 @@ impl ConnectionReport<'_> {
             return Ok(());
         }
         let grant = allowed.grant.as_deref();
-        let (reason, why) = match (grant, self.connect.mode) {
-            (Some(grant), _) => ("Granted", format!(" by request {}", grant.request.name)),
-            (None, Mode::BreakGlass) => ("BreakGlass", " as break-glass".to_owned()),
-            (None, _) => ("Observed", String::new()),
+        let (action, reason, why) = match (grant, self.connect.mode) {
+            (Some(grant), _) => {
+                let why = format!(" by request {}", grant.request.name);
+                (Action::SessionOpened, "Granted", why)
+            }
+            (None, Mode::BreakGlass) => {
+                let why = " as break-glass".to_owned();
+                (Action::BreakGlassOpened, "BreakGlass", why)
+            }
+            (None, _) => (Action::SessionOpened, "Observed", String::new()),
         };
         let message = format!("{}{why}", self.sentence("may"));
-        let action = Action::SessionOpened;
         let mut record = self.record(action, Decision::Allow, reason, message, grant);
         let cut = match &allowed.cut {
             Cut::ByItself(_) => "by itself",
@@ -52,6 +58,9 @@ impl ConnectionReport<'_> {
         };
         record.details.insert("ends".to_owned(), cut.to_owned());
         let connections = &self.connect.connections;
+        if action == Action::BreakGlassOpened {
+            record = self.reviewable(record);
+        }
         let required = connections.audit_required && self.connect.mode == Mode::Enforcing;
         match connections.records.record(&record).await {
             Ok(()) => {}
@@ -66,6 +75,16 @@ impl ConnectionReport<'_> {
         }
         self.publish("SessionOpened", EventType::Normal, record.message);
         Ok(())
+    }
+
+    /// The record with what its review is made of. Nobody is kept out since there is no key.
+    fn reviewable(&self, record: Record) -> Record {
+        let connections = &self.connect.connections;
+        let (keys, window) = (&connections.keys, connections.review_window);
+        break_glass::proven(keys, record.clone(), window).unwrap_or_else(|error| {
+            tracing::error!(%error, "what break-glass opened gets no review: its record is not sealed");
+            record
+        })
     }
 
     /// Records a connection that is refused, but not the second try of one kubectl.

@@ -18,7 +18,7 @@ pub(crate) fn hooks(grounds: &Grounds) -> [Hook; 2] {
             keys: grounds.keys.clone(),
         },
     )
-    .on([Operation::Update])
+    .on([Operation::Create, Operation::Update])
     .namespaces(NamespaceScope::All)
     .reinvoke(true)
     .side_effects(SideEffects::None)

@@ -1,4 +1,4 @@
-//! What is found is sealed with who found it, over whatever they put there.
+//! What is found or attested is sealed with who it was, over whatever they put there.
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_core::access::emergency::review::{self, Standing};
@@ -7,7 +7,7 @@ use oz_core::api::AccessReview;
 
 use crate::stamp::requester;
 
-/// Seals reviews in which somebody writes.
+/// Seals reviews in which somebody writes, and attestations.
 pub(super) struct Sealer {
     pub(super) keys: Keys,
 }
@@ -22,10 +22,10 @@ impl Mutate for Sealer {
         object: &mut AccessReview,
     ) -> Result<Notes, Rejection> {
         // Whether it may be written is for the hook that checks it: a change is all that is sealed here.
-        let written = review
-            .old
-            .as_ref()
-            .is_some_and(|old| old.spec.finding.is_none() && object.spec.finding.is_some());
+        let written = match &review.old {
+            Some(old) => old.spec.finding.is_none() && object.spec.finding.is_some(),
+            None => object.spec.attestation.is_some(),
+        };
         if !written || review.user.username.is_empty() {
             return Ok(Notes::none());
         }

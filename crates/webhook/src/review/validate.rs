@@ -1,4 +1,5 @@
-//! Whether somebody may write what they found, and that nobody else makes, changes or deletes a review.
+//! Whether somebody may write what they found, or attest who could get in, and that nobody else makes, changes or
+//! deletes a review.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::emergency::review;
 use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
 use oz_core::api::AccessReview;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::kinds::Kind as _;
@@ -32,7 +34,7 @@ impl Validate for ReviewValidator {
             return status_is_the_operators(review, &self.operator, next);
         }
         let (about, judged) = match (review.operation, &review.object, &review.old) {
-            (Operation::Create, Some(object), _) => (object, Err(self.made_by_others())),
+            (Operation::Create, Some(object), _) => (object, self.created(cx, review, object)),
             (Operation::Delete, _, Some(old)) => (old, Err(kept(old))),
             (Operation::Update, Some(object), Some(old)) if object.spec == old.spec => {
                 return unchanged(object, old).map(|()| Notes::none());
@@ -65,10 +67,41 @@ impl ReviewValidator {
             "ReviewReserved",
             format!(
                 "reviews are opened by oz's operator alone ({}), one for each emergency; `ozctl reviews` lists \
-                 those that wait for you",
+                 those that wait for you, and an attestation has nothing but spec.attestation \
+                 (`ozctl audit attest`)",
                 self.operator
             ),
         )
+    }
+
+    /// An attestation is made by whoever attests; any other review is not made by others than oz.
+    fn created(
+        &self,
+        cx: &Cx,
+        review: &Review<AccessReview>,
+        object: &AccessReview,
+    ) -> Result<(), Rejection> {
+        if object.spec.attestation.is_none() {
+            return Err(self.made_by_others());
+        }
+        let person = requester(&review.user);
+        if person.service_account().is_some() {
+            return Err(Rejection::forbidden(
+                "AttestedByAccount",
+                format!(
+                    "{} is a service account: an attestation is a person's judgement; have somebody attest who \
+                     is one",
+                    person.user
+                ),
+            ));
+        }
+        bounded(&object.metadata, None, &REQUEST_METADATA)?;
+        let violations = object.violations(cx.now);
+        if !violations.is_empty() {
+            return Err(invalid(AccessReview::title(), &violations));
+        }
+        unowned(object)?;
+        self.is_sealed_by(object, &person)
     }
 
     fn judge(
@@ -80,18 +113,22 @@ impl ReviewValidator {
     ) -> Result<(), Rejection> {
         bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
         let person = requester(&review.user);
-        review::may(&self.keys, &person, old, object).map_err(denied)?;
+        review::may(&self.keys, &person, old, object, cx.now).map_err(denied)?;
         let violations = object.violations(cx.now);
         if !violations.is_empty() {
             return Err(invalid(AccessReview::title(), &violations));
         }
         belongs(object, old)?;
-        // What is stored must be what was sealed.
+        self.is_sealed_by(object, &person)
+    }
+
+    /// What is stored must be what was sealed.
+    fn is_sealed_by(&self, object: &AccessReview, person: &Requester) -> Result<(), Rejection> {
         let sealed = review::read(&self.keys, object).and_then(|standing| standing.by);
-        if sealed.as_ref() == Some(&person) {
+        if sealed.as_ref() == Some(person) {
             return Ok(());
         }
-        let message = "what was found is not sealed with who found it: oz's admission webhook was not in its \
+        let message = "what was written is not sealed with who wrote it: oz's admission webhook was not in its \
                        path, or something changed it since; write it again";
         Err(Rejection::forbidden("ReviewForged", message.to_owned()))
     }
@@ -127,6 +164,10 @@ fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
             "the label by which reviews are found is oz's",
         ));
     }
+    unowned(object)
+}
+
+fn unowned(object: &AccessReview) -> Result<(), Rejection> {
     let owned = object.metadata.owner_references.as_deref();
     if owned.is_some_and(|owners| !owners.is_empty()) {
         let message = "a review has no owner, so that nothing deletes it with something else";
@@ -137,12 +178,12 @@ fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
 
 fn kept(old: &AccessReview) -> Rejection {
     let name = old.metadata.name.as_deref().unwrap_or_default();
-    let message = match old.spec.finding {
-        None => format!(
+    let message = match old.spec.is_written() {
+        false => format!(
             "review {name} is open, and nobody deletes one: have one of its reviewers write what they find \
              (`ozctl review {name} --finding …`)"
         ),
-        Some(_) => format!(
+        true => format!(
             "review {name} is kept as long as the records of its time are (--audit-retention of the operator), \
              and goes then"
         ),
@@ -150,17 +191,28 @@ fn kept(old: &AccessReview) -> Rejection {
     forbidden("ReviewKept", "metadata.name", &message)
 }
 
-/// The record of what was found.
+/// The record of what was found or attested.
 fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Record {
     let user = &review.user.username;
-    let finding = object.spec.finding.unwrap_or_default();
+    let allow = Decision::Allow;
+    let Some(attestation) = &object.spec.attestation else {
+        let finding = object.spec.finding.unwrap_or_default();
+        let message = format!("{user} found {} {finding}", review::subject_named(object));
+        let action = Action::ReviewGiven;
+        let record = review::record(object, cx.now, action, allow, finding.into(), message);
+        return with_review(record, review, object);
+    };
     let message = format!(
-        "{user} found the emergency of {} {finding}",
-        object.spec.requester.user
+        "{user} attested who could get in: {} to be kept, {} to be removed",
+        attestation.kept, attestation.removed
     );
-    let (action, allow) = (Action::ReviewGiven, Decision::Allow);
-    let record = review::record(object, cx.now, action, allow, finding.into(), message);
-    with_review(record, review, object)
+    let action = Action::EntitlementsAttested;
+    let record = review::record(object, cx.now, action, allow, "Attested", message);
+    // It has no UID yet, and each is a fact of its own.
+    Record {
+        id: Record::id(action, &review.uid),
+        ..with_review(record, review, object)
+    }
 }
 
 /// The record of what was refused. It may be tried again.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use oz_admission::testing;
+use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::{Grant, SessionTerms};
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use crate::connect::{TIMEOUT, policies};
 
 use super::server::Server;
-use super::{Answer, Records, UID, Webhook, now, request, role, with};
+use super::{Answer, Records, UID, Webhook, keys, now, request, role, with};
 
 pub(super) const OBSERVING: &str = "/watch-v1-pod";
 pub(super) const ENFORCING: &str = "/connect-enforced";
@@ -65,6 +66,7 @@ pub(super) fn grant() -> Grant {
         role: None,
         approvals: Vec::new(),
         policies: Vec::new(),
+        ticket: None,
         emergency: None,
         rules: None,
     }
@@ -231,6 +233,11 @@ async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for(
         (last.reason.as_str(), last.details["mode"].as_str()),
         ("BreakGlass", "break-glass")
     );
+    // It is what a review is made of.
+    assert_eq!(last.action, Action::BreakGlassOpened);
+    let opening = break_glass::on_record(&keys(), &last).unwrap();
+    assert_eq!(opening.requester.user, "root");
+    assert!(opening.window.from <= last.time && last.time < opening.window.until);
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
 use oz_audit::Sink;
@@ -141,7 +141,13 @@ impl Webhook {
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
             copies: Copies::new(grants.clone(), records.clone()),
-            connections: Connections::new(grants.clone(), records.clone(), !records.optional),
+            connections: Connections::new(
+                grants.clone(),
+                records.clone(),
+                !records.optional,
+                keys(),
+                SignedDuration::from_hours(1),
+            ),
             counter: RequestCounter::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),

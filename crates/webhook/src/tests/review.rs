@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use oz_core::access::emergency::review::{self, Standing};
 use oz_core::access::stamp::Requester;
 use oz_core::api::{
-    AccessRequestReference, AccessReview, AccessReviewSpec, Finding, Reviewed, Reviewers,
+    AccessRequestReference, AccessReview, AccessReviewSpec, Attestation, Finding, Removal,
+    Reviewed, Reviewers,
 };
 use oz_core::audit::{Action, Decision};
 use oz_core::labels;
@@ -41,11 +42,11 @@ fn person(user: &str, uid: &str) -> Requester {
 /// An open review of dana's, as the operator makes it.
 fn open(name: &str) -> AccessReview {
     let spec = AccessReviewSpec {
-        access_request_ref: AccessRequestReference {
+        access_request_ref: Some(AccessRequestReference {
             name: name.into(),
             uid: format!("uid-of-{name}"),
             ..AccessRequestReference::default()
-        },
+        }),
         requester: Reviewed {
             user: "dana".into(),
             uid: "u-dana".into(),
@@ -184,7 +185,7 @@ async fn whoever_is_named_may_have_an_emergency_and_is_told_what_to_do_otherwise
 async fn whoever_has_too_many_that_are_unreviewed_gets_no_further_one() {
     let past = now() - SignedDuration::from_mins(5);
     let mut forged = open("four");
-    forged.spec.access_request_ref.uid = "uid".into();
+    forged.spec.access_request_ref.as_mut().unwrap().uid = "uid".into();
     for (reviews, refusal) in [
         (vec![open("one")], None),
         (vec![open("one"), written("two", past)], None),
@@ -440,6 +441,150 @@ async fn nobody_makes_or_deletes_a_review() {
         );
         let ids: std::collections::BTreeSet<_> = records.iter().map(|it| &it.id).collect();
         assert!(!ids.is_empty());
+    }
+}
+
+/// An attestation as ozctl makes it.
+fn attestation() -> Value {
+    let spec = AccessReviewSpec {
+        attestation: Some(Attestation {
+            entitlements: oz_core::encode::digest(&1),
+            file: oz_core::encode::digest(&2),
+            kept: 40,
+            removed: 1,
+            gaps: 2,
+            removals: vec![Removal {
+                entitlement: "Standing: User mallory".into(),
+                rationale: "left".into(),
+            }],
+        }),
+        ..AccessReviewSpec::default()
+    };
+    let mut review = AccessReview::new("attestation-1", spec);
+    review.metadata.namespace = Some("oz-system".into());
+    value(&review)
+}
+
+/// Who attests, with what changed of a good attestation, and why that is refused.
+fn attesting() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)> {
+    let text = |text: &str| Value::from(text);
+    let mine = "/metadata/labels/team";
+    let owners = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u" }]);
+    vec![
+        ("erin", mine, text("blue"), None),
+        ("root", mine, text("blue"), None),
+        (
+            "system:serviceaccount:ci:bot",
+            mine,
+            text("blue"),
+            Some("AttestedByAccount"),
+        ),
+        (
+            "erin",
+            "/spec/attestation/file",
+            text("sha256:1"),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            "/spec/attestation/removed",
+            2.into(),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            "/spec/attestation/removals/0/rationale",
+            text("\u{202e}tfel"),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            "/spec/attestation/removals/0/rationale",
+            text(&"x".repeat(1 << 20)),
+            Some("Invalid"),
+        ),
+        ("erin", "/spec/finding", text("Justified"), Some("Invalid")),
+        (
+            "erin",
+            "/spec/reviewers",
+            json!({ "users": ["erin"] }),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            "/metadata/ownerReferences",
+            owners,
+            Some("Immutable"),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn whoever_may_create_reviews_attests_under_their_own_name_and_it_stays() {
+    for (user, pointer, new, refusal) in attesting() {
+        let webhook = Webhook::new(Server::with(Vec::new()));
+        let attempt = Attempt::create(user, &[], with(attestation(), pointer, new));
+        let object = webhook.stamped(&attempt).await;
+        let attempt = Attempt {
+            object: Some(object.clone()),
+            ..attempt
+        };
+        let answer = webhook.validate(&attempt).await;
+        assert_eq!(answer.refusal(), refusal, "{user} {pointer}: {answer:?}");
+        let record = webhook.recorded().pop().unwrap();
+        if refusal.is_some() {
+            assert_eq!(record.action, Action::ReviewRefused, "{user} {pointer}");
+            continue;
+        }
+        assert_eq!(record.action, Action::EntitlementsAttested);
+        assert_eq!(record.user.map(|by| by.user).as_deref(), Some(user));
+        assert_eq!(
+            (&*record.details["kept"], &*record.details["removed"]),
+            ("40", "1")
+        );
+        assert_eq!(record.request.name, "attestation-1");
+        let stored: AccessReview = serde_json::from_value(object.clone()).unwrap();
+        let standing = review::read(&keys(), &stored).unwrap();
+        assert_eq!(standing.by.map(|by| by.user).as_deref(), Some(user));
+        for (pointer, new) in [
+            ("/spec/attestation/kept", Value::from(41)),
+            ("/spec/finding", Value::from("Justified")),
+        ] {
+            let changed_object = with(object.clone(), pointer, new);
+            let (answer, _) = changed(&webhook, "frank", &[], &object, changed_object).await;
+            assert!(answer.refusal().is_some(), "{pointer}");
+        }
+        let delete = Attempt {
+            operation: "DELETE",
+            object: None,
+            old: Some(object.clone()),
+            ..Attempt::create(user, &[], object)
+        };
+        assert_eq!(
+            webhook.validate(&delete).await.refusal(),
+            Some("ReviewKept")
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_attestation_is_not_made_with_the_seal_of_another() {
+    let webhook = Webhook::new(Server::with(Vec::new()));
+    let sealed = webhook
+        .stamped(&Attempt::create("erin", &[], attestation()))
+        .await;
+    // Past the hook that seals.
+    for (user, object) in [
+        ("mallory", sealed.clone()),
+        (
+            "erin",
+            with(sealed.clone(), "/metadata/name", "attestation-2"),
+        ),
+        ("erin", with(sealed, "/spec/attestation/kept", 41)),
+        ("erin", attestation()),
+    ] {
+        let answer = webhook.validate(&Attempt::create(user, &[], object)).await;
+        assert_eq!(answer.refusal(), Some("ReviewForged"), "{user}: {answer:?}");
     }
 }
 

@@ -2,9 +2,11 @@
 //! looked at. What the grant seals of it goes into its record, and the record is what a [`review`] is made of:
 //! it is durable before anybody gets in, and stays when everything else is deleted.
 
+pub mod break_glass;
 mod count;
 pub mod review;
 mod stage;
+pub mod subject;
 #[cfg(test)]
 mod tests;
 

@@ -1,21 +1,16 @@
-//! Reviews of emergencies: how one is made of a record, who may write what they found, and what becomes of one
-//! with time. A review is believed by the seal on it alone, over all that it says: the operator seals what it
+//! Reviews of emergencies and of break-glass: how one is made of a record, who may write what they found, and what
+//! becomes of one with time. A review is believed by the seal on it alone, over all that it says: the operator seals what it
 //! opens, the webhook seals what is found with who found it.
-
-use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::super::denial::Denial;
-use super::super::grant::object_name;
 use super::super::person::{is_listed, is_same_person};
 use super::super::stamp::Requester;
-use super::{OnRecord, reviewers_named};
-use crate::api::{
-    AccessRequestReference, AccessReview, AccessReviewSpec, RecordsSoFar, ReviewStatus, Reviewed,
-};
+use super::reviewers_named;
+use crate::api::{AccessReview, RecordsSoFar, ReviewStatus, Reviewed, Reviewers};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::conditions;
 use crate::encode;
@@ -52,58 +47,6 @@ pub struct Standing {
     /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-}
-
-/// The name of the review of a request.
-#[must_use]
-pub fn name_of(request: &RequestRef) -> String {
-    object_name(&request.name, &request.uid)
-}
-
-/// The review of an emergency; `None` if the request is of no kind that is reviewed.
-///
-/// # Errors
-/// Only if it does not serialise, which its types rule out.
-pub fn opened(
-    keys: &Keys,
-    found: &OnRecord<'_>,
-    records: RecordsSoFar,
-) -> Result<Option<AccessReview>, SealError> {
-    let record = found.record;
-    let Ok(kind) = record.request.kind.parse() else {
-        return Ok(None);
-    };
-    let spec = AccessReviewSpec {
-        access_request_ref: AccessRequestReference {
-            kind,
-            name: record.request.name.clone(),
-            uid: record.request.uid.clone(),
-        },
-        requester: Reviewed {
-            user: found.requester.user.clone(),
-            uid: found.requester.uid.clone(),
-        },
-        template: record.template.clone(),
-        emergency: record.details.get("reason").cloned().unwrap_or_default(),
-        granted_at: record.time,
-        records,
-        due_at: found.emergency.due_at,
-        reviewers: found.emergency.reviewers.clone(),
-        finding: None,
-        reason: None,
-    };
-    let mut review = AccessReview::new(&name_of(&record.request), spec);
-    let uid = labels::value(&record.request.uid);
-    review.metadata = ObjectMeta {
-        namespace: Some(record.request.namespace.clone()),
-        labels: Some(BTreeMap::from([
-            (labels::REQUEST_UID.to_owned(), uid),
-            (labels::MANAGED_BY.to_owned(), labels::OZ.to_owned()),
-        ])),
-        ..review.metadata
-    };
-    put_seal(keys, &mut review, Standing::default())?;
-    Ok(Some(review))
 }
 
 /// Records of a request as a review has them, from the names of their objects.
@@ -161,7 +104,7 @@ pub fn read(keys: &Keys, review: &AccessReview) -> Option<Standing> {
     let is_this = Some(&sealed.namespace) == metadata.namespace.as_ref()
         && Some(&sealed.name) == metadata.name.as_ref()
         && sealed.spec == review.spec_digest();
-    let whole = sealed.standing.by.is_some() == review.spec.finding.is_some()
+    let whole = sealed.standing.by.is_some() == review.spec.is_written()
         && sealed.standing.by.is_some() == sealed.standing.at.is_some();
     (is_this && whole).then_some(sealed.standing)
 }
@@ -177,12 +120,41 @@ pub fn requester(review: &AccessReview) -> Requester {
     }
 }
 
-/// Whether somebody is among those who review this, and did not ask for it.
+/// Whether somebody is among those who review this, and did not ask for it or get in.
 #[must_use]
 pub fn is_reviewer(review: &AccessReview, person: &Requester) -> bool {
     let reviewers = &review.spec.reviewers;
-    is_listed(&reviewers.groups, &reviewers.users, person)
+    // Whether they may write it at all is RBAC's to say.
+    let anybody = is_open_to_all(review) && person.service_account().is_none();
+    (anybody || is_listed(&reviewers.groups, &reviewers.users, person))
         && !is_same_person(&requester(review), person)
+}
+
+/// Whether no reviewers are named, so that whoever may write reviews there is one.
+fn is_open_to_all(review: &AccessReview) -> bool {
+    review.spec.break_glass.is_some() && review.spec.reviewers == Reviewers::default()
+}
+
+/// Those who may review, in words.
+fn who_may(review: &AccessReview) -> String {
+    match is_open_to_all(review) {
+        true => "whoever has the ClusterRole oz-review-access there".to_owned(),
+        false => reviewers_named(&review.spec.reviewers),
+    }
+}
+
+/// What is reviewed, in words.
+#[must_use]
+pub fn subject_named(review: &AccessReview) -> String {
+    let user = &review.spec.requester.user;
+    match (&review.spec.break_glass, &review.spec.attestation) {
+        (Some(window), _) => format!(
+            "what {user} opened as break-glass from {} until {}",
+            window.from, window.until
+        ),
+        (None, Some(_)) => "who could get in".to_owned(),
+        (None, None) => format!("the emergency of {user}"),
+    }
 }
 
 /// Whether `person` may write what `new` says into the review `old`.
@@ -194,6 +166,18 @@ pub fn may(
     person: &Requester,
     old: &AccessReview,
     new: &AccessReview,
+    now: Timestamp,
+) -> Result<(), Denial> {
+    is_writable(keys, old, new, now)?;
+    is_by_reviewer(person, old)
+}
+
+/// Whether it is as oz sealed it, nobody wrote it, and `new` does.
+fn is_writable(
+    keys: &Keys,
+    old: &AccessReview,
+    new: &AccessReview,
+    now: Timestamp,
 ) -> Result<(), Denial> {
     let name = old.metadata.name.as_deref().unwrap_or_default();
     let denied = |reason, why: String| Err(Denial::new(reason, why));
@@ -224,14 +208,34 @@ pub fn may(
         );
         return denied("FindingMissing", why);
     }
+    match &old.spec.break_glass {
+        Some(window) if !has_come(now, window.until) => {
+            let why = format!(
+                "review {name} is about all that {} opens as break-glass until {}; write it from then on",
+                old.spec.requester.user, window.until
+            );
+            denied("NotOverYet", why)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether whoever writes is one of those who review it.
+fn is_by_reviewer(person: &Requester, old: &AccessReview) -> Result<(), Denial> {
+    let name = old.metadata.name.as_deref().unwrap_or_default();
+    let denied = |reason, why: String| Err(Denial::new(reason, why));
     let asked = requester(old);
     if is_same_person(&asked, person) {
+        let (did, reason) = match old.spec.break_glass {
+            Some(_) => ("got in as break-glass", "OwnBreakGlass"),
+            None => ("asked for this emergency", "OwnEmergency"),
+        };
         let why = format!(
-            "{} asked for this emergency themselves; somebody else has to review it ({})",
+            "{} {did} themselves; somebody else has to review it ({})",
             asked.user,
-            reviewers_named(&old.spec.reviewers)
+            who_may(old)
         );
-        return denied("OwnEmergency", why);
+        return denied(reason, why);
     }
     if !is_reviewer(old, person) {
         let account = match person.service_account() {
@@ -241,7 +245,7 @@ pub fn may(
         let why = format!(
             "{} is none of those who review {name} ({}){account}; ask one of them",
             person.user,
-            reviewers_named(&old.spec.reviewers)
+            who_may(old)
         );
         return denied("NotAReviewer", why);
     }
@@ -299,13 +303,14 @@ pub fn upkeep(
 pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewStatus {
     let mut status = review.status.clone().unwrap_or_default();
     let (reason, message) = if overdue {
+        let about = review.spec.access_request_ref.as_ref();
+        let request = about.map(|about| format!(" ({} {})", about.kind, about.name));
         let waits = format!(
-            "nobody has reviewed the emergency of {} ({} {}), which was due until {}: {} may",
-            review.spec.requester.user,
-            review.spec.access_request_ref.kind,
-            review.spec.access_request_ref.name,
+            "nobody has reviewed {}{}, which was due until {}: {} may",
+            subject_named(review),
+            request.unwrap_or_default(),
             review.spec.due_at,
-            reviewers_named(&review.spec.reviewers)
+            who_may(review)
         );
         (OVERDUE, waits)
     } else {
@@ -334,30 +339,55 @@ pub fn record(
     reason: &str,
     message: impl Into<String>,
 ) -> Record {
-    let about = &review.spec.access_request_ref;
-    let namespace = review.metadata.namespace.clone().unwrap_or_default();
-    Record {
-        request: RequestRef {
-            kind: about.kind.to_string(),
-            namespace,
-            name: about.name.clone(),
-            uid: about.uid.clone(),
-        },
+    let metadata = &review.metadata;
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    // Of what is no request, the review itself is all that has a name.
+    let (kind, name, uid) = match &review.spec.access_request_ref {
+        Some(about) => (
+            about.kind.to_string(),
+            about.name.clone(),
+            about.uid.clone(),
+        ),
+        None => (
+            AccessReview::title().to_owned(),
+            text(&metadata.name),
+            text(&metadata.uid),
+        ),
+    };
+    let record = Record {
         template: review.spec.template.clone(),
-        ..Record::about(now, action, decision, &about.uid, reason, message)
+        ..Record::about(now, action, decision, &uid, reason, message)
+    };
+    let record = Record {
+        request: RequestRef {
+            kind,
+            namespace: text(&metadata.namespace),
+            name,
+            uid,
+        },
+        ..record
+    };
+    match &review.spec.attestation {
+        Some(attestation) => record
+            .detail("entitlements", attestation.entitlements.clone())
+            .detail("file", attestation.file.clone())
+            .detail("kept", attestation.kept.to_string())
+            .detail("removed", attestation.removed.to_string())
+            .detail("gaps", attestation.gaps.to_string()),
+        None => record
+            .detail("requester", review.spec.requester.user.clone())
+            .detail("dueAt", review.spec.due_at.to_string()),
     }
-    .detail("requester", review.spec.requester.user.clone())
-    .detail("dueAt", review.spec.due_at.to_string())
 }
 
 /// The record that nobody wrote a review in time.
 #[must_use]
 pub fn overdue(review: &AccessReview, now: Timestamp) -> Record {
     let message = format!(
-        "nobody reviewed the emergency of {} until {}; {} may",
-        review.spec.requester.user,
+        "nobody reviewed {} until {}; {} may",
+        subject_named(review),
         review.spec.due_at,
-        reviewers_named(&review.spec.reviewers)
+        who_may(review)
     );
     let (action, note) = (Action::ReviewOverdue, Decision::Note);
     record(review, now, action, note, OVERDUE, message)

@@ -14,7 +14,9 @@ use super::super::testing::{at, keys};
 use super::review::{self, Standing, Upkeep};
 use super::*;
 use crate::api::EmergencyConfig;
-use crate::api::{AccessReview, ApprovalConfig, Finding, RecordsSoFar};
+use crate::api::{
+    AccessReview, AccessReviewSpec, ApprovalConfig, Attestation, Finding, RecordsSoFar,
+};
 use crate::audit::{Decision, RequestRef};
 use crate::conditions;
 use crate::labels;
@@ -146,8 +148,8 @@ fn whoever_is_named_is_let_in_with_a_reason_and_nobody_else() {
     for (user, groups, config, reason, emergency, refused) in rows {
         let ask = Ask {
             reason,
-            container: None,
             emergency,
+            ..Ask::default()
         };
         let answer = may_ask(&person(user, "", groups), "shell", config, ask);
         let answer = answer.err().map(|denial| denial.reason);
@@ -200,9 +202,9 @@ fn dana() -> Requester {
 
 fn opened(uid: &str) -> AccessReview {
     let record = record(&dana(), uid);
-    let found = on_record(&keys(), &record).unwrap();
+    let found = subject::Subject::Emergency(on_record(&keys(), &record).unwrap());
     let records = review::records_so_far(vec!["b".into(), "a".into()]);
-    let mut review = review::opened(&keys(), &found, records).unwrap().unwrap();
+    let mut review = subject::opened(&keys(), &found, records).unwrap().unwrap();
     review.metadata.uid = Some(format!("review-of-{uid}"));
     review
 }
@@ -287,7 +289,7 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
         |review| review.metadata.name = Some("other".into()),
         |review| review.metadata.namespace = Some("other".into()),
         |review| review.metadata.annotations = None,
-        |review| review.spec.access_request_ref.uid = "other".into(),
+        |review| review.spec.access_request_ref.as_mut().unwrap().uid = "other".into(),
         |review| review.spec.requester.user = "mallory".into(),
         |review| review.spec.due_at = at(1_000_000),
         |review| review.spec.reviewers.users.push("mallory".into()),
@@ -411,7 +413,7 @@ fn whoever_is_named_and_did_not_ask_writes_it_once() {
         ),
     ];
     for (number, (who, old, new, refused)) in rows.into_iter().enumerate() {
-        let answer = review::may(&keys(), &who, old, new).err();
+        let answer = review::may(&keys(), &who, old, new, at(9)).err();
         let answer = answer.map(|denial| denial.reason);
         assert_eq!(answer, refused, "{number} {}", who.user);
     }
@@ -574,4 +576,211 @@ fn a_review_is_sealed_again_when_the_key_is_replaced() {
             ..again.spec.records.clone()
         }
     );
+}
+
+/// How what break-glass groups open is reviewed.
+fn break_glass_terms(users: &[&str]) -> break_glass::Terms {
+    break_glass::Terms {
+        within: DAY,
+        reviewers: Reviewers {
+            groups: Vec::new(),
+            users: users.iter().map(ToString::to_string).collect(),
+        },
+    }
+}
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+/// The record of what somebody opened as break-glass, so many seconds after the hour.
+fn opening(who: &Requester, namespace: &str, seconds: i64) -> Record {
+    let (action, allow) = (Action::BreakGlassOpened, Decision::Allow);
+    let mut record = Record::about(
+        at(seconds),
+        action,
+        allow,
+        "review",
+        "BreakGlass",
+        "root may",
+    );
+    record.user = Some(who.clone());
+    record.request.namespace = namespace.into();
+    break_glass::proven(&keys(), record, HOUR).unwrap()
+}
+
+fn opened_by_glass(record: &Record, terms: &break_glass::Terms) -> AccessReview {
+    let subject = subject::Subject::of(&keys(), record, terms).unwrap();
+    let records = review::records_so_far(vec!["a".into()]);
+    subject::opened(&keys(), &subject, records)
+        .unwrap()
+        .unwrap()
+}
+
+#[test]
+fn what_one_opens_as_break_glass_in_one_namespace_and_hour_is_one_review() {
+    let root = person("root", "u-root", &["system:masters"]);
+    let renamed = person("root", "u-2", &["system:masters"]);
+    let start = break_glass::window(at(0), HOUR);
+    assert!(start.from <= at(0) && at(0) < start.until);
+    assert_eq!(start.until.duration_since(start.from), HOUR);
+    let in_window = start.until.duration_since(at(0)).as_secs();
+    let name = |record: &Record| subject::name_of(record).unwrap();
+    let first = name(&opening(&root, "shop", 0));
+    assert!(first.starts_with("break-glass-"), "{first}");
+    assert_eq!(first, name(&opening(&root, "shop", in_window - 1)));
+    let others = [
+        opening(&root, "shop", in_window),
+        opening(&root, "other", 0),
+        opening(&renamed, "shop", 0),
+        opening(&dana(), "shop", 0),
+    ];
+    for other in &others {
+        assert_ne!(first, name(other), "{other:?}");
+    }
+    let review = opened_by_glass(&opening(&root, "shop", 0), &break_glass_terms(&["erin"]));
+    assert_eq!(review.spec.break_glass.as_ref(), Some(&start));
+    assert_eq!(review.spec.due_at, start.until + DAY);
+    assert_eq!(review.spec.requester.user, "root");
+    assert_eq!(review.metadata.namespace.as_deref(), Some("shop"));
+    assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
+    // They are no emergencies.
+    let none = (std::iter::empty(), std::iter::empty());
+    let count = unreviewed(&keys(), &root, "", [&review].into_iter(), none.0, none.1);
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_record_of_break_glass_that_was_changed_opens_no_review() {
+    type Change = fn(&mut Record);
+    let changes: [(Change, bool); 8] = [
+        (|_| {}, true),
+        (|record| record.message = "another".into(), true),
+        (|record| record.action = Action::SessionOpened, false),
+        (|record| record.user = Some(dana()), false),
+        (|record| record.user = None, false),
+        (|record| record.request.namespace = "other".into(), false),
+        (
+            |record| {
+                drop(
+                    record
+                        .details
+                        .insert("reviewUntil".into(), "2126-01-01T00:00:00Z".into()),
+                )
+            },
+            false,
+        ),
+        (|record| drop(record.details.remove("proof")), false),
+    ];
+    let root = person("root", "", &["system:masters"]);
+    let terms = break_glass_terms(&[]);
+    for (number, (change, opens)) in changes.into_iter().enumerate() {
+        let mut record = opening(&root, "shop", 0);
+        change(&mut record);
+        let found = subject::Subject::of(&keys(), &record, &terms);
+        assert_eq!(found.is_some(), opens, "{number}");
+    }
+    let others = Keys::new(vec![vec![9; 32]]).unwrap();
+    let record = opening(&root, "shop", 0);
+    assert_eq!(subject::Subject::of(&others, &record, &terms), None);
+}
+
+#[test]
+fn nobody_reviews_what_they_opened_themselves_nor_before_the_time_is_over() {
+    let root = person("root", "u-root", &["system:masters"]);
+    let record = opening(&root, "shop", 0);
+    let until = break_glass::window(at(0), HOUR).until;
+    let before = until - SignedDuration::from_nanos(1);
+    let account = "system:serviceaccount:ci:look";
+    let rows: [(&[&str], Requester, Timestamp, Option<&str>); 9] = [
+        (&["erin"], person("erin", "", &[]), until, None),
+        (
+            &["erin"],
+            person("erin", "", &[]),
+            before,
+            Some("NotOverYet"),
+        ),
+        (
+            &["erin"],
+            person("bob", "", &[]),
+            until,
+            Some("NotAReviewer"),
+        ),
+        (
+            &["root"],
+            person("root", "", &[]),
+            until,
+            Some("OwnBreakGlass"),
+        ),
+        (&[account], person(account, "", &[]), until, None),
+        // Nobody is named: whoever RBAC lets, but no account and not whoever got in.
+        (&[], person("bob", "", &[]), until, None),
+        (
+            &[],
+            person("alter", "u-root", &[]),
+            until,
+            Some("OwnBreakGlass"),
+        ),
+        (
+            &[],
+            person("root", "u-2", &[]),
+            until,
+            Some("OwnBreakGlass"),
+        ),
+        (&[], person(account, "", &[]), until, Some("NotAReviewer")),
+    ];
+    for (number, (named, who, now, refused)) in rows.into_iter().enumerate() {
+        let old = opened_by_glass(&record, &break_glass_terms(named));
+        let mut new = old.clone();
+        new.spec.finding = Some(Finding::Justified);
+        new.spec.reason = Some("seen".into());
+        let answer = review::may(&keys(), &who, &old, &new, now).err();
+        assert_eq!(answer.map(|denial| denial.reason), refused, "{number}");
+    }
+    // It is overdue, and said so, like any other.
+    let open = opened_by_glass(&record, &break_glass_terms(&[]));
+    let due = until + DAY;
+    let standing = Standing::default();
+    let found = review::upkeep(&keys(), &open, &standing, due, DAY);
+    assert_eq!(found, Some(Upkeep::Overdue));
+    let told = review::overdue(&open, due);
+    assert!(
+        told.message.contains("what root opened as break-glass"),
+        "{}",
+        told.message
+    );
+    assert!(
+        told.message.contains("oz-review-access"),
+        "{}",
+        told.message
+    );
+}
+
+#[test]
+fn an_attestation_is_written_as_soon_as_it_is_there() {
+    let spec = AccessReviewSpec {
+        attestation: Some(Attestation {
+            kept: 1,
+            ..Attestation::default()
+        }),
+        ..AccessReviewSpec::default()
+    };
+    let mut object = AccessReview::new("attestation", spec);
+    object.metadata.namespace = Some("oz-system".into());
+    let erin = person("erin", "", &[]);
+    let standing = Standing {
+        by: Some(erin.clone()),
+        at: Some(at(0)),
+    };
+    review::put_seal(&keys(), &mut object, standing.clone()).unwrap();
+    assert_eq!(review::read(&keys(), &object), Some(standing.clone()));
+    assert!(!review::is_overdue(&object, &standing, at(9)));
+    assert!(!review::is_reviewer(&object, &person("bob", "", &[])));
+    let mut again = object.clone();
+    again.spec.finding = Some(Finding::Justified);
+    let answer = review::may(&keys(), &person("bob", "", &[]), &object, &again, at(9));
+    assert_eq!(answer.unwrap_err().reason, "ReviewedAlready");
+    let over = review::upkeep(&keys(), &object, &standing, at(0) + DAY, DAY);
+    assert_eq!(over, Some(Upkeep::Over));
+    let mut unsealed = object;
+    unsealed.metadata.annotations = None;
+    assert_eq!(review::read(&keys(), &unsealed), None);
 }

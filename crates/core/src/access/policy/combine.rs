@@ -1,7 +1,8 @@
 //! Many policies, one judgement: the strictest of each. Adding a policy never makes it more lenient.
 
 use super::{
-    Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, Refused, Rule, When,
+    Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, MAX_TICKETS,
+    Refused, Rule, TicketRule, When,
 };
 use crate::api::{AccessPolicy, ApprovalRule, PolicyApproval};
 use crate::duration::GoDuration;
@@ -60,9 +61,10 @@ pub fn combine(
     }
     let rules = judgement.approval.as_ref().map_or(0, |it| it.rules.len());
     let size = serde_json::to_vec(&judgement).map_or(usize::MAX, |text| text.len());
-    if rules > MAX_RULES || size > MAX_JUDGEMENT {
+    if rules > MAX_RULES || judgement.tickets.len() > MAX_TICKETS || size > MAX_JUDGEMENT {
         let names = judgement.names();
         judgement.approval = None;
+        judgement.tickets.clear();
         judgement.policies.clear();
         refuse(&mut judgement, too_large(&names));
     }
@@ -109,8 +111,8 @@ fn too_large(names: &str) -> Refused {
         policy: String::new(),
         failed: true,
         message: format!(
-            "the AccessPolicies that match ({shown}) come to more than {MAX_RULES} rules, or {MAX_JUDGEMENT} \
-             bytes, which is as much as is kept; have whoever writes them ({MENDS}) name groups in place of \
+            "the AccessPolicies that match ({shown}) come to more than {MAX_RULES} rules, {MAX_TICKETS} demands on \
+             a ticket, or {MAX_JUDGEMENT} bytes, which is as much as is kept; have whoever writes them ({MENDS}) name groups in place of \
              users, or fewer rules"
         ),
     }
@@ -150,6 +152,15 @@ fn add(judgement: &mut Judgement, opinion: &Opinion<'_>) {
     }
     if then.require_reason && judgement.require_reason.is_none() {
         judgement.require_reason = Some(name.to_owned());
+    }
+    if let Some(ticket) = &then.require_ticket {
+        let known = judgement.tickets.iter().any(|rule| rule.ticket == *ticket);
+        if !known {
+            judgement.tickets.push(TicketRule {
+                policy: name.to_owned(),
+                ticket: ticket.clone(),
+            });
+        }
     }
     if let Some(duration) = &then.max_duration {
         shorten(judgement, name, duration);

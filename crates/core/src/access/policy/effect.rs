@@ -3,9 +3,10 @@
 
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
-use crate::access::decide::{Denial, REASON_REQUIRED};
+use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
 use crate::access::stamp;
+use crate::access::ticket;
 use crate::api::{ApprovalConfig, ApprovalRule};
 use crate::duration::GoDuration;
 use crate::kinds::AccessTemplate;
@@ -17,7 +18,7 @@ use crate::kinds::AccessTemplate;
 /// Why not, and what to do next.
 pub fn holds<T: AccessTemplate>(
     judgement: Option<&Judgement>,
-    reason: Option<&str>,
+    ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
@@ -28,10 +29,14 @@ pub fn holds<T: AccessTemplate>(
         return Err(Denial::new(reason, refused.message.clone()));
     }
     if let Some(policy) = &judgement.require_reason
-        && reason.is_none_or(|reason| reason.trim().is_empty())
+        && ask.reason.is_none_or(|reason| reason.trim().is_empty())
     {
         let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");
         return Err(Denial::new("ReasonRequired", why));
+    }
+    for rule in &judgement.tickets {
+        let who = || format!("AccessPolicy {}", rule.policy);
+        ticket::named(Some(&rule.ticket), who, ask)?;
     }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
         let why = format!(
@@ -122,10 +127,10 @@ pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) ->
 pub fn stricter<T: AccessTemplate>(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
-    reason: Option<&str>,
+    ask: Ask<'_>,
     template: &T,
 ) -> Option<String> {
-    if let Err(denial) = holds(new, reason, template) {
+    if let Err(denial) = holds(new, ask, template) {
         return Some(denial.message);
     }
     let names =
@@ -134,6 +139,15 @@ pub fn stricter<T: AccessTemplate>(
         && ceiling(sealed).is_none_or(|sealed| new < sealed)
     {
         return Some(format!("access can last {new} at most now"));
+    }
+    let known = ticket::checks(sealed, template);
+    let asked = ticket::checks(new, template);
+    if let Some(check) = asked.iter().find(|check| !known.contains(check))
+        && !ask.emergency
+    {
+        return Some(format!(
+            "check {check} has to accept its ticket as well now"
+        ));
     }
     let now = approval(new, template)?;
     let Some(before) = approval(sealed, template) else {

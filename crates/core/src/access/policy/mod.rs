@@ -13,7 +13,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::api::ApprovalConfig;
+use crate::api::{ApprovalConfig, TicketConfig};
 use crate::encode;
 use crate::kinds::AccessTemplate;
 
@@ -25,6 +25,8 @@ pub use situation::Situation;
 pub const MAX_POLICIES: usize = 64;
 /// How many rules policies can add up to, beside those of the template.
 pub const MAX_RULES: usize = 16;
+/// How many demands on a ticket policies can add up to.
+pub const MAX_TICKETS: usize = 8;
 /// The largest judgement that is sealed, in bytes.
 pub const MAX_JUDGEMENT: usize = 16 * 1024;
 
@@ -61,9 +63,21 @@ pub struct Judgement {
     /// The policy that requires a reason, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_reason: Option<String>,
+    /// Which tickets the request must name, all in one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<TicketRule>,
     /// The longest that access can last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<Longest>,
+}
+
+/// Which ticket a policy requires.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TicketRule {
+    /// The policy.
+    pub policy: String,
+    /// What the ticket must be like.
+    pub ticket: TicketConfig,
 }
 
 /// What the condition of a template's rules came to.

@@ -35,6 +35,7 @@ pub const VARIABLES: [Variable; 7] = [
             "name",
             "duration",
             "reason",
+            "ticket",
             "template",
             "pod",
             "container",
@@ -139,6 +140,7 @@ impl Situation {
                     "namespace": metadata.namespace.clone().unwrap_or_default(),
                     "name": name.cloned().unwrap_or_default(),
                     "reason": request.ask.reason.unwrap_or_default(),
+                    "ticket": request.ask.ticket.unwrap_or_default(),
                     "template": request.template,
                     "pod": request.target_pod.unwrap_or_default(),
                     "container": request.ask.container.unwrap_or_default(),
@@ -183,7 +185,7 @@ impl Situation {
             variables: json!({
                 "requester": { "user": "alice", "uid": "", "groups": ["devs"] },
                 "request": {
-                    "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "",
+                    "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "", "ticket": "",
                     "template": "shell", "pod": "", "container": "", "extends": "",
                 },
                 "template": {

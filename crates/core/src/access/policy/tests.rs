@@ -9,12 +9,14 @@ use super::combine::{content, missing, shorter};
 use super::status::{Checked, INVALID, Policies, READY, TOO_MANY};
 use super::*;
 use crate::access::approval::{Answer, Asked, Verdict, decide};
+use crate::access::decide::Ask;
 use crate::access::stamp::Requester;
 use crate::access::testing::at;
+use crate::access::ticket;
 use crate::api::{
     AccessConfig, AccessPolicy, AccessPolicySpec, ApprovalRule, CrossVersionObjectReference,
     ExecAccessTemplate, ExecAccessTemplateSpec, PolicyApproval, PolicyDenial, PolicyThen,
-    TargetApiVersion, TargetKind,
+    TargetApiVersion, TargetKind, TicketConfig,
 };
 use crate::controller::{Controller as _, Outcome};
 
@@ -348,7 +350,7 @@ fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
     let before = together(&sealed, &template);
     let now = |more: &[(AccessPolicy, Result<bool, String>)]| {
         let judgement = together(&[&sealed, more].concat(), &template);
-        stricter(Some(&before), Some(&judgement), None, &template)
+        stricter(Some(&before), Some(&judgement), Ask::default(), &template)
     };
     for (more, why) in [
         (vec![], None),
@@ -402,11 +404,14 @@ fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
         }
     }
     // What is more lenient now changes nothing: what was sealed holds.
-    assert_eq!(stricter(Some(&before), None, None, &template), None);
+    assert_eq!(
+        stricter(Some(&before), None, Ask::default(), &template),
+        None
+    );
     let mut other = template.clone();
     other.metadata.labels = None;
     let judgement = together(&sealed, &template);
-    assert!(stricter(Some(&before), Some(&judgement), None, &other).is_some());
+    assert!(stricter(Some(&before), Some(&judgement), Ask::default(), &other).is_some());
 }
 
 #[test]
@@ -417,9 +422,9 @@ fn a_condition_that_exempted_and_does_not_any_more_is_stricter() {
     let judged = |when: bool| combine(Some(seen(&template)), Some(Ok(when)), &[], 0);
     let (exempt, applies) = (judged(false), judged(true));
     assert_eq!(approval(Some(&exempt), &template), None);
-    assert!(stricter(Some(&exempt), Some(&applies), None, &template).is_some());
+    assert!(stricter(Some(&exempt), Some(&applies), Ask::default(), &template).is_some());
     assert_eq!(
-        stricter(Some(&applies), Some(&exempt), None, &template),
+        stricter(Some(&applies), Some(&exempt), Ask::default(), &template),
         None
     );
 }
@@ -475,8 +480,22 @@ fn some_then() -> impl Strategy<Value = PolicyThen> {
     let timeout = proptest::option::of(proptest::sample::select(vec!["5m", "20m", "2h"]));
     let rules = proptest::option::of((some_rule(), timeout, any::<bool>()));
     let longest = proptest::option::of(proptest::sample::select(vec!["5m", "30m", "1h", "3h"]));
-    (deny, rules, any::<bool>(), longest).prop_map(|(deny, rules, require_reason, longest)| {
-        PolicyThen {
+    let pattern = proptest::option::of(proptest::sample::select(vec!["INC-.*", "CHG-.*"]));
+    let check = proptest::option::of(proptest::sample::select(vec!["jira", "snow"]));
+    let ticket = (pattern, check).prop_map(|(pattern, check)| TicketConfig {
+        pattern: pattern.map(ToOwned::to_owned),
+        check: check.map(ToOwned::to_owned),
+    });
+    let parts = (
+        deny,
+        rules,
+        any::<bool>(),
+        longest,
+        proptest::option::weighted(0.3, ticket),
+    );
+    parts.prop_map(
+        |(deny, rules, require_reason, longest, require_ticket)| PolicyThen {
+            require_ticket,
             deny,
             approval: rules.map(|(rule, timeout, require_reason)| PolicyApproval {
                 rules: vec![rule],
@@ -485,8 +504,8 @@ fn some_then() -> impl Strategy<Value = PolicyThen> {
             }),
             require_reason,
             max_duration: longest.map(ToOwned::to_owned),
-        }
-    })
+        },
+    )
 }
 
 fn some_policies() -> impl Strategy<Value = Vec<(AccessPolicy, Result<bool, String>)>> {
@@ -507,10 +526,10 @@ fn some_policies() -> impl Strategy<Value = Vec<(AccessPolicy, Result<bool, Stri
 fn is_granted(
     judgement: &Judgement,
     template: &ExecAccessTemplate,
-    reason: Option<&str>,
+    ask: Ask<'_>,
     by: &[&str],
 ) -> bool {
-    if holds(Some(judgement), reason, template).is_err() {
+    if holds(Some(judgement), ask, template).is_err() {
         return false;
     }
     let Some(config) = approval(Some(judgement), template) else {
@@ -552,9 +571,11 @@ proptest! {
         more in some_policies(),
         own in proptest::collection::vec(some_rule(), 0..2),
         by in proptest::sample::subsequence(&PEOPLE[..], 0..=4),
-        reason in proptest::option::of(Just("INC-1")),
+        reason in proptest::option::of(Just("it is needed")),
+        ticket in proptest::option::of(proptest::sample::select(vec!["INC-1", "CHG-1"])),
     ) {
         let template = template(&own);
+        let ask = Ask { reason, ticket, ..Ask::default() };
         let more = more.into_iter().map(|(mut policy, matched)| {
             let name = format!("more-{}", policy.metadata.name.unwrap_or_default());
             policy.metadata.name = Some(name);
@@ -562,8 +583,8 @@ proptest! {
         });
         let before = together(&all, &template);
         let after = together(&all.iter().cloned().chain(more).collect::<Vec<_>>(), &template);
-        if is_granted(&after, &template, reason, &by) {
-            prop_assert!(is_granted(&before, &template, reason, &by));
+        if is_granted(&after, &template, ask, &by) {
+            prop_assert!(is_granted(&before, &template, ask, &by));
         }
         if let Some(longest) = ceiling(Some(&before)) {
             prop_assert!(ceiling(Some(&after)).is_some_and(|after| after <= longest));
@@ -576,11 +597,18 @@ proptest! {
             prop_assert_eq!(shorter(&one.timeout, &other.timeout), other.timeout.clone());
             prop_assert!(other.require_reason || !one.require_reason);
         }
+        let asked = ticket::checks(Some(&after), &template);
+        if after.refused.is_none() {
+            let known = ticket::checks(Some(&before), &template);
+            prop_assert!(known.iter().all(|check| asked.contains(check)));
+        }
         // What is stricter is noticed, whichever way it is.
-        if stricter(Some(&before), Some(&after), reason, &template).is_none() {
-            prop_assert!(holds(Some(&after), reason, &template).is_ok());
-            if is_granted(&before, &template, reason, &by) {
-                prop_assert!(is_granted(&after, &template, reason, &by));
+        if stricter(Some(&before), Some(&after), ask, &template).is_none() {
+            prop_assert!(holds(Some(&after), ask, &template).is_ok());
+            let known = ticket::checks(Some(&before), &template);
+            prop_assert!(asked.iter().all(|check| known.contains(check)));
+            if is_granted(&before, &template, ask, &by) {
+                prop_assert!(is_granted(&after, &template, ask, &by));
             }
         }
     }

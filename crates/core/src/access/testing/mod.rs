@@ -26,6 +26,7 @@ use crate::kinds::AccessRequest as _;
 use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::sessions::{Sessions, SessionsEnded};
+use crate::tickets::Tickets;
 
 pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -92,6 +93,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) deleted: bool,
     /// The locks that there are.
     pub(crate) locks: Locks,
+    /// What servers said of the ticket.
+    pub(crate) tickets: Tickets,
     /// What has the pod's name.
     pub(crate) pod: Option<PodSeen>,
     /// The sessions that were ended.
@@ -146,6 +149,7 @@ impl<K: InMemory> World<K> {
             writes_left: usize::MAX,
             deleted: false,
             locks: Locks::default(),
+            tickets: Tickets::default(),
             pod: None,
             ended: Vec::new(),
             sessions_fail: None,
@@ -192,6 +196,7 @@ impl<K: InMemory> World<K> {
             approvals: self.approvals.clone(),
             confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
             locks: self.locks.clone(),
+            tickets: self.tickets.clone(),
             unreviewed: self.unreviewed.clone(),
             pod: self.pod.clone(),
             made: self.made.clone(),

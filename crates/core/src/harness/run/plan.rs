@@ -10,6 +10,7 @@ use super::decided::{Decided, reference};
 use super::drift;
 use super::existing::{self, RunEnd, Seen};
 use super::{Runs, report};
+use crate::access::stamp;
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use crate::audit::{Action, Decision as Decision_, Record};
 use crate::controller::{
@@ -90,6 +91,10 @@ impl Controller for Runs {
         outcome: &Outcome,
     ) -> HarnessRunStatus {
         report::report(self, now, run, &decision.state, outcome)
+    }
+
+    fn flow(&self, run: &HarnessRun) -> String {
+        stamp::flow(&run.metadata)
     }
 
     fn is_decided(&self, run: &HarnessRun, live: &[Live]) -> bool {

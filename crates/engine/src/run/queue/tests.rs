@@ -248,3 +248,59 @@ fn ordinary_passes_do_not_wait_for_an_opening_one_without_a_slot() {
     queue.done("a", rest(), Instant::now());
     assert!(queue.entries.is_empty());
 }
+
+#[test]
+fn one_of_each_flow_begins_in_turn() {
+    let mut queue = started(100);
+    for key in ["m1", "m2", "m3", "m4"] {
+        queue.push_of(key, "mallory".to_owned());
+    }
+    queue.push_of("a1", "alice".to_owned());
+    queue.push_of("a2", "alice".to_owned());
+    queue.push("nobody's", Lane::Ordinary);
+    assert_eq!(queue.depth(), 7);
+    assert_eq!(
+        keys(&mut queue),
+        ["m1", "a1", "nobody's", "m2", "a2", "m3", "m4"]
+    );
+    assert_eq!(queue.depth(), 0);
+}
+
+#[test]
+fn a_flow_that_came_late_waits_for_one_of_each_other() {
+    let mut queue = started(1);
+    for number in 0..1_000 {
+        queue.push_of(&format!("m{number}"), "mallory".to_owned());
+    }
+    assert_eq!(keys(&mut queue), ["m0"]);
+    queue.push_of("a", "alice".to_owned());
+    queue.done("m0", rest(), Instant::now());
+    assert_eq!(keys(&mut queue), ["m1"]);
+    queue.done("m1", rest(), Instant::now());
+    assert_eq!(keys(&mut queue), ["a"]);
+}
+
+#[test]
+fn what_is_tried_again_waits_with_its_flow() {
+    let mut queue = started(1);
+    let began = Instant::now();
+    queue.push_of("m0", "mallory".to_owned());
+    assert_eq!(keys(&mut queue), ["m0"]);
+    for key in ["m1", "m2", "m3"] {
+        queue.push_of(key, "mallory".to_owned());
+    }
+    let again = Next {
+        retry: Some(Duration::from_secs(1)),
+        failed: true,
+        ..rest()
+    };
+    queue.done("m0", again, began);
+    queue.promote(NOW, began + Duration::from_secs(1));
+    queue.push_of("a", "alice".to_owned());
+    let mut order = Vec::new();
+    while let Some(turn) = queue.pop() {
+        queue.done(&turn.key, rest(), began);
+        order.push(turn.key);
+    }
+    assert_eq!(order, ["m1", "a", "m2", "m3", "m0"]);
+}

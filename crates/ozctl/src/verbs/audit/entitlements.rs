@@ -2,12 +2,13 @@
 
 use clap::{Args, ValueEnum};
 use oz_core::entitlements::COLUMNS;
+use oz_core::entitlements::attest::{DECISION, RATIONALE};
 
 use super::verify::Oz;
 use crate::context::Context;
 use crate::entitlements::entitlements;
 use crate::exit::Exit;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Show who could get into pods
@@ -25,13 +26,17 @@ use crate::output;
 Examples:
   ozctl audit entitlements
   ozctl audit entitlements -n shop
-  ozctl audit entitlements -o csv > entitlements.csv")]
+  ozctl audit entitlements -o csv > entitlements.csv
+  ozctl audit entitlements --to-attest -o csv > review.csv")]
 pub(super) struct ShowEntitlements {
     #[command(flatten)]
     oz: Oz,
     /// How to show them
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
+    /// With a place in each line for what you decide and why, for `ozctl audit attest`
+    #[arg(long)]
+    to_attest: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,6 +57,18 @@ impl ShowEntitlements {
             found = found.within(namespace);
         }
         match self.output {
+            Format::Table if self.to_attest => {
+                return Err(Failure::new("--to-attest needs -o csv or -o json"));
+            }
+            Format::Csv if self.to_attest => context.print(&found.csv_to_attest())?,
+            Format::Json if self.to_attest => {
+                let mut value = output::to_value(&found)?;
+                let lines = value["entitlements"].as_array_mut();
+                for line in lines.into_iter().flatten() {
+                    (line[DECISION], line[RATIONALE]) = ("".into(), "".into());
+                }
+                context.print(&output::json(&value)?)?;
+            }
             Format::Json => context.print(&output::json(&output::to_value(&found)?)?)?,
             Format::Csv => context.print(&found.csv())?,
             Format::Table => {

@@ -93,19 +93,13 @@ pub(super) struct Verify {
 impl Verify {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let mut evidence = Evidence::default();
-        for path in &self.log {
-            evidence.log(&path.display().to_string(), &log(path)?);
-        }
         let mut pinned = pinned(&self.key)?;
         let mut published = Vec::new();
         if !self.offline {
             let cluster = context.cluster().await?;
-            // What is signed first, then the events: those that come meanwhile are only more.
+            // What is signed first, also before the logs: what is written meanwhile is only more.
             for (slot, text) in map(&cluster, &self.oz.namespace, CHECKPOINTS).await? {
                 evidence.checkpoint(&format!("ConfigMap {CHECKPOINTS}, {slot}"), &text);
-            }
-            for (_, text) in map(&cluster, &self.oz.namespace, KEYS).await? {
-                published.extend(serde_json::from_str::<Published>(&text));
             }
             evidence.objects();
             pages(&cluster, "", |object| {
@@ -114,6 +108,12 @@ impl Verify {
                 }
             })
             .await?;
+            for (_, text) in map(&cluster, &self.oz.namespace, KEYS).await? {
+                published.extend(serde_json::from_str::<Published>(&text));
+            }
+        }
+        for path in &self.log {
+            evidence.log(&path.display().to_string(), &log(path)?);
         }
         let given = !pinned.is_empty();
         if !given {

@@ -5,6 +5,7 @@ use oz_core::access::decide::Rule;
 use oz_core::api::RequestStatus;
 use oz_core::controller::{Plan, Step, Which};
 use oz_core::sessions::Sessions;
+use oz_core::tickets;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Style};
@@ -71,6 +72,7 @@ fn heading(explanation: &Explanation) -> String {
         ("container", &ask.container),
         ("reason", &ask.reason),
         ("extends", &ask.extends),
+        ("ticket", &ask.ticket),
         ("emergency", &ask.emergency.then(|| "yes".to_owned())),
     ] {
         if let Some(value) = value {
@@ -151,8 +153,7 @@ fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String
         let why = output::line(why);
         lines.push(format!("  ?   policies: cannot be told: {why}"));
     }
-    let reason = explanation.ask.reason.as_deref();
-    if let Some(why) = policies.refusal(reason) {
+    if let Some(why) = policies.refusal(explanation.ask.asked()) {
         lines.push(format!("  {} policies: {}", no(context), output::line(&why)));
     } else if policies.judgement.is_some() {
         let effect = output::line(&policies.effect());
@@ -222,6 +223,10 @@ pub(super) fn step_text(step: &Step) -> String {
         Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
+            Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
+                Ok(ask) => format!("ask check {} about ticket {}", ask.check, output::line(&ask.ticket)),
+                Err(_) => "ask about a ticket".to_owned(),
+            },
             Err(_) => format!("ask the port {} for {}", effect.port, effect.key),
         },
         Step::Look(sought) => match &sought.which {
@@ -292,7 +297,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "asked": {
             "template": ask.template, "duration": ask.duration, "targetPod": ask.target_pod,
             "container": ask.container, "reason": ask.reason, "extends": ask.extends,
-            "emergency": ask.emergency,
+            "ticket": ask.ticket, "emergency": ask.emergency,
         },
         "emergencyPossible": explanation.emergency.as_ref().map(Result::is_ok),
         "allowed": explanation.is_yes(),
@@ -300,7 +305,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "rules": rules,
         "policies": {
             "applied": policies.judgement.as_ref().map(|it| &it.policies),
-            "refused": policies.refusal(ask.reason.as_deref()),
+            "refused": policies.refusal(ask.asked()),
             "unknown": policies.unknown,
         },
         "approval": policies.missing,

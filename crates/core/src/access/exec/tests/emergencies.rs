@@ -7,7 +7,7 @@
 )]
 
 use super::world::*;
-use crate::access::emergency::{on_record, review};
+use crate::access::emergency::{on_record, review, subject};
 use crate::access::kind::Question;
 use crate::api::{Bind, EmergencyConfig, Phase, ReviewConfig};
 use crate::audit::Action;
@@ -82,7 +82,8 @@ fn the_record_is_durable_before_anybody_gets_in_and_makes_the_same_review_after_
     let made = |world: &World| {
         let record = world.records.first()?;
         let found = on_record(&keys, record)?;
-        let made = review::opened(&keys, &found, review::records_so_far(Vec::new()));
+        let found = subject::Subject::Emergency(found);
+        let made = subject::opened(&keys, &found, review::records_so_far(Vec::new()));
         made.unwrap()
             .map(|review| (review.metadata.name, review.spec.due_at))
     };

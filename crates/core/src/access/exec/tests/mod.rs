@@ -13,6 +13,7 @@ mod over;
 mod refusing;
 mod reserved;
 mod reworded;
+mod tickets;
 mod unlisted;
 mod upgrade;
 mod world;

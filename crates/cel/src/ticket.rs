@@ -1,0 +1,107 @@
+//! What a server's answer about a ticket means: `accept` of a check, over `status` and `body`.
+
+use std::time::Instant;
+
+use kube_cel::cel::{Value, to_value};
+use oz_core::access::policy::situation::Variable;
+
+use crate::Expression;
+use crate::expression::first_line;
+
+/// What an expression may name.
+const VARIABLES: [Variable; 2] = [("status", &[]), ("body", &[])];
+
+/// Compiles `accept` of a check.
+///
+/// # Errors
+/// Why it cannot be evaluated, in one line.
+pub fn compile(text: &str) -> Result<Expression, String> {
+    let expression = Expression::compile(text, &["body"])?;
+    match expression.unknown(&VARIABLES) {
+        None => Ok(expression),
+        Some(unknown) => Err(unknown),
+    }
+}
+
+/// Whether an answer with this code and this content accepts the ticket. Takes a stack of its own, see
+/// [`apart`](crate::apart).
+///
+/// # Errors
+/// Why that cannot be told.
+pub fn accepts(
+    text: &str,
+    status: u16,
+    body: &serde_json::Value,
+    until: Instant,
+) -> Result<bool, String> {
+    let expression = compile(text)?;
+    let body = to_value(body).map_err(|error| first_line(&error.to_string()))?;
+    let variables = [("status", Value::Int(status.into())), ("body", body)];
+    match expression.evaluate(variables, until)? {
+        Value::Bool(accepts) => Ok(accepts),
+        _ => Err("accept gives no true or false".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(text: &str, status: u16, body: &serde_json::Value) -> Result<bool, String> {
+        accepts(text, status, body, Instant::now() + Duration::from_secs(10))
+    }
+
+    #[test]
+    fn an_answer_is_judged_by_its_code_and_its_body() {
+        let open =
+            json!({"fields": {"status": {"name": "In Progress"}, "labels": ["prod"]}, "count": 3});
+        for (text, expected) in [
+            ("status == 200", true),
+            (
+                "status == 200 && body.fields.status.name == 'In Progress'",
+                true,
+            ),
+            ("body.fields.status.name in ['Done', 'Closed']", false),
+            (
+                "status < 300 && body.count > 2 && 'prod' in body.fields.labels",
+                true,
+            ),
+            ("has(body.fields.resolution)", false),
+        ] {
+            assert_eq!(said(text, 200, &open), Ok(expected), "{text}");
+        }
+        assert_eq!(
+            said("status == 200 && body.open", 404, &json!(null)),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_neither() {
+        let body = json!({"state": "open"});
+        for text in [
+            "body.missing == 'x'",
+            "body.state",
+            "size(body.state.deep) > 0",
+            "status == '200'",
+        ] {
+            assert!(said(text, 200, &body).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_evaluate_is_found_before_anybody_asks() {
+        for text in [
+            "",
+            "ticket == 'x'",
+            "status ==",
+            "body.all(a, body.all(b, body.all(c, true)))",
+        ] {
+            assert!(compile(text).is_err(), "{text}");
+        }
+    }
+}

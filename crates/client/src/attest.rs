@@ -1,0 +1,66 @@
+//! Attestations: recording what somebody decided about each line of who could get in.
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+use kube::Api;
+use kube::api::PostParams;
+use oz_core::api::{AccessReview, AccessReviewSpec, Attestation};
+
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+/// How much of a digest is part of a name.
+const DIGITS: usize = 8;
+
+/// Records an attestation in the namespace that oz runs in.
+///
+/// # Errors
+/// When whoever asks may not, or the webhook refuses it.
+pub async fn attest(
+    cluster: &Cluster,
+    oz: &str,
+    attestation: Attestation,
+    now: Timestamp,
+) -> Result<AccessReview> {
+    let name = name_of(&attestation, now);
+    let spec = AccessReviewSpec {
+        attestation: Some(attestation),
+        ..AccessReviewSpec::default()
+    };
+    let object = AccessReview::new(&name, spec);
+    let api: Api<AccessReview> = Api::namespaced(cluster.client.clone(), oz);
+    let parameters = PostParams::default();
+    let made = cluster.answer(api.create(&parameters, &object)).await;
+    made.map_err(|failure| match failure.is_forbidden() {
+        true => failure.next(&format!(
+            "have somebody attest who has the ClusterRole oz-review-access in namespace {oz}, by their own name"
+        )),
+        false => failure,
+    })
+}
+
+/// `attestation-20260102t150405z-0123abcd`: when, and of which file.
+fn name_of(attestation: &Attestation, now: Timestamp) -> String {
+    let at = Offset::UTC.to_datetime(now).strftime("%Y%m%dt%H%M%Sz");
+    let digest = attestation.file.strip_prefix("sha256:").unwrap_or_default();
+    let short: String = digest.chars().take(DIGITS).collect();
+    format!("attestation-{at}-{short}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_says_when_and_of_which_file() {
+        let attestation = Attestation {
+            file: "sha256:0123abcd4567".to_owned(),
+            ..Attestation::default()
+        };
+        let now = "2026-01-02T15:04:05.678Z".parse().unwrap();
+        assert_eq!(
+            name_of(&attestation, now),
+            "attestation-20260102t150405z-0123abcd"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! What a review is made of: the record of an emergency, or of what was opened as break-glass.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::super::grant::object_name;
+use super::super::stamp::Requester;
+use super::break_glass::{self, Opening};
+use super::review::{Standing, put_seal};
+use super::{OnRecord, on_record};
+use crate::api::{AccessRequestReference, AccessReview, AccessReviewSpec, RecordsSoFar, Reviewed};
+use crate::audit::{Action, Record};
+use crate::labels;
+use crate::lifecycle::seal::{Keys, SealError};
+use crate::lifecycle::window::after;
+
+/// What a review is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// The record of an emergency.
+    Emergency(OnRecord<'a>),
+    /// The record of something that was opened as break-glass, and how its review is opened.
+    BreakGlass(Opening<'a>, &'a break_glass::Terms),
+}
+
+impl<'a> Subject<'a> {
+    /// What a record tells that is to be reviewed; `None` if it tells of nothing, or was not written by us.
+    #[must_use]
+    pub fn of(keys: &Keys, record: &'a Record, terms: &'a break_glass::Terms) -> Option<Self> {
+        match break_glass::on_record(keys, record) {
+            Some(opening) => Some(Self::BreakGlass(opening, terms)),
+            None => on_record(keys, record).map(Self::Emergency),
+        }
+    }
+
+    /// Who asked, or got in.
+    #[must_use]
+    pub fn requester(&self) -> &'a Requester {
+        match self {
+            Self::Emergency(found) => found.requester,
+            Self::BreakGlass(opening, _) => opening.requester,
+        }
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn record(&self) -> &'a Record {
+        match self {
+            Self::Emergency(found) => found.record,
+            Self::BreakGlass(opening, _) => opening.record,
+        }
+    }
+
+    /// What its review says; `None` if the request is of no kind that is reviewed.
+    fn spec(&self, records: RecordsSoFar) -> Option<AccessReviewSpec> {
+        let (record, requester) = (self.record(), self.requester());
+        let common = AccessReviewSpec {
+            requester: Reviewed {
+                user: requester.user.clone(),
+                uid: requester.uid.clone(),
+            },
+            granted_at: record.time,
+            records,
+            ..AccessReviewSpec::default()
+        };
+        Some(match self {
+            Self::Emergency(found) => AccessReviewSpec {
+                access_request_ref: Some(AccessRequestReference {
+                    kind: record.request.kind.parse().ok()?,
+                    name: record.request.name.clone(),
+                    uid: record.request.uid.clone(),
+                }),
+                template: record.template.clone(),
+                emergency: record.details.get("reason").cloned().unwrap_or_default(),
+                due_at: found.emergency.due_at,
+                reviewers: found.emergency.reviewers.clone(),
+                ..common
+            },
+            Self::BreakGlass(opening, terms) => AccessReviewSpec {
+                break_glass: Some(opening.window.clone()),
+                emergency: record.message.clone(),
+                due_at: after(opening.window.until, terms.within),
+                reviewers: terms.reviewers.clone(),
+                ..common
+            },
+        })
+    }
+}
+
+/// The name of the review of what a record tells of; `None` if it is none that has one.
+#[must_use]
+pub fn name_of(record: &Record) -> Option<String> {
+    match record.action {
+        Action::BreakGlassOpened => break_glass::name_of(record),
+        _ => Some(object_name(&record.request.name, &record.request.uid)),
+    }
+}
+
+/// The review of what a record tells; `None` if the request is of no kind that is reviewed.
+///
+/// # Errors
+/// Only if it does not serialise, which its types rule out.
+pub fn opened(
+    keys: &Keys,
+    subject: &Subject<'_>,
+    records: RecordsSoFar,
+) -> Result<Option<AccessReview>, SealError> {
+    let record = subject.record();
+    let (Some(name), Some(spec)) = (name_of(record), subject.spec(records)) else {
+        return Ok(None);
+    };
+    let mut labels = BTreeMap::from([(labels::MANAGED_BY.to_owned(), labels::OZ.to_owned())]);
+    if spec.access_request_ref.is_some() {
+        let uid = labels::value(&record.request.uid);
+        labels.insert(labels::REQUEST_UID.to_owned(), uid);
+    }
+    let mut review = AccessReview::new(&name, spec);
+    review.metadata = ObjectMeta {
+        namespace: Some(record.request.namespace.clone()),
+        labels: Some(labels),
+        ..review.metadata
+    };
+    put_seal(keys, &mut review, Standing::default())?;
+    Ok(Some(review))
+}

@@ -1,0 +1,378 @@
+//! A ticket is asked about before the grant and while it lasts. A server that says no is not one that says
+//! nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::world::*;
+use crate::access::policy::{Judgement, TicketRule};
+use crate::api::{EmergencyConfig, EndReason, Phase, ReviewConfig, TicketConfig};
+use crate::conditions;
+use crate::controller::{Plan, Step};
+use crate::tickets::{Answer, Ask, CheckTerms, Said, WhenAway};
+
+const EVERY: i64 = 60;
+
+fn config(pattern: Option<&str>, check: Option<&str>) -> TicketConfig {
+    TicketConfig {
+        pattern: pattern.map(ToOwned::to_owned),
+        check: check.map(ToOwned::to_owned),
+    }
+}
+
+fn refused() -> Answer {
+    Answer::Refused("the server answers 200, and accept is false".into())
+}
+
+fn away() -> Answer {
+    Answer::Away("no answer within 3s".into())
+}
+
+/// Alice asks by a ticket, in a cluster with a check for each way to take a server that is away.
+fn asking(ticket: Option<&str>, wants: TicketConfig) -> World {
+    let mut world = World::new();
+    world.request.spec.ticket = ticket.map(ToOwned::to_owned);
+    world.config().ticket = Some(wants);
+    let terms = |when_away| CheckTerms {
+        when_away,
+        every: SignedDuration::from_secs(EVERY),
+    };
+    world.tickets.checks = Some(Arc::new(BTreeMap::from([
+        ("jira".to_owned(), terms(WhenAway::Refuse)),
+        ("lenient".to_owned(), terms(WhenAway::Allow)),
+    ])));
+    world.stamp("alice", &["devs"]);
+    world
+}
+
+fn by(check: &str) -> World {
+    asking(Some("INC-42"), config(None, Some(check)))
+}
+
+impl World {
+    /// A server was asked at this second, and this came of it.
+    fn said(&mut self, check: &str, second: i64, answer: Answer) {
+        let before = self.tickets.said.get(check);
+        let since = before.and_then(|said| said.away_since);
+        let away = matches!(answer, Answer::Away(_));
+        let said = Said {
+            asked_at: at(second),
+            answer,
+            away_since: away.then(|| since.unwrap_or(at(second))),
+        };
+        self.tickets.said.insert(check.to_owned(), said);
+    }
+
+    fn ticket_condition(&self) -> (String, String, String) {
+        let status = self.status();
+        let found = conditions::find(&status.conditions, conditions::TICKET_ACCEPTED).unwrap();
+        let found = found.clone();
+        (found.status, found.reason, found.message)
+    }
+}
+
+/// Whom a plan asks about which ticket.
+fn asked(plan: &Plan) -> Vec<(String, String, bool)> {
+    let asks = plan.steps().filter_map(|step| match step {
+        Step::Effect(effect) => Ask::try_from(effect).ok(),
+        _ => None,
+    });
+    asks.map(|ask| (ask.check, ask.ticket, ask.waits)).collect()
+}
+
+#[test]
+fn what_a_template_wants_of_a_ticket_is_told_at_once() {
+    for (ticket, wants, reason) in [
+        (None, config(None, None), Some("TicketRequired")),
+        (
+            None,
+            config(Some("INC-[0-9]+"), None),
+            Some("TicketRequired"),
+        ),
+        (None, config(None, Some("jira")), Some("TicketRequired")),
+        (
+            Some("INC-4x"),
+            config(Some("INC-[0-9]+"), None),
+            Some("TicketMismatch"),
+        ),
+        (
+            Some("xINC-4"),
+            config(Some("INC-[0-9]+"), Some("jira")),
+            Some("TicketMismatch"),
+        ),
+        (Some("INC-4"), config(Some("INC-[0-9]+"), None), None),
+        (Some("anything"), config(None, None), None),
+    ] {
+        let mut world = asking(ticket, wants.clone());
+        let status = world.settle(at(1));
+        match reason {
+            None => {
+                assert_eq!(status.phase, Phase::Active, "{ticket:?} {wants:?}");
+                let record = world.records.last().unwrap();
+                assert_eq!(record.details["ticket"], ticket.unwrap());
+            }
+            Some(reason) => {
+                assert_eq!(status.phase, Phase::Denied, "{ticket:?} {wants:?}");
+                assert_eq!(world.records.last().unwrap().reason, reason);
+                assert!(world.live.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_waits_until_its_server_has_answered_and_asks_once() {
+    let mut world = by("jira");
+    let plan = world.pass(at(1));
+    assert_eq!(asked(&plan), [("jira".into(), "INC-42".into(), true)]);
+    assert_eq!(plan.wake, Some(at(6)));
+    assert_eq!(world.status().phase, Phase::Pending);
+    assert_eq!(world.ticket_condition().1, "TicketAsked");
+    assert!(world.live.is_empty());
+
+    world.said("jira", 1, Answer::Accepted);
+    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    let (status, _, message) = world.ticket_condition();
+    assert_eq!(
+        (status.as_str(), message.as_str()),
+        ("True", "Ticket INC-42 is accepted by jira")
+    );
+    let record = world.records.last().unwrap();
+    assert_eq!(record.details["ticketChecks"], "jira");
+    assert!(!record.details.contains_key("ticketUnanswered"));
+}
+
+#[test]
+fn a_no_denies_whatever_the_check_allows_and_whoever_else_is_away() {
+    for check in ["jira", "lenient"] {
+        let mut world = by(check);
+        world.said(check, 1, refused());
+        assert_eq!(world.settle(at(1)).phase, Phase::Denied, "{check}");
+        assert_eq!(world.ticket_condition().1, "TicketRefused");
+        assert_eq!(world.records.last().unwrap().reason, "TicketRefused");
+        assert!(world.live.is_empty());
+    }
+    let mut both = judged(&["lenient"]);
+    both.said("jira", 1, away());
+    both.said("lenient", 1, refused());
+    assert_eq!(both.settle(at(1)).phase, Phase::Denied);
+}
+
+#[test]
+fn an_answer_from_before_the_request_or_from_long_ago_is_none() {
+    let mut world = by("jira");
+    for answer in [Answer::Accepted, refused()] {
+        world.tickets.said.clear();
+        world.said("jira", -1, answer);
+        assert_eq!(asked(&world.pass(at(1))).len(), 1);
+        assert_eq!(world.status().phase, Phase::Pending);
+    }
+    // To the nanosecond: an answer is good for less than the interval of its check.
+    world.said("jira", 1, Answer::Accepted);
+    let old = world.plan(at(1 + EVERY));
+    assert_eq!(asked(&old).len(), 1);
+    assert!(old.steps().all(|step| matches!(step, Step::Effect(_))));
+    let last = world.plan(at(1 + EVERY) - NANOSECOND);
+    assert!(last.steps().any(|step| matches!(step, Step::Apply(_))));
+}
+
+#[test]
+fn an_outage_holds_up_or_lets_pass_as_the_check_says() {
+    let mut waits = by("jira");
+    waits.said("jira", 1, away());
+    let plan = waits.pass(at(2));
+    assert_eq!(asked(&plan), []);
+    assert_eq!(waits.status().phase, Phase::Pending);
+    let (_, reason, message) = waits.ticket_condition();
+    assert_eq!(reason, "TicketUnanswered");
+    assert!(message.contains("no answer within 3s"), "{message}");
+    // The server is asked again, soon and not at once.
+    assert_eq!(asked(&waits.plan(at(6) - NANOSECOND)), []);
+    assert_eq!(asked(&waits.plan(at(6))).len(), 1);
+    // No outage makes it wait for longer than anything.
+    waits.said("jira", 299, away());
+    assert_eq!(waits.settle(at(300)).phase, Phase::Expired);
+
+    let mut passes = by("lenient");
+    assert_eq!(asked(&passes.pass(at(1))).len(), 1);
+    assert_eq!(passes.status().phase, Phase::Pending);
+    passes.said("lenient", 1, away());
+    assert_eq!(passes.settle(at(2)).phase, Phase::Active);
+    assert_eq!(passes.ticket_condition().1, "TicketUnanswered");
+    assert_eq!(
+        passes.records.last().unwrap().details["ticketUnanswered"],
+        "lenient"
+    );
+}
+
+#[test]
+fn a_check_that_nobody_configured_is_no_leave() {
+    let mut world = by("unknown");
+    let plan = world.pass(at(1));
+    assert_eq!(asked(&plan), []);
+    assert_eq!(world.status().phase, Phase::Pending);
+    assert_eq!(world.ticket_condition().1, "TicketCheckUnknown");
+    assert!(
+        world
+            .ticket_condition()
+            .2
+            .contains("tickets.checks.unknown")
+    );
+}
+
+/// A grant by a ticket that was accepted in the first second.
+fn granted(check: &str) -> World {
+    let mut world = by(check);
+    world.said(check, 1, Answer::Accepted);
+    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    world
+}
+
+#[test]
+fn a_grant_asks_again_at_each_interval_and_ends_when_its_ticket_is_closed() {
+    for check in ["jira", "lenient"] {
+        let mut world = granted(check);
+        let early = world.plan(at(1 + EVERY) - NANOSECOND);
+        assert_eq!((asked(&early), early.wake), (vec![], Some(at(1 + EVERY))));
+        let due = world.plan(at(1 + EVERY));
+        assert_eq!(asked(&due), [(check.into(), "INC-42".into(), false)]);
+        assert_eq!(due.wake, Some(at(1 + 2 * EVERY)));
+        world.said(check, 61, Answer::Accepted);
+        assert_eq!(world.settle(at(62)).phase, Phase::Active);
+
+        world.said(check, 121, refused());
+        let status = world.settle(at(122));
+        assert_eq!(status.phase, Phase::Revoked, "{check}");
+        assert_eq!(status.ending.unwrap().reason, EndReason::TicketClosed);
+        assert!(world.live.is_empty());
+        assert_eq!(world.ended.len(), 1);
+        let record = world.records.last().unwrap();
+        assert_eq!(record.reason, "TicketClosed");
+        assert_eq!(record.details["ticket"], "INC-42");
+        let (status, reason, _) = world.ticket_condition();
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("False", "TicketClosed")
+        );
+        // Opened again, it gives nothing back.
+        world.said(check, 181, Answer::Accepted);
+        assert_eq!(world.settle(at(182)).phase, Phase::Revoked);
+    }
+}
+
+#[test]
+fn an_outage_never_extends_a_grant_and_ends_it_only_where_it_may_and_lasts() {
+    let mut strict = granted("jira");
+    strict.said("jira", 61, away());
+    let gives_up = at(61 + 5 * EVERY);
+    // The window is over before: that end comes first, as if nobody had asked.
+    assert_eq!(strict.settle(at(300)).phase, Phase::Expired);
+
+    let long = |check| {
+        let mut world = by(check);
+        world.request.spec.duration = Some("1h".into());
+        world.stamp("alice", &["devs"]);
+        world.said(check, 1, Answer::Accepted);
+        world.settle(at(1));
+        world.said(check, 61, away());
+        world.said(check, 121, away());
+        world
+    };
+    let mut strict = long("jira");
+    assert_eq!(strict.settle(gives_up - NANOSECOND).phase, Phase::Active);
+    assert!(strict.plan(gives_up - NANOSECOND).wake <= Some(gives_up));
+    let mut back = strict.clone();
+    back.said("jira", 200, Answer::Accepted);
+    assert_eq!(back.settle(gives_up).phase, Phase::Active);
+    let status = strict.settle(gives_up);
+    assert_eq!(status.phase, Phase::Revoked);
+    assert_eq!(status.ending.unwrap().reason, EndReason::TicketUnanswered);
+
+    let mut lenient = long("lenient");
+    assert_eq!(lenient.settle(at(3_599)).phase, Phase::Active);
+    assert_eq!(lenient.settle(at(3_600)).phase, Phase::Expired);
+}
+
+/// Policies ask for these checks, beside the template's own.
+fn judged(checks: &[&str]) -> World {
+    let mut world = by("jira");
+    let rule = |check: &&str| TicketRule {
+        policy: format!("by-{check}"),
+        ticket: config(Some("INC-.*"), Some(check)),
+    };
+    world.judgement = Some(Judgement {
+        tickets: checks.iter().map(rule).collect(),
+        ..Judgement::default()
+    });
+    world.stamp("alice", &["devs"]);
+    world
+}
+
+#[test]
+fn what_policies_want_of_a_ticket_holds_beside_what_the_template_does() {
+    let mut world = judged(&["lenient", "jira"]);
+    let names: Vec<String> = asked(&world.pass(at(1)))
+        .into_iter()
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(names, ["jira", "lenient"]);
+    world.said("jira", 1, Answer::Accepted);
+    assert_eq!(world.settle(at(2)).phase, Phase::Pending);
+    world.said("lenient", 1, Answer::Accepted);
+    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+
+    let mut other = judged(&["lenient"]);
+    other.request.spec.ticket = Some("CHG-1".into());
+    other.stamp("alice", &["devs"]);
+    assert_eq!(other.settle(at(1)).phase, Phase::Denied);
+    let message = &other.records.last().unwrap().message;
+    assert!(
+        message.contains("AccessPolicy by-lenient requires a ticket"),
+        "{message}"
+    );
+}
+
+#[test]
+fn those_who_have_to_agree_are_not_asked_about_a_ticket_that_is_none() {
+    let mut world = by("jira");
+    world.config().approval = Some(approval(&["bob"], None));
+    world.said("jira", 1, refused());
+    assert_eq!(world.settle(at(1)).phase, Phase::Denied);
+    assert_eq!(world.actions(), ["RequestDenied"]);
+
+    let mut world = by("jira");
+    world.config().approval = Some(approval(&["bob"], None));
+    world.pass(at(1));
+    assert_eq!(world.actions(), [""; 0]);
+    world.said("jira", 1, Answer::Accepted);
+    world.settle(at(2));
+    assert_eq!(world.actions(), ["ApprovalRequested"]);
+}
+
+#[test]
+fn an_emergency_needs_no_ticket_and_asks_nobody() {
+    for ticket in [None, Some("CHG-1")] {
+        let mut world = asking(ticket, config(Some("INC-.*"), Some("jira")));
+        world.config().emergency = Some(EmergencyConfig {
+            groups: vec!["devs".into()],
+            users: Vec::new(),
+            max_duration: "1h".into(),
+            review: ReviewConfig {
+                within: "24h".into(),
+                groups: vec!["leads".into()],
+                users: Vec::new(),
+            },
+            open_reviews: 2,
+        });
+        world.request.spec.emergency = Some(true);
+        world.request.spec.reason = Some("it burns".into());
+        world.stamp("alice", &["devs"]);
+        let plan = world.pass(at(1));
+        assert_eq!(asked(&plan), []);
+        assert_eq!(world.settle(at(1)).phase, Phase::Active);
+        world.said("jira", 2, refused());
+        assert_eq!(world.settle(at(3)).phase, Phase::Active);
+    }
+}

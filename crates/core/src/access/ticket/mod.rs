@@ -1,0 +1,111 @@
+//! Tickets in the decision about a request: whether it names one that its template and the policies accept
+//! ([`named`]), what the servers say that are asked about it ([`stage`]), before the grant and while it lasts.
+//! An emergency needs no ticket: it is granted without asking anybody, and looked at afterwards.
+
+mod stage;
+
+use serde::{Deserialize, Serialize};
+
+use super::decide::Ask;
+use super::denial::Denial;
+use super::policy::Judgement;
+use crate::api::TicketConfig;
+use crate::kinds::AccessTemplate;
+use crate::validate::matching;
+
+pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
+pub(super) use stage::{Fresh, closed, ended, fact, keep, settled, wait};
+
+/// What the refusal of a request without a ticket ends with: the field that lacks one.
+pub const TICKET_REQUIRED: &str = "; set spec.ticket";
+
+/// The ticket of a grant, as it seals it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ticket {
+    /// The ticket.
+    pub name: String,
+    /// The checks that are asked about it while access lasts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<String>,
+    /// Those whose servers did not answer when it was granted, and that let it be granted all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
+}
+
+/// Whether a request names a ticket as `config` wants it; `who` wants it so.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn named(
+    config: Option<&TicketConfig>,
+    who: impl Fn() -> String,
+    ask: Ask<'_>,
+) -> Result<String, Denial> {
+    let Some(config) = config else {
+        return Ok("none is required".to_owned());
+    };
+    if ask.emergency {
+        return Ok("an emergency needs none".to_owned());
+    }
+    let like = config.pattern.as_ref();
+    let like = like.map_or_else(String::new, |pattern| format!(" that matches {pattern}"));
+    let Some(ticket) = ask.ticket else {
+        let message = format!("{} requires a ticket{like}{TICKET_REQUIRED}", who());
+        return Err(Denial::new("TicketRequired", message));
+    };
+    let Some(pattern) = &config.pattern else {
+        return Ok(format!("{ticket} is given"));
+    };
+    match matching(pattern) {
+        Ok(whole) if whole.is_match(ticket) => Ok(format!("{ticket} matches {pattern}")),
+        Ok(_) => Err(Denial::new(
+            "TicketMismatch",
+            format!(
+                "{} requires a ticket{like}, which {ticket} does not; set spec.ticket to one that does",
+                who()
+            ),
+        )),
+        // What nothing can be compared with lets nobody in.
+        Err(why) => Err(Denial::new(
+            "TicketMismatch",
+            format!(
+                "{} requires a ticket{like}, which nothing can: the pattern {why}; have its owners mend it",
+                who()
+            ),
+        )),
+    }
+}
+
+/// The ticket that a request names, with the checks that its template and the policies have asked about it.
+#[must_use]
+pub fn terms<T: AccessTemplate>(
+    ask: Ask<'_>,
+    judgement: Option<&Judgement>,
+    template: &T,
+) -> Option<Ticket> {
+    Some(Ticket {
+        name: ask.ticket?.to_owned(),
+        checks: match ask.emergency {
+            true => Vec::new(),
+            false => checks(judgement, template),
+        },
+        unanswered: Vec::new(),
+    })
+}
+
+/// The checks that a template and the policies name, each once.
+#[must_use]
+pub fn checks<T: AccessTemplate>(judgement: Option<&Judgement>, template: &T) -> Vec<String> {
+    let own = template.config().ticket.iter();
+    let added = judgement.iter().flat_map(|judgement| &judgement.tickets);
+    let added = added.map(|rule| &rule.ticket);
+    let mut checks = Vec::new();
+    for config in own.chain(added) {
+        match &config.check {
+            Some(check) if !checks.contains(check) => checks.push(check.clone()),
+            _ => {}
+        }
+    }
+    checks
+}

@@ -1,0 +1,269 @@
+//! What the servers say that are asked about tickets, and what that means.
+//!
+//! A server that says no is one thing: a request is denied, and a grant ends at once. One that says nothing is
+//! another, whatever the cause: with `Refuse` a request waits for as long as it waits for anything, and a grant
+//! ends when that has lasted for [`LONGEST_AWAY`] times the check's interval; with `Allow` a request is granted,
+//! and a grant goes on. Nothing makes a grant last longer. Whoever asks is a port with tasks of its own
+//! ([`Ask`]): nothing here waits for an answer.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::kind::{FactsOf, Kind, State};
+use super::super::request::Request;
+use super::super::status::Fact;
+use super::Ticket;
+use crate::api::{EndReason, Phase};
+use crate::conditions;
+use crate::controller::{Failure, Plan, Step};
+use crate::lifecycle::End;
+use crate::lifecycle::window::{after, has_come};
+use crate::tickets::{Answer, Ask, CheckTerms, Said, Tickets, WhenAway};
+
+/// Reason of a request whose ticket is being asked about.
+pub const WAITING: &str = "TicketAsked";
+/// Reason of one whose ticket nobody answers about.
+pub const AWAY: &str = "TicketUnanswered";
+/// Reason of one that names a check which is not configured.
+pub const UNKNOWN: &str = "TicketCheckUnknown";
+/// Reason of one whose ticket is not accepted.
+pub const REFUSED: &str = "TicketRefused";
+
+/// For how many intervals of its check a grant lasts whose ticket nobody answers about.
+const LONGEST_AWAY: i32 = 5;
+/// When a request that waits for an answer is looked at again, and a server asked again that gave none.
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
+/// How recent an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::access) enum Fresh {
+    /// It was asked for since the request was created.
+    SinceCreated,
+    /// And no longer ago than the check's interval.
+    Now,
+}
+
+/// The ticket that a request names, when all that are asked about it accept it.
+///
+/// # Errors
+/// The state that the request is in instead.
+pub(in crate::access) fn settled(
+    now: Timestamp,
+    request: &Request<'_>,
+    ticket: Option<Ticket>,
+    known: &Tickets,
+    fresh: Fresh,
+    facts: &mut Vec<Fact>,
+) -> Result<Option<Ticket>, State> {
+    let Some(mut ticket) = ticket else {
+        return Ok(None);
+    };
+    let mut waits = None;
+    for check in &ticket.checks {
+        let Some(terms) = known.terms(check) else {
+            let message = format!(
+                "ticket {} is to be asked about by check {check}, which the operator does not have; have \
+                 whoever installs oz set tickets.checks.{check}, or the template's owners name another",
+                ticket.name
+            );
+            waits.get_or_insert((UNKNOWN, message));
+            continue;
+        };
+        let said = known.said.get(check);
+        let said = said.filter(|said| counts(now, request, said, terms, fresh));
+        match said.map(|said| &said.answer) {
+            Some(Answer::Accepted) => {}
+            // A no is one, whoever else has not answered yet.
+            Some(Answer::Refused(why)) => return Err(refused(&ticket, check, why, facts)),
+            Some(Answer::Away(_)) if terms.when_away == WhenAway::Allow => {
+                ticket.unanswered.push(check.clone());
+            }
+            Some(Answer::Away(why)) => {
+                let message = format!(
+                    "check {check} does not answer about ticket {}, and is asked again: {why}",
+                    ticket.name
+                );
+                waits.get_or_insert((AWAY, message));
+            }
+            None => {
+                let message = format!("check {check} is asked about ticket {}", ticket.name);
+                waits.get_or_insert((WAITING, message));
+            }
+        }
+    }
+    if let Some((reason, message)) = waits {
+        let failed = Fact::fails(conditions::TICKET_ACCEPTED, reason, message.clone());
+        facts.push(failed);
+        return Err(State::Waiting(Failure::invalid(reason, message)));
+    }
+    if fresh == Fresh::Now {
+        facts.push(fact(&ticket));
+    }
+    Ok(Some(ticket))
+}
+
+fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> State {
+    let message = format!(
+        "check {check} does not accept ticket {}: {why}; name another in spec.ticket, or have this one opened \
+         and ask again",
+        ticket.name
+    );
+    let failed = Fact::fails(conditions::TICKET_ACCEPTED, REFUSED, message.clone());
+    facts.push(failed);
+    State::Refused(Phase::Denied, Failure::invalid(REFUSED, message))
+}
+
+/// Whether an answer is one to the request.
+fn counts(
+    now: Timestamp,
+    request: &Request<'_>,
+    said: &Said,
+    terms: CheckTerms,
+    fresh: Fresh,
+) -> bool {
+    let recent = fresh == Fresh::SinceCreated || !has_come(now, after(said.asked_at, terms.every));
+    has_come(said.asked_at, request.created()) && recent
+}
+
+/// That a ticket was accepted, or that nobody answered about it and it was let pass.
+pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
+    let name = &ticket.name;
+    let message = match (&*ticket.checks, &*ticket.unanswered) {
+        ([], _) => format!("Ticket {name}, which nobody is asked about"),
+        (checks, []) => format!("Ticket {name} is accepted by {}", checks.join(", ")),
+        (_, unanswered) => format!(
+            "Ticket {name} is let pass: {} did not answer, and allows that",
+            unanswered.join(", ")
+        ),
+    };
+    Fact {
+        reason: match ticket.unanswered.is_empty() {
+            true => conditions::reason::SUCCESS,
+            false => AWAY,
+        },
+        ..Fact::holds(conditions::TICKET_ACCEPTED, message)
+    }
+}
+
+/// Why a grant whose time is not over ends: its ticket was closed, or nobody could be asked for too long.
+pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
+    let name = &ticket.name;
+    let said = |check: &String| Some((check.clone(), known.said.get(check)?));
+    let all: Vec<(String, &Said)> = ticket.checks.iter().filter_map(said).collect();
+    let closed = all.iter().find_map(|(check, said)| match &said.answer {
+        Answer::Refused(why) => Some(format!(
+            "check {check} does not accept ticket {name} any more: {why}"
+        )),
+        _ => None,
+    });
+    if let Some(closed) = closed {
+        return Some(End::ticket_closed(closed));
+    }
+    all.iter().find_map(|(check, said)| {
+        let Answer::Away(why) = &said.answer else {
+            return None;
+        };
+        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
+        let until = gives_up(said, terms).filter(|until| has_come(now, *until))?;
+        Some(End::ticket_unanswered(format!(
+            "check {check} has not answered about ticket {name} until {until}: {why}"
+        )))
+    })
+}
+
+/// When a grant ends whose ticket nobody answers about.
+fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
+    let longest = terms.every * LONGEST_AWAY;
+    let since = said.away_since?;
+    (terms.when_away == WhenAway::Refuse).then(|| after(since, longest))
+}
+
+/// The condition of a ticket by which access ends.
+pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
+    let reason = match end.reason {
+        EndReason::TicketClosed | EndReason::TicketUnanswered => end.reason.into(),
+        _ => return None,
+    };
+    let detail = end.detail().to_owned();
+    Some(Fact::fails(conditions::TICKET_ACCEPTED, reason, detail))
+}
+
+/// What a request that waits for an answer asks for, and when it is looked at again.
+pub(in crate::access) fn wait<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &Request<'_>,
+    known: &FactsOf<K>,
+    reason: &str,
+    plan: Plan,
+) -> Plan {
+    if ![WAITING, AWAY].contains(&reason) {
+        return plan;
+    }
+    let stamp = request.stamp(kind.keys()).ok();
+    let judgement = stamp.and_then(|stamp| stamp.judgement);
+    let template = known.template.as_deref();
+    let ticket =
+        template.and_then(|template| super::terms(request.ask, judgement.as_ref(), template));
+    let Some(ticket) = ticket else {
+        return plan;
+    };
+    let due = |check: &&String| {
+        let Some(terms) = known.tickets.terms(check) else {
+            return false;
+        };
+        let Some(said) = known.tickets.said.get(*check) else {
+            return true;
+        };
+        let away = matches!(said.answer, Answer::Away(_));
+        !counts(now, request, said, terms, Fresh::Now)
+            || away && has_come(now, after(said.asked_at, AGAIN))
+    };
+    let due = ticket.checks.iter().filter(due);
+    let asks = due.map(|check| ask(check, &ticket, request.uid(), true));
+    plan.then(asks).wake_at(after(now, AGAIN))
+}
+
+/// What a grant that stands asks for while it lasts, and when it is looked at again.
+pub(in crate::access) fn keep(
+    now: Timestamp,
+    uid: &str,
+    ticket: &Ticket,
+    known: &Tickets,
+    mut plan: Plan,
+) -> Plan {
+    let mut asks = Vec::new();
+    for check in &ticket.checks {
+        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
+        let said = known.said.get(check);
+        let due = said.map_or(now, |said| after(said.asked_at, terms.every));
+        if has_come(now, due) {
+            asks.push(ask(check, ticket, uid, false));
+            plan = plan.wake_at(after(now, terms.every));
+        } else {
+            plan = plan.wake_at(due);
+        }
+        if let Some(until) = said.and_then(|said| gives_up(said, terms)) {
+            plan = plan.wake_at(until);
+        }
+    }
+    plan.then(asks)
+}
+
+fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {
+    Step::from(Ask {
+        check: check.to_owned(),
+        ticket: ticket.name.clone(),
+        request: uid.to_owned(),
+        waits,
+    })
+}
+
+impl Tickets {
+    /// What decisions go by of a check; `None` if it is not configured. Where nobody knows which are, each is.
+    fn terms(&self, check: &str) -> Option<CheckTerms> {
+        match &self.checks {
+            None => Some(CheckTerms::UNKNOWN),
+            Some(checks) => checks.get(check).copied(),
+        }
+    }
+}

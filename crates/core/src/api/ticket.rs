@@ -1,0 +1,33 @@
+//! `spec.accessConfig.ticket`, and what a policy asks for by `requireTicket`: which tickets let somebody in.
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+/// The longest ticket, in bytes.
+pub const MAX_TICKET: usize = 128;
+
+/// What the API server holds every ticket to: letters that are seen, no space, and nothing by which a URL goes
+/// up a level.
+pub(crate) const TICKET: &str =
+    r"self.matches(r'^[!-~]*$') && !self.matches(r'(^|[/\\])[.][.]?([/\\]|$)')";
+
+/// Said by [`TICKET`].
+pub(crate) const TICKET_MESSAGE: &str =
+    "must be printable ASCII without spaces, and no part of it between slashes may be . or ..";
+
+/// Which ticket a request must name. With neither field, any will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TicketConfig {
+    /// A regular expression that the whole ticket must match, such as INC-[0-9]+. Absent means any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub pattern: Option<String>,
+
+    /// The name of a check of the operator's configuration (the chart's value tickets.checks). The server that
+    /// it names is asked before the grant and while it lasts; a ticket that is closed ends it. Absent means
+    /// that nobody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub check: Option<String>,
+}

@@ -1,0 +1,148 @@
+//! Tickets, and what templates and policies ask of them.
+
+use regex::{Regex, RegexBuilder};
+
+use super::{Found, name};
+use crate::api::{MAX_TICKET, TicketConfig};
+
+/// The longest pattern, in bytes.
+const MAX_PATTERN: usize = 256;
+/// What a pattern may compile to, in bytes.
+const MAX_COMPILED: usize = 256 * 1024;
+
+/// Notes what is wrong with what is asked of tickets in this field.
+pub(super) fn check(field: &str, config: &TicketConfig, found: &mut Found) {
+    if let Some(pattern) = &config.pattern {
+        let field = format!("{field}.pattern");
+        found.check(&field, pattern, matching(pattern));
+    }
+    if let Some(check) = &config.check {
+        found.check(&format!("{field}.check"), check, name::dns_label(check));
+    }
+}
+
+/// That a text can be a ticket: it becomes part of a URL, and stands in messages, records and tables.
+///
+/// # Errors
+/// What it must be.
+pub fn ticket(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > MAX_TICKET {
+        return Err(format!("must be 1 to {MAX_TICKET} characters"));
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("must be printable ASCII without spaces".to_owned());
+    }
+    if text
+        .split(['/', '\\'])
+        .any(|part| matches!(part, "." | ".."))
+    {
+        return Err("must have no part between slashes that is . or ..".to_owned());
+    }
+    Ok(())
+}
+
+/// What a whole ticket is compared with. The engine takes time in proportion to the ticket, whatever the
+/// pattern is.
+///
+/// # Errors
+/// Why the pattern is no regular expression, in one line.
+pub fn matching(pattern: &str) -> Result<Regex, String> {
+    if pattern.is_empty() || pattern.len() > MAX_PATTERN {
+        return Err(format!("must be 1 to {MAX_PATTERN} bytes"));
+    }
+    // By itself first: what is not whole could close the group that is put around it.
+    compiled(pattern)?;
+    compiled(&format!(r"\A(?:{pattern})\z"))
+}
+
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(pattern)
+        .size_limit(MAX_COMPILED)
+        .dfa_size_limit(MAX_COMPILED)
+        .build();
+    built.map_err(|error| {
+        let text = error.to_string();
+        let last = text.lines().rfind(|line| !line.trim().is_empty());
+        let why = last.unwrap_or_default().trim();
+        let why = why.strip_prefix("error: ").unwrap_or(why);
+        format!("must be a regular expression: {why}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_one_word_that_leads_nowhere_else() {
+        let long = "x".repeat(MAX_TICKET);
+        for fine in [
+            "INC-42", "#7", "=1+1", "a?b#c{d}", "..x", "x..", "a/b", "%2e%2e", &long,
+        ] {
+            assert_eq!(ticket(fine), Ok(()), "{fine}");
+        }
+        let longer = "x".repeat(MAX_TICKET + 1);
+        let huge = "x".repeat(1 << 20);
+        for wrong in [
+            "",
+            " ",
+            "INC 42",
+            "INC\n42",
+            "INC\u{202e}42",
+            "\u{e4}",
+            "\0",
+            ".",
+            "..",
+            "../x",
+            "x/..",
+            "x/../y",
+            r"x\..\y",
+            "a/./b",
+            &longer,
+            &huge,
+        ] {
+            assert!(ticket(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_about_the_whole_ticket() {
+        for (pattern, text, holds) in [
+            ("INC-[0-9]+", "INC-42", true),
+            ("INC-[0-9]+", "INC-42x", false),
+            ("INC-[0-9]+", "xINC-42", false),
+            ("INC|CHG", "INCx", false),
+            ("INC|INC-1", "INC-1", true),
+            ("(?i)inc-1", "INC-1", true),
+            ("(?m)^INC$", "INC\nx", false),
+        ] {
+            let found = matching(pattern).unwrap().is_match(text);
+            assert_eq!(found, holds, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_or_costs_too_much_is_refused_in_one_line() {
+        let long = "x".repeat(MAX_PATTERN + 1);
+        for pattern in [
+            "",
+            "(",
+            "a)|(b",
+            "x{1000}{1000}",
+            r"\w{999}{99}",
+            r"(a)\1",
+            "(?=x)",
+            "(?x)a#",
+            &long,
+        ] {
+            let why = matching(pattern).unwrap_err();
+            assert!(!why.contains('\n') && why.len() < 300, "{pattern}: {why}");
+        }
+        // What makes others try for ever takes no time here.
+        assert!(
+            !matching("(a+)+(a+)+b")
+                .unwrap()
+                .is_match(&"a".repeat(MAX_TICKET))
+        );
+    }
+}

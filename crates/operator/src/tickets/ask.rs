@@ -1,0 +1,232 @@
+//! One question about one ticket, and what its answer means. The token is in no message, and of what a server
+//! says nothing is told but its code.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::header::{ACCEPT, AUTHORIZATION};
+use http::{HeaderValue, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use oz_core::tickets::{Answer, Check};
+use oz_outbound::{Allowed, HttpClient, Trust};
+use oz_runtime::root_cause;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::AT_ONCE;
+
+/// How much of an answer is read.
+const MOST_ANSWERED: usize = 256 << 10;
+/// How long judging an answer may take.
+const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The server of a check.
+pub(super) struct Server {
+    check: Check,
+    allowed: Allowed,
+    /// It is made anew when other authorities vouch for the server.
+    client: Mutex<Option<(Trust, HttpClient)>>,
+    pub(super) turns: Arc<Semaphore>,
+}
+
+impl Server {
+    /// # Errors
+    /// When the check cannot be asked, or its answers not be judged.
+    pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, String> {
+        oz_cel::ticket::compile(&check.accept).map_err(|why| format!("accept: {why}"))?;
+        checked(&check.url("ticket"), &allowed).map_err(|why| format!("url: {why}"))?;
+        Ok(Self {
+            check,
+            allowed,
+            client: Mutex::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        })
+    }
+
+    /// What the server says of a ticket, in the time that it has.
+    pub(super) async fn ask(&self, ticket: &str) -> Answer {
+        let timeout = self.check.timeout.unsigned_abs();
+        let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
+        let answered = answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
+        match answered {
+            Ok((status, body)) => self.judged(status, body).await,
+            Err(why) => Answer::Away(why),
+        }
+    }
+
+    async fn answered(&self, ticket: &str) -> Result<(StatusCode, Bytes), String> {
+        let uri = checked(&self.check.url(ticket), &self.allowed)?;
+        let mut request = Request::get(uri).header(ACCEPT, "application/json");
+        if let Some(file) = &self.check.token_file {
+            let token = HeaderValue::from_str(&format!("Bearer {}", read(file)?.trim()));
+            let mut token = token.map_err(|_| format!("{} has no token", file.display()))?;
+            token.set_sensitive(true);
+            request = request.header(AUTHORIZATION, token);
+        }
+        let request = request.body(Full::default());
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = self.client()?.request(request).await;
+        let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+        let body = Limited::new(body, MOST_ANSWERED).collect().await;
+        let body = body.map_err(|error| {
+            let why = root_cause(&*error);
+            format!("its answer of at most {MOST_ANSWERED} bytes cannot be read: {why}")
+        })?;
+        Ok((head.status, body.to_bytes()))
+    }
+
+    /// What an answer means. It is one only if its code says that the ticket was looked for.
+    async fn judged(&self, status: StatusCode, body: Bytes) -> Answer {
+        let told = format!("the server answers {}", status.as_u16());
+        if !speaks_of_ticket(status) {
+            return Answer::Away(told);
+        }
+        let body = match serde_json::from_slice(&body) {
+            Ok(body) => body,
+            // A page in the way of the server says 200 as well.
+            Err(_) if status.is_success() && !body.is_empty() => {
+                return Answer::Away(format!("{told} with what is not JSON"));
+            }
+            Err(_) => Value::Null,
+        };
+        let accept = self.check.accept.clone();
+        let work = move || {
+            let until = Instant::now() + JUDGE_TIMEOUT;
+            let judge = move || oz_cel::ticket::accepts(&accept, status.as_u16(), &body, until);
+            oz_cel::apart(JUDGE_TIMEOUT, judge).and_then(|judged| judged)
+        };
+        let judged = tokio::task::spawn_blocking(work).await;
+        match judged.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(true) => Answer::Accepted,
+            Ok(false) => Answer::Refused(format!("{told}, and accept is false")),
+            Err(why) => Answer::Away(format!("{told}, and accept cannot be evaluated: {why}")),
+        }
+    }
+
+    fn client(&self) -> Result<HttpClient, String> {
+        let trust = match &self.check.ca_file {
+            Some(file) => Trust::Only(read(file)?.into_bytes()),
+            None => Trust::System,
+        };
+        let mut known = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((trusted, client)) = &*known
+            && *trusted == trust
+        {
+            return Ok(client.clone());
+        }
+        let client = oz_outbound::client(self.allowed.clone(), &trust)?;
+        *known = Some((trust, client.clone()));
+        Ok(client)
+    }
+}
+
+/// Whether a code is about the ticket, and not about the server or about who asks it. A redirect is not followed,
+/// and may lead to where one signs in.
+fn speaks_of_ticket(status: StatusCode) -> bool {
+    const OF_THE_ASKER: [StatusCode; 6] = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    status.is_success() || status.is_client_error() && !OF_THE_ASKER.contains(&status)
+}
+
+/// A URL that may be asked. It is not in the message.
+fn checked(url: &str, allowed: &Allowed) -> Result<Uri, String> {
+    let uri: Uri = url
+        .parse()
+        .map_err(|error| format!("it is no URL: {error}"))?;
+    allowed.check_url(&uri)?;
+    Ok(uri)
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file)
+        .map_err(|error| format!("failed to read {}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::tickets::Checks;
+    use serde_json::json;
+
+    use super::*;
+
+    fn server(url: &str, accept: &str) -> Result<Server, String> {
+        let text = json!({"checks": {"jira": {"url": url, "accept": accept}}}).to_string();
+        let checks = Checks::read(&text).map_err(|error| error.to_string())?;
+        Server::new(checks.checks["jira"].clone(), Allowed::default())
+    }
+
+    #[tokio::test]
+    async fn a_server_says_yes_or_no_or_nothing() {
+        let accept = "status == 200 && body.state == 'open'";
+        let server = server("https://jira.test/{ticket}", accept).unwrap();
+        for (status, body, expected) in [
+            (200, r#"{"state": "open"}"#, "yes"),
+            (200, r#"{"state": "closed"}"#, "no"),
+            (204, "", "no"),
+            (404, "", "no"),
+            (404, "<html>", "no"),
+            (410, "{}", "no"),
+            (400, "{}", "no"),
+            (200, "<html>please sign in</html>", "nothing"),
+            (200, "{", "nothing"),
+            (200, "{}", "nothing"),
+            (200, "null", "nothing"),
+            (200, "", "nothing"),
+            (301, "{}", "nothing"),
+            (302, r#"{"state": "open"}"#, "nothing"),
+            (401, "{}", "nothing"),
+            (403, "{}", "nothing"),
+            (408, "{}", "nothing"),
+            (429, "{}", "nothing"),
+            (500, r#"{"state": "open"}"#, "nothing"),
+            (503, "", "nothing"),
+        ] {
+            let code = StatusCode::from_u16(status).unwrap();
+            let answer = server.judged(code, Bytes::from(body)).await;
+            let said = match &answer {
+                Answer::Accepted => "yes",
+                Answer::Refused(_) => "no",
+                Answer::Away(_) => "nothing",
+            };
+            assert_eq!(said, expected, "{status} {body}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nests_too_deep_to_be_read_says_nothing() {
+        let server = server("https://jira.test/{ticket}", "status == 200").unwrap();
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        let answer = server.judged(StatusCode::OK, Bytes::from(deep)).await;
+        assert!(matches!(answer, Answer::Away(_)), "{answer:?}");
+    }
+
+    #[test]
+    fn a_check_that_cannot_be_asked_stops_the_operator_before_it_starts() {
+        for (url, accept, said) in [
+            ("https://127.0.0.1/{ticket}", "status == 200", "url"),
+            ("https://[fe80::1]/{ticket}", "status == 200", "url"),
+            ("https://169.254.169.254/{ticket}", "status == 200", "url"),
+            (
+                "https://user:secret@jira.test/{ticket}",
+                "status == 200",
+                "url",
+            ),
+            ("https://jira.test/{ticket}", "status ==", "accept"),
+            ("https://jira.test/{ticket}", "ticket == 'x'", "accept"),
+        ] {
+            let why = server(url, accept).err().unwrap();
+            assert!(
+                why.starts_with(said) && !why.contains("secret"),
+                "{url}: {why}"
+            );
+        }
+    }
+}

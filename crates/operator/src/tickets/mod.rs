@@ -1,0 +1,239 @@
+//! Asks servers about tickets. A plan names who is to be asked ([`Ask`]); the answer is kept, and has the
+//! requests looked at that it matters to. Each ask is a task of its own, as many at once as [`AT_ONCE`] for each
+//! check, and one for each ticket however many requests name it: nothing that is decided or ended waits for any.
+
+mod ask;
+mod meters;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use oz_core::access::kind::Kind;
+use oz_core::controller::{Effect, Failure};
+use oz_core::kinds::AccessRequest;
+use oz_core::lifecycle::window::{after, has_come};
+use oz_core::tickets::{Answer, Ask, CheckTerms, Checks, Said, Tickets};
+use oz_engine::{Port, Signal};
+use oz_outbound::Allowed;
+use oz_runtime::Clock;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+use ask::Server;
+use meters::Meters;
+
+/// How many tickets are asked about at once, by each check.
+const AT_ONCE: usize = 16;
+/// How many tickets are known at most, each by each check.
+const MOST: usize = 20_000;
+/// From how many on those are forgotten that nobody asks about any more.
+const MANY: usize = 1_000;
+/// How long after a question about a ticket the next one comes, whoever wants it.
+const APART: SignedDuration = SignedDuration::from_secs(1);
+
+/// What is known of tickets. Clones share it.
+#[derive(Clone)]
+pub(crate) struct TicketChecks(Arc<Shared>);
+
+struct Shared {
+    servers: BTreeMap<String, Server>,
+    terms: Arc<BTreeMap<String, CheckTerms>>,
+    clock: Arc<dyn Clock>,
+    signal: Signal,
+    meters: Meters,
+    /// By ticket and check.
+    known: Mutex<BTreeMap<(String, String), Entry>>,
+}
+
+/// One ticket, by one check.
+#[derive(Default)]
+struct Entry {
+    said: Option<Said>,
+    asking: bool,
+    /// UIDs of the requests that it matters to, and whether they wait for any answer.
+    concerned: BTreeMap<String, bool>,
+}
+
+impl TicketChecks {
+    /// Reads what `--tickets` says.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub(crate) fn new(text: Option<&str>, clock: impl Clock) -> anyhow::Result<Self> {
+        let checks = match text {
+            Some(text) => Checks::read(text).context("failed to use --tickets")?,
+            None => Checks::default(),
+        };
+        let hosts = checks.allowed_hosts.iter().map(|host| host.to_lowercase());
+        let allowed = Allowed {
+            hosts: Arc::new(hosts.collect()),
+            ..Allowed::default()
+        };
+        let terms = Arc::new(checks.terms());
+        let meters = Meters::default();
+        let mut servers = BTreeMap::new();
+        for (name, check) in checks.checks {
+            let server = Server::new(check, allowed.clone())
+                .map_err(anyhow::Error::msg)
+                .with_context(|| format!("failed to use --tickets: check {name:?}"))?;
+            meters.away(&name).set(0);
+            servers.insert(name, server);
+        }
+        Ok(Self(Arc::new(Shared {
+            servers,
+            terms,
+            clock: Arc::new(clock),
+            signal: Signal::default(),
+            meters,
+            known: Mutex::default(),
+        })))
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.0.meters.register(registry);
+    }
+
+    /// Tells which requests are to be looked at again.
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.0.signal
+    }
+
+    /// What is known of the ticket that a request names.
+    pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
+        let shared = &*self.0;
+        let mut tickets = Tickets {
+            checks: Some(Arc::clone(&shared.terms)),
+            said: BTreeMap::new(),
+        };
+        let Some(ticket) = request.terms().ticket else {
+            return tickets;
+        };
+        let known = shared.known();
+        let of_ticket = known.range((ticket.to_owned(), String::new())..);
+        for ((name, check), entry) in of_ticket {
+            if name != ticket {
+                break;
+            }
+            if let Some(said) = &entry.said {
+                tickets.said.insert(check.clone(), said.clone());
+            }
+        }
+        tickets
+    }
+
+    /// Has a ticket asked about, unless it is already.
+    fn want(&self, wanted: Ask) -> Result<(), Failure> {
+        let shared = &*self.0;
+        let now = shared.clock.now();
+        let mut known = shared.known();
+        let key = (wanted.ticket, wanted.check);
+        if known.len() >= MANY && !known.contains_key(&key) {
+            known.retain(|(_, check), entry| entry.asking || !shared.is_old(check, entry));
+            if known.len() >= MOST {
+                return Err(Failure::transient(
+                    "TooManyTickets",
+                    format!("{MOST} tickets are asked about already, and no more are for now"),
+                ));
+            }
+        }
+        let entry = known.entry(key.clone()).or_default();
+        let waits = entry.concerned.entry(wanted.request).or_default();
+        *waits |= wanted.waits;
+        if !entry.asking {
+            entry.asking = true;
+            let said = entry.said.as_ref();
+            let next = said.map_or(now, |said| after(said.asked_at, APART));
+            let pause = next.duration_since(now).clamp(SignedDuration::ZERO, APART);
+            tokio::spawn(self.clone().ask(key, pause.unsigned_abs()));
+        }
+        Ok(())
+    }
+
+    /// Asks after a pause, and tells those whom it concerns.
+    async fn ask(self, key: (String, String), pause: Duration) {
+        tokio::time::sleep(pause).await;
+        let shared = &*self.0;
+        let (ticket, check) = &key;
+        let server = shared.servers.get(check);
+        let _turn = match server {
+            Some(server) => Arc::clone(&server.turns).acquire_owned().await.ok(),
+            None => None,
+        };
+        let (asked_at, began) = (shared.clock.now(), Instant::now());
+        let answer = match server {
+            Some(server) => server.ask(ticket).await,
+            None => Answer::Away("the operator has no check of this name any more".to_owned()),
+        };
+        if server.is_some() {
+            shared.count(check, &answer, began.elapsed());
+        }
+        let concerned = {
+            let mut known = shared.known();
+            let Some(entry) = known.get_mut(&key) else {
+                return;
+            };
+            let away = matches!(answer, Answer::Away(_));
+            let since = entry.said.as_ref().and_then(|said| said.away_since);
+            entry.asking = false;
+            entry.said = Some(Said {
+                asked_at,
+                away_since: away.then(|| since.unwrap_or(asked_at)),
+                answer: answer.clone(),
+            });
+            std::mem::take(&mut entry.concerned)
+        };
+        for (request, waits) in concerned {
+            if waits || answer != Answer::Accepted {
+                shared.signal.raise(&request);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody asks about a ticket any more: who does, does at each interval.
+    fn is_old(&self, check: &str, entry: &Entry) -> bool {
+        let terms = self.terms.get(check).copied();
+        let every = terms.unwrap_or(CheckTerms::UNKNOWN).every;
+        let long = every * 2 + SignedDuration::from_mins(1);
+        let said = entry.said.as_ref();
+        said.is_none_or(|said| has_come(self.clock.now(), after(said.asked_at, long)))
+    }
+
+    fn count(&self, check: &str, answer: &Answer, took: Duration) {
+        self.meters.asked(check, answer, took);
+        let is_away = self.meters.away(check);
+        match answer {
+            Answer::Away(why) => {
+                if is_away.set(1) == 0 {
+                    tracing::warn!(
+                        check,
+                        why,
+                        "the server of a check does not answer about tickets"
+                    );
+                }
+            }
+            Answer::Accepted | Answer::Refused(_) => {
+                if is_away.set(0) == 1 {
+                    tracing::info!(check, "the server of a check answers about tickets again");
+                }
+            }
+        }
+    }
+}
+
+impl Port for TicketChecks {
+    fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
+        let wanted = Ask::try_from(effect).and_then(|wanted| self.want(wanted));
+        futures::future::ready(wanted.map(|()| Value::Null)).boxed()
+    }
+}

@@ -1,0 +1,128 @@
+//! What alice decides about each line of who could get in, and what is recorded of it.
+
+use serde_json::{Value, json};
+
+use crate::output::{shows, told};
+use crate::shop;
+use crate::stub::{Answer, Asked, Stub, status};
+
+/// The API server of the shop, which also takes attestations.
+fn answer(asked: &Asked) -> Answer {
+    match asked.what.split_once(' ') {
+        Some(("POST", path)) if path.ends_with("/namespaces/oz-system/accessreviews") => {
+            (201, asked.body.clone())
+        }
+        Some(("POST", path)) if path.ends_with("/namespaces/elsewhere/accessreviews") => status(
+            403,
+            "alice cannot create accessreviews in the namespace \"elsewhere\"",
+        ),
+        _ => shop::answer(asked),
+    }
+}
+
+/// The shop's list in a file, with these decisions in their order; the last is that of all that follow.
+fn list(stub: &Stub, format: &str, file: &str, decisions: &[(&str, &str)]) {
+    let words = ["audit", "entitlements", "--to-attest", "-o", format];
+    let list = stub.ozctl(&words).output().unwrap();
+    let text = String::from_utf8(list.stdout).unwrap();
+    let last = decisions.last();
+    let decision = |number: usize| decisions.get(number).or(last).copied().unwrap_or_default();
+    let text = match format {
+        "csv" => {
+            let lines = text.lines().enumerate().map(|(number, line)| {
+                match line.strip_suffix(",,").filter(|_| number > 0) {
+                    Some(bare) => {
+                        let (decision, why) = decision(number - 1);
+                        format!("{bare},{decision},{why}\n")
+                    }
+                    None => format!("{line}\n"),
+                }
+            });
+            lines.collect()
+        }
+        _ => {
+            let mut value: Value = serde_json::from_str(&text).unwrap();
+            let lines = value["entitlements"].as_array_mut().unwrap();
+            for (number, line) in lines.iter_mut().enumerate() {
+                let (decision, why) = decision(number);
+                (line["decision"], line["rationale"]) = (decision.into(), why.into());
+            }
+            value.to_string()
+        }
+    };
+    std::fs::write(stub.directory.path().join(file), text).unwrap();
+}
+
+#[test]
+fn what_is_missing_is_said_and_nothing_is_recorded() {
+    let stub = Stub::start(answer);
+    list(&stub, "csv", "none.csv", &[("", "")]);
+    list(
+        &stub,
+        "json",
+        "some.json",
+        &[
+            ("keep", "on call"),
+            ("", ""),
+            ("maybe", "so"),
+            ("keep", " "),
+        ],
+    );
+    list(&stub, "csv", "all.csv", &[("keep", "on call")]);
+    list(&stub, "csv", "bidi.csv", &[("keep", "\u{202e}tfel")]);
+    let path = |name: &str| stub.directory.path().join(name);
+    let all = std::fs::read_to_string(path("all.csv")).unwrap();
+    std::fs::write(path("changed.csv"), all.replace("devs", "interns")).unwrap();
+    std::fs::write(path("image.png"), [0xff, 0xd8, 0xff]).unwrap();
+    let lines = [
+        "audit attest none.csv",
+        "audit attest some.json",
+        "audit attest bidi.csv",
+        "audit attest changed.csv",
+        "audit attest nothing.csv",
+        "audit attest image.png",
+        "audit attest all.csv --dry-run",
+        "audit attest all.csv --oz-namespace elsewhere",
+        "audit attest",
+        "audit entitlements --to-attest",
+    ];
+    shows(&told(&stub, &lines), "attest");
+    let asked = stub.asked();
+    let posted = asked.iter().filter(|asked| {
+        asked.what.starts_with("POST")
+            && asked.what.contains("accessreviews")
+            && asked.what.contains("oz-system")
+    });
+    assert_eq!(posted.count(), 0);
+}
+
+#[test]
+fn what_is_decided_is_recorded_with_digests_counts_and_what_is_to_be_removed() {
+    for format in ["csv", "json"] {
+        let stub = Stub::start(answer);
+        let file = format!("review.{format}");
+        list(
+            &stub,
+            format,
+            &file,
+            &[("remove", "left"), ("KEEP", "on call")],
+        );
+        let said = told(&stub, &[&format!("audit attest {file}")]);
+        assert!(said.contains("1 removed (attestation-"), "{said}");
+        assert!(
+            said.contains("To be removed, which nothing does by itself"),
+            "{said}"
+        );
+        let asked = stub.asked();
+        let posted = asked
+            .iter()
+            .find(|asked| asked.what.starts_with("POST") && asked.what.ends_with("/accessreviews"));
+        let body = &posted.unwrap().body;
+        let spec = body["spec"].as_object().unwrap();
+        assert_eq!(spec.keys().collect::<Vec<_>>(), ["attestation"]);
+        let attestation = &spec["attestation"];
+        assert_eq!(attestation["removed"], json!(1));
+        assert_eq!(attestation["removals"][0]["rationale"], "left");
+        assert_eq!(attestation["removals"].as_array().map(Vec::len), Some(1));
+    }
+}

@@ -1,0 +1,112 @@
+//! What changes, also while watches break and the API server forgets what came since.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::shop;
+use crate::stub::{Asked, Stub, ended};
+
+const WATCHED: &str = "/execaccessrequests";
+
+/// One line of a watch, and its end.
+fn line(mut stream: &TcpStream, event: &Value) -> bool {
+    let head = "HTTP/1.1 200 Told\r\ncontent-type: application/json\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    let line = format!("{event}\n");
+    let text = format!("{head}{:x}\r\n{line}\r\n0\r\n\r\n", line.len());
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+/// Alice's request in this phase.
+fn hers(phase: &str, asked: &Asked) -> Value {
+    let plain = Asked {
+        query: String::new(),
+        ..asked.clone()
+    };
+    let (_, mut list) = shop::answer(&plain);
+    let mut hers = list["items"][0].take();
+    hers["status"]["phase"] = phase.into();
+    hers
+}
+
+#[test]
+fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
+    static LISTS: AtomicUsize = AtomicUsize::new(0);
+    static WATCHES: AtomicUsize = AtomicUsize::new(0);
+    let stub = Stub::start(|asked| {
+        let (code, mut body) = shop::answer(asked);
+        let is_list = asked.what.ends_with(WATCHED) && !asked.query.contains("watch=true");
+        // The second list is after the API server forgot: she was revoked meanwhile, and bob's is gone.
+        if is_list && LISTS.fetch_add(1, Ordering::SeqCst) > 0 {
+            body["items"] = json!([hers("Revoked", asked)]);
+        }
+        (code, body)
+    });
+    stub.streams(|asked, stream| {
+        if !asked.query.contains("watch=true") {
+            return false;
+        }
+        let nothing = json!({ "type": "BOOKMARK", "object": {
+            "kind": "ExecAccessRequest", "apiVersion": "crds.wizardofoz.co/v1alpha1",
+            "metadata": { "resourceVersion": "9" },
+        } });
+        if !asked.what.ends_with(WATCHED) {
+            return line(stream, &nothing);
+        }
+        let event = match WATCHES.fetch_add(1, Ordering::SeqCst) {
+            0 => json!({ "type": "MODIFIED", "object": hers("Expired", asked) }),
+            // The same again: nothing that anybody sees has changed.
+            1 => json!({ "type": "MODIFIED", "object": hers("Expired", asked) }),
+            2 => json!({ "type": "ERROR", "object": {
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "too old resource version", "reason": "Expired", "code": 410,
+            } }),
+            3 => json!({ "type": "DELETED", "object": hers("Revoked", asked) }),
+            _ => nothing,
+        };
+        line(stream, &event)
+    });
+    let mut child = stub.command(&["watch", "-o", "json"]).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let seen: Vec<Value> = lines
+        .take(4)
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
+    let of = |change: &Value| {
+        let text = |name: &str| change[name].as_str().unwrap_or_default().to_owned();
+        (text("name"), text("phase"), change["deleted"] == true)
+    };
+    let told: Vec<_> = seen.iter().map(of).collect();
+    let expected = [
+        ("alice-x7k2p", "Expired", false),
+        ("bob-a1b2c", "Denied", true),
+        ("alice-x7k2p", "Revoked", false),
+        ("alice-x7k2p", "Revoked", true),
+    ];
+    for (told, expected) in told.iter().zip(expected) {
+        assert_eq!(
+            (told.0.as_str(), told.2),
+            (expected.0, expected.2),
+            "{seen:?}"
+        );
+        // How his was does not matter here.
+        assert!(told.1 == expected.1 || told.0 == "bob-a1b2c", "{seen:?}");
+    }
+    assert_eq!(seen[0]["kind"], "ExecAccessRequest");
+    assert_eq!(seen[0]["who"], "alice");
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (code, said) = ended(child);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("watching; Ctrl-C ends it"), "{said}");
+}

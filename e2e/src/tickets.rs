@@ -1,0 +1,134 @@
+//! A server that is asked about tickets, and answers as a test says.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use oz_core::api::{ExecAccessTemplate, TargetKind, TicketConfig};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{Options, WORKLOAD, exec_template};
+
+/// What it says of every ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketAnswer {
+    /// That it is open.
+    Open,
+    /// That it is closed.
+    Closed,
+    /// A code, and this.
+    With(u16, String),
+    /// A redirect to this URL.
+    Redirect(String),
+    /// Nothing, as long as the client waits.
+    Never,
+}
+
+/// The server.
+#[derive(Clone)]
+pub struct TicketServer {
+    address: String,
+    answer: Arc<Mutex<TicketAnswer>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TicketServer {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When there is no port for it.
+    pub async fn start(answer: TicketAnswer) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let server = Self {
+            address: listener.local_addr()?.to_string(),
+            answer: Arc::new(Mutex::new(answer)),
+            asked: Arc::default(),
+        };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serving.clone().serve(stream));
+            }
+        });
+        Ok(server)
+    }
+
+    /// What it says from now on.
+    pub fn answer(&self, answer: TicketAnswer) {
+        *held(&self.answer) = answer;
+    }
+
+    /// The heads of what it was asked.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        held(&self.asked).clone()
+    }
+
+    /// Its URL with this path.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A check that asks it, each second, and goes by `state`.
+    #[must_use]
+    pub fn check(&self, when_away: &str) -> Value {
+        json!({
+            "url": self.url("/issue/{ticket}?fields=state"),
+            "accept": "status == 200 && body.state == 'open'",
+            "timeout": "1s", "every": "1s", "whenAway": when_away,
+        })
+    }
+
+    async fn serve(self, mut stream: TcpStream) {
+        let mut bytes = Vec::new();
+        while let Ok(1..) = stream.read_buf(&mut bytes).await {
+            let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else {
+                continue;
+            };
+            let head: Vec<u8> = bytes.drain(..end + 4).collect();
+            held(&self.asked).push(String::from_utf8_lossy(&head).into_owned());
+            let answer = held(&self.answer).clone();
+            let (code, more, body) = match answer {
+                TicketAnswer::Open => (200, String::new(), r#"{"state": "open"}"#.to_owned()),
+                TicketAnswer::Closed => (200, String::new(), r#"{"state": "closed"}"#.to_owned()),
+                TicketAnswer::With(code, body) => (code, String::new(), body),
+                TicketAnswer::Redirect(to) => (302, format!("location: {to}\r\n"), String::new()),
+                TicketAnswer::Never => continue,
+            };
+            let length = body.len();
+            let head = format!("HTTP/1.1 {code} So\r\n{more}content-length: {length}\r\n\r\n");
+            let written = stream.write_all(format!("{head}{body}").as_bytes()).await;
+            if written.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The operator with these checks, by their names; it may ask what listens on loopback by address.
+#[must_use]
+pub fn ticket_checks(checks: &Value) -> Options {
+    let told = json!({"checks": checks, "allowedHosts": ["127.0.0.1"]});
+    Options::default().flag(&format!("--tickets={told}"))
+}
+
+/// A template that requires a ticket.
+#[must_use]
+pub fn ticket_template(
+    name: &str,
+    pattern: Option<&str>,
+    check: Option<&str>,
+) -> ExecAccessTemplate {
+    let mut template = exec_template(name, TargetKind::Deployment, WORKLOAD);
+    template.spec.access_config.ticket = Some(TicketConfig {
+        pattern: pattern.map(ToOwned::to_owned),
+        check: check.map(ToOwned::to_owned),
+    });
+    template
+}

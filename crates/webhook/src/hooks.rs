@@ -74,6 +74,8 @@ pub(crate) struct Grounds {
     pub(crate) webhook: Arc<str>,
     /// The broker's user name.
     pub(crate) broker: Arc<str>,
+    /// The gate's user name.
+    pub(crate) gate: Arc<str>,
     pub(crate) connections: Connections,
     pub(crate) counter: RequestCounter,
     pub(crate) copies: Copies,
@@ -143,6 +145,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
         operator: grounds.operator.clone(),
         webhook: grounds.webhook.clone(),
         broker: grounds.broker.clone(),
+        gate: grounds.gate.clone(),
     };
     let kind = AuditEvent::NAME;
     Hook::validating(&format!("guard-{kind}"), guard)

@@ -32,7 +32,7 @@ pub async fn attest(
     let parameters = PostParams::default();
     let made = cluster.answer(api.create(&parameters, &object)).await;
     made.map_err(|failure| match failure.is_forbidden() {
-        true => failure.next(&format!(
+        true => failure.next(format!(
             "have somebody attest who has the ClusterRole oz-review-access in namespace {oz}, by their own name"
         )),
         false => failure,

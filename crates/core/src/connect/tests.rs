@@ -36,7 +36,7 @@ fn subject(kind: &str, name: &str) -> Subject {
 }
 
 /// Alice may exec into db-0 for five minutes.
-pub(super) fn grant() -> Grant {
+pub(crate) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {
         request: RequestRef {
@@ -136,6 +136,7 @@ impl Row {
             argv: &[],
             tty: false,
             stdin: false,
+            ticket: None,
         };
         let refusal = matching(&attempt, &known).err()?;
         // What to do next is part of every refusal.
@@ -461,6 +462,7 @@ fn attempt<'a>(
         argv,
         tty: false,
         stdin: false,
+        ticket: None,
     }
 }
 

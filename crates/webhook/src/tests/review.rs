@@ -468,6 +468,7 @@ fn attestation() -> Value {
 /// Who attests, with what changed of a good attestation, and why that is refused.
 fn attesting() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)> {
     let text = |text: &str| Value::from(text);
+    let removal = |why: &str| json!([{ "entitlement": "Standing", "rationale": why }]);
     let mine = "/metadata/labels/team";
     let owners = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u" }]);
     vec![
@@ -493,14 +494,14 @@ fn attesting() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)>
         ),
         (
             "erin",
-            "/spec/attestation/removals/0/rationale",
-            text("\u{202e}tfel"),
+            "/spec/attestation/removals",
+            removal("\u{202e}tfel"),
             Some("Invalid"),
         ),
         (
             "erin",
-            "/spec/attestation/removals/0/rationale",
-            text(&"x".repeat(1 << 20)),
+            "/spec/attestation/removals",
+            removal(&"x".repeat(1 << 20)),
             Some("Invalid"),
         ),
         ("erin", "/spec/finding", text("Justified"), Some("Invalid")),

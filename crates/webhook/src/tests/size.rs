@@ -42,7 +42,7 @@ fn refused(_: &Webhook, answer: &Answer) -> bool {
 
 fn recorded(webhook: &Webhook, answer: &Answer) -> bool {
     let recorded = webhook.recorded();
-    let opened = |action| action == Action::SessionOpened;
+    let opened = |action| matches!(action, Action::SessionOpened | Action::BreakGlassOpened);
     answer.allowed && recorded.iter().any(|record| opened(record.action))
 }
 

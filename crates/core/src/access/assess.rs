@@ -112,7 +112,12 @@ pub(super) fn assess<K: Kind>(
             });
         }
     };
-    Ok(assessed(state, facts))
+    let mut assessment = assessed(state, facts);
+    if ticket::is_waited_for(&assessment.state) {
+        // Nobody is asked to approve yet, and a status that said so would keep it from being put on record.
+        assessment.approval = request.status.and_then(|status| status.approval.clone());
+    }
+    Ok(assessment)
 }
 
 /// Gives the Role that is to be made the name that was found for it. One that is there has its own.

@@ -17,7 +17,7 @@ demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
 	@cargo xtask demo $(if $(KEEP),--keep)
 
 # With SUITE, what is needed is compiled in one run of cargo.
-PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin oz-broker --bin ozctl
+PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin oz-broker --bin oz-gate --bin ozctl
 
 # Some tests read the metadata of all packages, for whichever system, and ask no registry.
 fetch:

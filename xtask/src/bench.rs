@@ -1,8 +1,10 @@
 //! `cargo xtask bench grants`, `… pods` and `… bindings`: what a grant, or a transient binding, costs
-//! and how fast it is, next to its budget; `audit`: what its record costs; `sessions`: how late they end. Everything
+//! and how fast it is, next to its budget; `audit`: what its record costs; `approvals`: how long
+//! others' answers take to give access; `sessions`: how late they end. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
+mod approvals;
 mod audit;
 mod bindings;
 mod composites;
@@ -11,6 +13,7 @@ mod exec;
 mod grants;
 mod ha;
 mod live_runs;
+mod lock;
 mod plan;
 mod pods;
 mod process;
@@ -43,6 +46,9 @@ pub(crate) enum Bench {
     Pods(Options),
     /// The audit trail: what a record costs, and what it adds to a grant.
     Audit(Options),
+    /// Requests that others approve: from the last answer to access, many decided at once, what waiting costs, and
+    /// emergencies.
+    Approvals(Options),
     /// Transient bindings: how late they begin and end, API writes, what waiting costs.
     Bindings(Options),
     /// Composites: a policy in process and asked of OPA, thousands of parents, ends beside functions that hang.
@@ -59,6 +65,8 @@ pub(crate) enum Bench {
     Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
+    /// What a lock takes to end hundreds of grants with open sessions on a real node (root).
+    Lock(Options),
     /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
     Runs(Options),
     /// How soon the agent of a harness run begins on a real node, beside a plain Job (root).
@@ -166,6 +174,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     })
     | Bench::Pods(options)
     | Bench::Audit(options)
+    | Bench::Approvals(options)
     | Bench::Bindings(options)
     | Bench::Composites(options)
     | Bench::Ha(options)
@@ -173,6 +182,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Connect(options)
     | Bench::Ends(options)
     | Bench::Sessions(options)
+    | Bench::Lock(options)
     | Bench::Runs(options)
     | Bench::Starts(options)
     | Bench::Siege(siege::Options {
@@ -247,6 +257,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         }
         Bench::Pods(_) => pods::measure(size, &mut report).await?,
         Bench::Audit(_) => audit::measure(size, &mut report).await?,
+        Bench::Approvals(_) => {
+            let size = match options.quick {
+                true => approvals::Size::quick(),
+                false => approvals::Size::full(options.runs),
+            };
+            approvals::measure(size, &mut report).await?;
+        }
         Bench::Bindings(_) => {
             let size = match options.quick {
                 true => bindings::Size::quick(),
@@ -269,6 +286,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Ends(_) => ends::measure(size, &mut report).await?,
         // See `connect`.
         Bench::Connect(_) => {}
+        Bench::Lock(_) => {
+            let size = match options.quick {
+                true => lock::Size::quick(),
+                false => lock::Size::full(options.runs),
+            };
+            lock::measure(size, &mut report).await?;
+        }
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Starts(_) => starts::measure(size, &mut report).await?,

@@ -28,7 +28,7 @@ struct Contents {
 /// oz itself.
 const OZ: Contents = Contents {
     name: "oz",
-    programs: &["oz-operator", "oz-webhook", "oz-broker", "ozctl"],
+    programs: &["oz-operator", "oz-webhook", "oz-broker", "oz-gate", "ozctl"],
     limit: 20_000_000,
 };
 /// Our container in the pods of runs: small, since it comes to every node that runs agents.

@@ -32,8 +32,9 @@ mod wire;
 
 pub use cache::{Cache, NotSynced};
 pub use certificate::{
-    CertPolicy, CertSource, Reason, authority::Error as CertificateError, needs_rotation,
-    secret::ROTATE_ANNOTATION, store::Error as StoreError,
+    CertPolicy, CertSource, ClientAuthority, ClientCertificate, Reason,
+    authority::Error as CertificateError, needs_rotation, secret::ROTATE_ANNOTATION,
+    store::Error as StoreError,
 };
 pub use conversion::{Conversion, Convert, ConvertError, ConvertFn, convert_fn};
 pub use decode::{DECODE_FAILED, UNEXPECTED_KIND};
@@ -58,7 +59,7 @@ pub use review::{Cx, Operation, Review, Reviewed, UserInfo};
 pub use rules::{ResourceRule, ResourceScope, Rules};
 pub use scope::{LabelledNamespace, NamespaceScope};
 pub use server::{Limits, peer::Peer, reviewer::Reply};
-pub use service::{BUNDLE_KEY, TlsService};
+pub use service::{BUNDLE_KEY, Clients, TlsService};
 pub use task::Task;
 pub use tokio_util::sync::CancellationToken;
 pub use verdict::{Cause, Notes, Rejection};

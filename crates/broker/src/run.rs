@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use oz_admission::{CertPolicy, Limits as ServerLimits, TlsService};
+use oz_admission::{CertPolicy, Clients, Limits as ServerLimits, TlsService};
 use oz_audit::{AuditKeyWatch, Trail};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
@@ -91,6 +91,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         drain: args.drain,
         listener,
         router: router(Arc::new(broker)),
+        clients: Clients::Any,
     };
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, "serving the pods of runs");

@@ -1,12 +1,13 @@
-//! Requests that wait for somebody to approve them, and answering them. What an answer names is computed here
+//! Requests and transient bindings that wait for somebody to approve them, and answering them. What an answer names is computed here
 //! from what was read, as the operator does: what was looked at is what is answered.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
-use oz_core::access::approval::{Asked, is_about, is_same_person, may_approve};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, ResourceExt};
+use oz_core::access::approval::{Asked, Candidate, is_about, is_same_person, may_approve};
 use oz_core::access::policy;
 use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{
@@ -15,23 +16,26 @@ use oz_core::api::{
 use oz_core::conditions;
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::labels;
+use oz_core::transient::{self, Closes};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::request::requester;
 
-/// A request that waits to be approved.
+/// A request or transient binding that waits to be approved.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     /// What an answer to it is about.
     pub about: AccessRequestReference,
-    /// Namespace.
+    /// Namespace; empty for the whole cluster.
     pub namespace: String,
+    /// The namespace of answers to it.
+    pub answered_in: String,
     /// What it is used for, see [`AccessRequest::PURPOSE`].
     pub purpose: &'static str,
     /// Who asks.
     pub requester: String,
-    /// By which template.
+    /// By which template, or for which role.
     pub template: String,
     /// For how long, if it says.
     pub duration: Option<String>,
@@ -55,9 +59,11 @@ struct Read<'a> {
 
 impl Read<'_> {
     /// Whether I answered already.
-    fn is_answered<R: AccessRequest>(&self, request: &R) -> bool {
-        let view = request.view();
-        let mut about = self.answers.iter().filter(|answer| is_about(answer, &view));
+    fn is_answered(&self, candidate: &Candidate<'_>) -> bool {
+        let mut about = self
+            .answers
+            .iter()
+            .filter(|answer| is_about(answer, candidate));
         about.any(|answer| {
             let annotations = answer.metadata.annotations.as_ref();
             let by = annotations.and_then(|all| all.get(labels::REQUESTED_BY));
@@ -108,10 +114,10 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
     let judgement = stamp::told(request.meta()).and_then(|stamp| stamp.judgement);
     let config = policy::approval(judgement.as_ref(), template)?;
     let who = requester(request)?;
-    let view = request.view();
-    let asked = Asked::of(&view, &who, &template.spec_digest(), &config)?;
+    let candidate = request.view().candidate();
+    let asked = Asked::of(&candidate, &who, &template.spec_digest(), &config)?;
     let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
-    if !open || read.is_answered(request) {
+    if !open || read.is_answered(&candidate) {
         return None;
     }
     let terms = request.terms();
@@ -125,6 +131,7 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
             uid: request.uid()?,
         },
         namespace: request.namespace().unwrap_or_default(),
+        answered_in: request.namespace().unwrap_or_default(),
         purpose: R::PURPOSE,
         template: terms.template.to_owned(),
         duration: owned(terms.duration),
@@ -137,7 +144,102 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
     })
 }
 
-/// Answers a request.
+/// The transient bindings of a kind that wait for `me`, in the chosen namespace or in all of them; `own_namespace` is
+/// oz's.
+pub async fn waiting_bindings<K: transient::Kind>(
+    cluster: &Cluster,
+    everywhere: bool,
+    me: &Requester,
+    own_namespace: &str,
+) -> Result<Vec<Waiting>> {
+    let (resource, client) = (ApiResource::erase::<K>(&()), cluster.client.clone());
+    let bindings: Api<DynamicObject> = match K::CLUSTER || everywhere {
+        true => Api::all_with(client, &resource),
+        false => Api::namespaced_with(client, &cluster.namespace, &resource),
+    };
+    let parameters = ListParams::default();
+    let listed = match cluster.answer(bindings.list(&parameters)).await {
+        Ok(listed) => listed.items,
+        // They are not installed; or whoever asks may not see them, and is asked about none.
+        Err(failure) if failure.is_unknown_kind() || failure.is_forbidden() => {
+            return Ok(Vec::new());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let parsed = listed
+        .into_iter()
+        .filter_map(|object| object.try_parse::<K>().ok());
+    let pending: Vec<K> = parsed
+        .filter(|binding| {
+            let view = binding.view();
+            view.candidate(own_namespace).phase == Phase::Pending
+                && policy::told(view.metadata)
+                && view.metadata.deletion_timestamp.is_none()
+        })
+        .collect();
+    if pending.is_empty() {
+        return Ok(Vec::new());
+    }
+    let answers: Api<AccessRequestApproval> = match (K::CLUSTER, everywhere) {
+        (true, _) => Api::namespaced(cluster.client.clone(), own_namespace),
+        (false, everywhere) => cluster.api_in(everywhere),
+    };
+    let read = Read {
+        me,
+        answers: match cluster.answer(answers.list(&parameters)).await {
+            Ok(listed) => listed.items,
+            // Whoever may not see answers where those to the whole cluster are may give none there.
+            Err(failure) if K::CLUSTER && failure.is_forbidden() => return Ok(Vec::new()),
+            Err(failure) => return Err(failure),
+        },
+    };
+    let mine = pending.iter();
+    Ok(mine
+        .filter_map(|one| of_binding(one, own_namespace, &read))
+        .collect())
+}
+
+/// What waits, if this binding does and `me` may answer.
+fn of_binding<K: transient::Kind>(
+    binding: &K,
+    own_namespace: &str,
+    read: &Read<'_>,
+) -> Option<Waiting> {
+    let view = binding.view();
+    let stamp = stamp::told(view.metadata)?;
+    let config = transient::rules(stamp.judgement.as_ref())?;
+    let asked = view.asked(own_namespace, &stamp.requester, &config)?;
+    let candidate = view.candidate(own_namespace);
+    if !may_approve(&asked, read.me) || read.is_answered(&candidate) {
+        return None;
+    }
+    let terms = view.terms.as_ref().ok()?;
+    let status = view.status;
+    let said = status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
+    Some(Waiting {
+        about: AccessRequestReference {
+            kind: K::title().parse::<ApprovedKind>().ok()?,
+            name: candidate.name().to_owned(),
+            uid: binding.uid()?,
+        },
+        namespace: binding.namespace().unwrap_or_default(),
+        answered_in: candidate.answered_in.unwrap_or_default().to_owned(),
+        purpose: "bind",
+        template: format!("{} {}", terms.role.kind, terms.role.name),
+        duration: Some(match terms.closes {
+            Closes::After(duration) => duration.to_string(),
+            Closes::At(until) => format!("until {until}"),
+        }),
+        reason: terms.reason.clone(),
+        ticket: None,
+        digest: asked.digest.clone(),
+        until: asked.until,
+        waits_for: said.map_or_else(String::new, |said| said.message.clone()),
+        requester: stamp.requester.user.clone(),
+    })
+}
+
+/// Answers a request or transient binding.
 pub async fn answer(
     cluster: &Cluster,
     waiting: &Waiting,
@@ -154,7 +256,8 @@ pub async fn answer(
     let prefix: String = waiting.about.name.chars().take(PREFIX).collect();
     object.metadata.name = None;
     object.metadata.generate_name = Some(format!("{}-", prefix.trim_end_matches(['-', '.'])));
-    let api = cluster.api::<AccessRequestApproval>();
+    let client = cluster.client.clone();
+    let api = Api::<AccessRequestApproval>::namespaced(client, &waiting.answered_in);
     let parameters = PostParams::default();
     let created = cluster.answer(api.create(&parameters, &object)).await;
     created.map_err(|failure: Failure| match failure.is_forbidden() {

@@ -9,8 +9,10 @@ use kube::api::ListParams;
 use kube::client::{AuthError, Body};
 use kube::core::DynamicObject;
 use kube::{Api, Client, Config, Resource};
+use oz_core::gate;
 use oz_core::kinds::{Entry, Kind};
 use serde::de::DeserializeOwned;
+use tower::BoxError;
 
 use crate::failure::{Failure, Result};
 use crate::names;
@@ -41,6 +43,14 @@ pub struct Clocks {
     pub server: Option<Timestamp>,
 }
 
+/// What is asked for, below this path.
+fn behind(prefix: &str, asked: http::Request<Body>) -> Result<http::Request<Body>, BoxError> {
+    let (mut parts, body) = asked.into_parts();
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    parts.uri = format!("{prefix}{path}").parse()?;
+    Ok(http::Request::from_parts(parts, body))
+}
+
 impl Cluster {
     /// A client by this configuration, that works in `namespace`. An answer may take as long as
     /// `request_timeout` says.
@@ -66,6 +76,21 @@ impl Cluster {
             url,
             request_timeout,
         })
+    }
+
+    /// The same cluster as it is reached through the gate of a request: its pod, and nothing else.
+    #[must_use]
+    pub fn through_gate(&self, request: &str) -> Self {
+        let prefix = gate::prefix(&self.namespace, request);
+        let inner = self.client.clone();
+        let service = tower::service_fn(move |asked: http::Request<Body>| {
+            let (inner, asked) = (inner.clone(), behind(&prefix, asked));
+            async move { Ok::<_, BoxError>(inner.send(asked?).await?) }
+        });
+        Self {
+            client: Client::new(service, self.namespace.clone()),
+            ..self.clone()
+        }
     }
 
     /// Objects of a kind in the chosen namespace.

@@ -6,6 +6,7 @@ mod wait;
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, PostParams};
 use oz_core::access::approval;
 use oz_core::access::decide::{self, REASON_REQUIRED};
@@ -222,10 +223,10 @@ pub fn why_not(status: &RequestStatus) -> Option<&str> {
     )
 }
 
-/// Whom a request waits for to approve it, in the operator's words; `None` if it does not.
-pub fn waits_for_others(status: &RequestStatus) -> Option<&str> {
-    let approved = conditions::find(&status.conditions, conditions::APPROVED)?;
-    let waits = status.phase == Phase::Pending
+/// Whom a request or transient binding waits for to approve it, in the operator's words; `None` if it does not.
+pub fn waits_for_others(phase: Phase, conditions: &[Condition]) -> Option<&str> {
+    let approved = conditions::find(conditions, conditions::APPROVED)?;
+    let waits = phase == Phase::Pending
         && approved.status == "False"
         && approved.reason == approval::WAITING;
     waits.then_some(approved.message.as_str())

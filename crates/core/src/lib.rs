@@ -17,6 +17,7 @@ pub mod duration;
 pub mod encode;
 pub mod entitlements;
 pub mod evidence;
+pub mod gate;
 pub mod harness;
 pub mod kinds;
 pub mod labels;

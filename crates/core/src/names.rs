@@ -9,6 +9,9 @@ pub const WEBHOOK: &str = "oz-webhook";
 /// The broker, in the same ways: what the pods of harness runs talk to.
 pub const BROKER: &str = "oz-broker";
 
+/// The gate, in the same ways: what sessions go through where their template says so.
+pub const GATE: &str = "oz-gate";
+
 /// The Lease that the operator's replicas compete for, named as the original's.
 pub const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Both webhook configurations.
@@ -23,6 +26,10 @@ pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
 pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
 /// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
 pub const BROKER_CA: &str = "oz-broker-ca";
+/// The Secret with the authority that the gate's certificates come from, with its key.
+pub const GATE_AUTHORITY: &str = "oz-gate-admission-ca";
+/// The ConfigMap with the certificates of that authority, which the APIService has as well.
+pub const GATE_CA: &str = "oz-gate-ca";
 /// The Secret with the key that signs the audit trail.
 pub const AUDIT_KEY: &str = "oz-audit-key";
 

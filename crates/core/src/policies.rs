@@ -50,7 +50,7 @@ impl Installation {
             names::service_account(&self.namespace, &name).into()
         };
         let value: serde_json::Value = match variable {
-            "operator" | "webhook" | "broker" => account(),
+            "operator" | "webhook" | "broker" | "gate" => account(),
             // A flag without a value is a group without a name.
             "breakGlass" => {
                 let groups = self.break_glass.iter().filter(|group| !group.is_empty());
@@ -154,6 +154,7 @@ mod tests {
                     "operator" => r#""system:serviceaccount:access:access-oz-operator""#,
                     "webhook" => r#""system:serviceaccount:access:access-oz-webhook""#,
                     "broker" => r#""system:serviceaccount:access:access-oz-broker""#,
+                    "gate" => r#""system:serviceaccount:access:access-oz-gate""#,
                     "breakGlass" => r#"["menders"]"#,
                     _ => continue,
                 };

@@ -14,6 +14,7 @@ use crate::access::pod::PodAccess;
 use crate::access::seal::Keys;
 use crate::build::NameServer;
 use crate::duration::GoDuration;
+use crate::gate::GateAccount;
 use crate::mutate::RenderCache;
 use crate::transient::{BindableRoles, Policy};
 
@@ -47,6 +48,8 @@ pub struct Settings {
     pub access_namespaces: Vec<String>,
     /// The namespaces whose policies composites ask in process.
     pub policy_namespaces: Vec<String>,
+    /// The service account of the gate, if there is one.
+    pub gate: Option<GateAccount>,
     /// What transient bindings may bind.
     pub policy: Policy,
 }
@@ -83,6 +86,7 @@ impl Settings {
             cut_sessions: given.one("cut-sessions", "true")?,
             access_namespaces: given.many("access-namespaces", &[])?,
             policy_namespaces: given.many("policy-namespaces", &[])?,
+            gate: given.optional("gate-service-account")?,
             policy,
         })
     }
@@ -100,6 +104,7 @@ impl Settings {
         ExecAccess {
             keys,
             keep_finished: self.keep_finished,
+            gate: self.gate.clone(),
         }
     }
 
@@ -109,6 +114,7 @@ impl Settings {
         PodAccess {
             keys,
             keep_finished: self.keep_finished,
+            gate: self.gate.clone(),
             ready_timeout: self.pod_ready_timeout,
             rendered: RenderCache::default(),
             name_servers: self.name_servers.clone(),

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
-use oz_core::access::approval;
+use oz_core::access::approval::{self, Candidate};
 use oz_core::access::grant::object_name;
 use oz_core::access::kind::{FactsOf, Kind, MAX_ANSWERS, MAX_POLICIES, Question};
 use oz_core::access::policy;
@@ -43,7 +43,10 @@ pub(crate) async fn answer<K: Kind>(
             let first = ListParams::default().limit(MAX_POLICIES);
             facts.policies = Some(cx.list(request.namespace().as_deref(), &first).await);
         }
-        Question::Approvals => facts.confirmed = Some(approvals(cx, &request.view()).await),
+        Question::Approvals => {
+            let candidate = request.view().candidate();
+            facts.confirmed = Some(approvals(cx, &candidate).await);
+        }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
         // Of what is there of a workload each kind reads what it needs; names, and room for
         // emergencies, are kept by the process.
@@ -69,21 +72,23 @@ where
     })
 }
 
-/// What those say who were asked to approve a request. If they are more than are read, who denied it cannot
+/// What those say who were asked to approve something. If they are more than are read, who denied it cannot
 /// be told.
-async fn approvals(cx: &Cx, request: &Request<'_>) -> Result<Vec<AccessRequestApproval>, Failure> {
-    let about = labels::value(request.uid());
+pub(crate) async fn approvals(
+    cx: &Cx,
+    candidate: &Candidate<'_>,
+) -> Result<Vec<AccessRequestApproval>, Failure> {
+    let about = labels::value(candidate.uid());
     let selection = ListParams::default()
         .labels(&format!("{}={about}", labels::REQUEST_UID))
         .limit(MAX_ANSWERS);
-    let namespace = request.metadata.namespace.as_deref();
-    let answers = cx.list(namespace, &selection).await?;
+    let answers = cx.list(candidate.answered_in, &selection).await?;
     if u32::try_from(answers.len()).is_ok_and(|count| count < MAX_ANSWERS) {
         return Ok(answers);
     }
     Err(Failure::invalid(
         "TooManyAnswers",
-        format!("there are {MAX_ANSWERS} answers to the request or more; have it asked for again"),
+        format!("there are {MAX_ANSWERS} answers to it or more; have it asked for again"),
     ))
 }
 
@@ -98,7 +103,15 @@ pub(crate) fn answered<K: Kind>(
     if view.phase() != Phase::Pending || !template.is_some_and(asks) {
         return Vec::new();
     }
-    let about = approvals.select(|answer| approval::is_about(answer, &view));
+    seen(approvals, &view.candidate())
+}
+
+/// The answers to something that a watch has shown.
+pub(crate) fn seen(
+    approvals: &Store<AccessRequestApproval>,
+    candidate: &Candidate<'_>,
+) -> Vec<AccessRequestApproval> {
+    let about = approvals.select(|answer| approval::is_about(answer, candidate));
     about
         .iter()
         .map(|answer| AccessRequestApproval::clone(answer))
@@ -111,7 +124,7 @@ pub(crate) fn about<R: AccessRequest>(
     requests: &Store<R>,
 ) -> Vec<Arc<R>> {
     let found = requests.by_uid(&answer.spec.access_request_ref.uid);
-    let found = found.filter(|request| approval::is_about(answer, &request.view()));
+    let found = found.filter(|request| approval::is_about(answer, &request.view().candidate()));
     found.into_iter().collect()
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct ApprovalRetention {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) approvals: Store<AccessRequestApproval>,
-    /// The requests of all kinds.
+    /// The requests and transient bindings of all kinds.
     pub(crate) requests: Vec<Box<dyn Uids>>,
 }
 

@@ -8,6 +8,7 @@ use oz_core::access::emergency::break_glass;
 use oz_core::api::Reviewers;
 use oz_core::build::NameServer;
 use oz_core::duration::{not_negative, positive};
+use oz_core::gate::GateAccount;
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::settings::{self, Settings};
@@ -111,6 +112,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) access_namespaces: Vec<String>,
 
+    /// The service account of oz's gate, as NAMESPACE/NAME, for templates that say `sessions: Gate`. Without it
+    /// requests by such templates are refused.
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) gate_service_account: Option<GateAccount>,
+
     /// Run scripts in the containers that people are let into: to end sessions with their grant,
     /// and to find out beforehand where sessions can be made to end by themselves.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
@@ -175,6 +181,7 @@ impl Args {
             impersonate_authors: self.impersonate_authors,
             cut_sessions: self.cut_sessions,
             access_namespaces: self.access_namespaces.clone(),
+            gate: self.gate_service_account.clone(),
             policy_namespaces: self.composites.policy_namespaces.clone(),
             policy: (*self.transient.policy(&self.common.namespace)).clone(),
         }

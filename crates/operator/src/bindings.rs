@@ -1,16 +1,22 @@
 //! Transient bindings at the edge: what is watched and read for `oz_core::transient`. A binding that
-//! waits or is in effect costs no reads; one that is about to be made costs three.
+//! waits or is in effect costs no reads; one that is about to be made costs three, and one
+//! more where others had to approve it.
+
+use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::ObjectMeta;
+use oz_core::access::approval::is_about;
+use oz_core::access::policy;
 use oz_core::access::seal::Keys;
-use oz_core::api::AccessLock;
+use oz_core::api::{AccessLock, AccessRequestApproval, Phase};
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use crate::answers::{approvals, seen};
 use crate::locks;
 use crate::roles::{self, may};
 use crate::stamps::Stamps;
@@ -20,13 +26,36 @@ pub(crate) struct Bindings<K> {
     pub(crate) keys: Keys,
     pub(crate) objects: Store<K>,
     pub(crate) locks: Store<AccessLock>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
+    /// oz's own namespace, where answers to what belongs to the whole cluster are.
+    pub(crate) namespace: Arc<str>,
     pub(crate) stamps: Stamps,
+}
+
+impl<K: Kind> Bindings<K> {
+    /// The answers to one that waits, as a watch has shown them, if policies ask others to agree.
+    fn answers(&self, object: &K) -> Vec<AccessRequestApproval> {
+        let view = object.view();
+        let candidate = view.candidate(&self.namespace);
+        if candidate.phase != Phase::Pending || !policy::told(candidate.metadata) {
+            return Vec::new();
+        }
+        seen(&self.approvals, &candidate)
+    }
 }
 
 impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     fn watches(&self) -> Watches<K> {
+        let namespace = Arc::clone(&self.namespace);
+        let about = move |answer: &AccessRequestApproval, bindings: &Store<K>| {
+            let found = bindings.by_uid(&answer.spec.access_request_ref.uid);
+            let found =
+                found.filter(|binding| is_about(answer, &binding.view().candidate(&namespace)));
+            found.into_iter().collect()
+        };
         let watches = Watches::new(&self.objects)
             .marked(K::MARK)
+            .related(&self.approvals, about)
             .related(&self.locks, locks::bindings(&self.keys));
         if K::CLUSTER {
             watches.child::<ClusterRoleBinding>()
@@ -35,8 +64,9 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         }
     }
 
-    fn known(&self, _: &K) -> Facts {
+    fn known(&self, object: &K) -> Facts {
         Facts {
+            approvals: self.answers(object),
             locks: locks::locks(&self.locks),
             ..Facts::default()
         }
@@ -46,6 +76,11 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         match question {
             Question::SameStamp => {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));
+            }
+            Question::Approvals => {
+                let view = object.view();
+                let candidate = view.candidate(&self.namespace);
+                facts.confirmed = Some(approvals(cx, &candidate).await);
             }
             Question::Lookup(want) => {
                 let namespace = want.namespace.as_deref();

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use oz_core::access::lock::{self, Locks};
 use oz_core::access::seal::Keys;
 use oz_core::api::AccessLock;
+use oz_core::api::harness::HarnessRun;
+use oz_core::harness::run::is_concerned_by;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 use oz_core::transient::Kind;
 use oz_runtime::Store;
@@ -40,4 +42,12 @@ pub(crate) fn bindings<K: Kind>(
 ) -> impl Fn(&AccessLock, &Store<K>) -> Vec<Arc<K>> + Send + Sync + 'static {
     let keys = keys.clone();
     move |lock, bindings| bindings.select(|binding| binding.view().is_concerned_by(lock, &keys))
+}
+
+/// The harness runs that a lock concerns.
+pub(crate) fn runs(
+    keys: &Keys,
+) -> impl Fn(&AccessLock, &Store<HarnessRun>) -> Vec<Arc<HarnessRun>> + Send + Sync + 'static {
+    let keys = keys.clone();
+    move |lock, runs| runs.select(|run| is_concerned_by(run, lock, &keys))
 }

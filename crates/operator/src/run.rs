@@ -296,6 +296,7 @@ impl Operator<'_> {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Uids>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        for_each_kind!(bindings B => { requests.push(Box::new(feeds.store::<B>())) });
         ApprovalRetention {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
@@ -577,7 +578,7 @@ fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) 
 
 fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
     let feeds = engine.runtime().feeds();
-    let (objects, locks) = (feeds.store(), feeds.store());
+    let (objects, locks, approvals) = (feeds.store(), feeds.store(), feeds.store());
     owners.add::<K>(K::MARK, &objects, |object| {
         object
             .status()
@@ -589,6 +590,8 @@ fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owne
             keys: keys.clone(),
             objects,
             locks,
+            approvals,
+            namespace: policy.own_namespace.as_str().into(),
             stamps: Stamps::default(),
         },
     );

@@ -84,6 +84,8 @@ pub(crate) struct Granted {
     pub(crate) verb: &'static str,
     /// What took how long.
     pub(crate) steps: Rc<Steps>,
+    /// Whether the pod is reached through the gate.
+    gate: bool,
 }
 
 impl Granted {
@@ -107,6 +109,7 @@ impl Granted {
             clock,
             verb: invocation.verb,
             steps: Rc::clone(invocation.steps),
+            gate: status.gate,
         })
     }
 
@@ -133,6 +136,14 @@ impl Granted {
                 template.name()
             )
         })
+    }
+
+    /// The cluster as the pod is reached in it.
+    fn reached(&self, cluster: &Cluster) -> Cluster {
+        match self.gate {
+            true => cluster.through_gate(&self.request),
+            false => cluster.clone(),
+        }
     }
 
     /// What is left of it.
@@ -201,8 +212,9 @@ async fn again<R: AccessRequest>(
     let granted = existing::<R>(invocation, names::checked(name)?, want).await?;
     invocation.steps.done("request", Share::Oz);
     let mut interrupts = Interrupts::new()?;
+    let reached = granted.reached(invocation.cluster);
     let result = tokio::select! {
-        result = body(invocation.cluster, &granted) => result,
+        result = body(&reached, &granted) => result,
         exit = interrupts.next() => Ok(exit),
     };
     invocation.steps.done("use", Share::Kubernetes);
@@ -239,7 +251,7 @@ async fn anew<R: AccessRequest>(
         {
             context.say(&said);
         }
-        body(cluster, &granted).await
+        body(&granted.reached(cluster), &granted).await
     };
     let result = tokio::select! {
         result = work => result,

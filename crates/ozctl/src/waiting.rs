@@ -74,7 +74,7 @@ impl Drop for Waiting<'_> {
 
 /// What a status says is waited for, and whether it is in the way.
 pub(crate) fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
-    if let Some(who) = request::waits_for_others(status) {
+    if let Some(who) = request::waits_for_others(status.phase, &status.conditions) {
         return (format!("{name}: {who}"), true);
     }
     match (request::why_not(status), status.phase) {

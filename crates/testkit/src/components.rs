@@ -17,6 +17,8 @@ use crate::tools::{Tool, Tools};
 const SERVICE_RANGE: &str = "10.0.0.0/16";
 const SERVICE_ADDRESS: &str = "10.0.0.1";
 const LOOPBACK: &str = "127.0.0.1";
+/// The name in the certificate by which the API server passes requests on.
+const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Where everything of one cluster listens (on loopback, except the API server of a real node) and
 /// lives.
@@ -110,6 +112,12 @@ impl Layout {
             "kubelet-client",
             authority.client("kube-apiserver", &["system:masters"])?,
         )?;
+        // By this the API server is known to those to whom it passes requests on.
+        let front_proxy = pki.join("front-proxy");
+        std::fs::create_dir_all(&front_proxy)
+            .with_context(|| format!("failed to create {}", front_proxy.display()))?;
+        let proxy = Authority::create(&front_proxy)?;
+        keep("front-proxy/client", proxy.client(FRONT_PROXY, &[])?)?;
         let (private, public) = service_account_keys()?;
         write_private(&pki.join("sa.key"), private.as_bytes())?;
         write_private(&pki.join("sa.pub"), public.as_bytes())?;
@@ -188,6 +196,17 @@ impl Layout {
             ("allow-privileged", "true".into()),
             // Webhook Services are reached at their endpoints: no kube-proxy serves this machine.
             ("enable-aggregator-routing", "true".into()),
+            ("requestheader-client-ca-file", pki("front-proxy/ca.crt")),
+            ("requestheader-allowed-names", FRONT_PROXY.into()),
+            ("requestheader-username-headers", "X-Remote-User".into()),
+            ("requestheader-uid-headers", "X-Remote-Uid".into()),
+            ("requestheader-group-headers", "X-Remote-Group".into()),
+            (
+                "requestheader-extra-headers-prefix",
+                "X-Remote-Extra-".into(),
+            ),
+            ("proxy-client-cert-file", pki("front-proxy/client.crt")),
+            ("proxy-client-key-file", pki("front-proxy/client.key")),
             ("kubelet-client-certificate", pki("kubelet-client.crt")),
             ("kubelet-client-key", pki("kubelet-client.key")),
             ("kubelet-certificate-authority", pki("ca.crt")),

@@ -69,6 +69,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     broker_user: Option<String>,
 
+    /// The gate's user name, which may write AuditEvents as well. By default that of the service account
+    /// oz-gate in oz's namespace.
+    #[arg(long, value_name = "NAME")]
+    gate_user: Option<String>,
+
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
 
@@ -152,6 +157,13 @@ impl Args {
         self.broker_user
             .clone()
             .unwrap_or_else(|| names::service_account(&self.common.namespace, names::BROKER))
+    }
+
+    /// The gate's user name.
+    pub(crate) fn gate(&self) -> String {
+        self.gate_user
+            .clone()
+            .unwrap_or_else(|| names::service_account(&self.common.namespace, names::GATE))
     }
 
     /// Whether this process keeps the webhook configurations.

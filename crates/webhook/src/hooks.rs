@@ -74,6 +74,8 @@ pub(crate) struct Grounds {
     pub(crate) webhook: Arc<str>,
     /// The broker's user name.
     pub(crate) broker: Arc<str>,
+    /// The gate's user name.
+    pub(crate) gate: Arc<str>,
     pub(crate) connections: Connections,
     pub(crate) counter: RequestCounter,
     pub(crate) copies: Copies,
@@ -103,9 +105,12 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         all.push(request::<R>(grounds, templates, (&locks, &reviews)));
         all.push(deletion::<R>(grounds));
     });
-    all.extend(approval::hooks(grounds, approved));
+    for_each_kind!(bindings B => {
+        approved.push(Box::new(approval::Bindings::<B>::new(&judges, &grounds.namespace)));
+    });
+    all.extend(approval::hooks(grounds, approved, &locks));
     all.extend(lock::hooks(grounds));
-    all.extend(policy::hooks(grounds, judges));
+    all.extend(policy::hooks(grounds, judges.clone()));
     all.extend(review::hooks(grounds));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
@@ -126,10 +131,10 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
-    all.extend(harness::hooks(grounds, feeds));
-    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
+    all.extend(harness::hooks(grounds, feeds, &locks));
+    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
     if grounds.serve_example_com {
-        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
+        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
     }
     all
 }
@@ -140,6 +145,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
         operator: grounds.operator.clone(),
         webhook: grounds.webhook.clone(),
         broker: grounds.broker.clone(),
+        gate: grounds.gate.clone(),
     };
     let kind = AuditEvent::NAME;
     Hook::validating(&format!("guard-{kind}"), guard)

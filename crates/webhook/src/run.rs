@@ -131,6 +131,7 @@ fn grounds(
         harness: args.harness,
         webhook: args.webhook().into(),
         broker: args.broker().into(),
+        gate: args.gate().into(),
     }
 }
 

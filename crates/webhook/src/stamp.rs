@@ -133,7 +133,7 @@ pub(crate) fn is_who_asks(
 }
 
 /// Who asks, if the API server says so.
-fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
+pub(crate) fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
     if review.user.username.is_empty() {
         return Err(Rejection::forbidden(
             "NoIdentity",

@@ -15,6 +15,8 @@ pub(crate) struct AuditEventGuard {
     pub(crate) webhook: Arc<str>,
     /// The broker's user name.
     pub(crate) broker: Arc<str>,
+    /// The gate's user name.
+    pub(crate) gate: Arc<str>,
 }
 
 impl Validate for AuditEventGuard {
@@ -23,7 +25,10 @@ impl Validate for AuditEventGuard {
     async fn validate(&self, _: &Cx, review: &Review<AuditEvent>) -> Result<Notes, Rejection> {
         let user = review.user.username.as_str();
         let allowed = match review.operation {
-            Operation::Create => [&*self.operator, &*self.webhook, &*self.broker].contains(&user),
+            Operation::Create => {
+                let all = [&self.operator, &self.webhook, &self.broker, &self.gate];
+                all.into_iter().any(|one| &**one == user)
+            }
             // The reaper's.
             Operation::Delete => user == &*self.operator,
             _ => false,
@@ -34,9 +39,9 @@ impl Validate for AuditEventGuard {
         Err(Rejection::forbidden(
             "AuditTrailReserved",
             format!(
-                "AuditEvents are written and deleted by oz alone ({}, {}, {}); they go by themselves \
+                "AuditEvents are written and deleted by oz alone ({}, {}, {}, {}); they go by themselves \
                  when they are old enough (--audit-retention of the operator)",
-                self.operator, self.webhook, self.broker
+                self.operator, self.webhook, self.broker, self.gate
             ),
         ))
     }

@@ -171,6 +171,40 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
     Ok(())
 }
 
+#[test]
+fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<()> {
+    let mut written = Vec::new();
+    for file in ["gate", "users"] {
+        let path = repository().join(format!("deploy/rbac/gate/{file}.yaml"));
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+        written.extend(documents);
+    }
+    let charts = meanings(rendered(&["--set=gate.enabled=true"])?);
+    let written = meanings(written);
+    assert!(written.len() >= 6, "{written:?}");
+    for (name, meaning) in &written {
+        assert_eq!(Some(meaning), charts.get(name), "{name}");
+    }
+    for meaning in written.values().flatten() {
+        assert!(!meaning.contains("pods"), "{meaning}");
+    }
+    // Under another name it acts as itself all the same.
+    let named = meanings(rendered(&[
+        "--set=gate.enabled=true,fullnameOverride=team-oz",
+    ])?);
+    let is_own = |name: &&String| name.starts_with("Role ") && name.ends_with("team-oz-gate");
+    let own = named.keys().find(is_own).map(|name| &named[name]);
+    let acts = |it: &String| it.contains("impersonate") && it.contains("team-oz-gate");
+    assert!(own.is_some_and(|own| own.iter().any(acts)), "{own:?}");
+    let without = rendered(&[])?;
+    assert!(
+        !without
+            .iter()
+            .any(|object| name_of(object).contains("gate"))
+    );
+    Ok(())
+}
+
 /// The original's manager reads and writes every Secret and ConfigMap, and its broker reads every Secret and may exec
 /// anywhere.
 #[test]

@@ -5,6 +5,7 @@
 mod access;
 mod chart;
 mod exec;
+mod gate;
 mod harness;
 mod images;
 mod late;

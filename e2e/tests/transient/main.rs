@@ -1,6 +1,7 @@
 //! Transient bindings on a real API server: one cluster and one oz for all tests, a namespace for
 //! each. ClusterRole `view` may be bound, and what begins with `team-` if it is harmless.
 
+mod approving;
 mod composites;
 mod conflict;
 mod ending;

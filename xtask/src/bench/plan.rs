@@ -34,6 +34,7 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     let controller = ExecAccess {
         keys,
         keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
+        gate: None,
     };
     let facts = facts()?;
     let decide = || {

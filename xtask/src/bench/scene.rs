@@ -132,6 +132,30 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(())
     }
 
+    /// As [`BenchScene::ask_only`], many at once.
+    pub(crate) async fn ask_all(&self, template: &str, names: &[String]) -> Result<()> {
+        let each = names.iter().zip(self.alice.iter().cycle());
+        let creations = each.map(async |(name, alice)| {
+            let created = alice.create(&K::by(name, template, "1h")).await;
+            created.map(drop).context("failed to create a request")
+        });
+        try_join_all(creations).await.map(drop)
+    }
+
+    /// Waits until requests of these names say what others are asked who have to approve them.
+    pub(crate) async fn waiting(&mut self, mut missing: BTreeSet<&str>) -> Result<Vec<K>> {
+        let mut waiting = Vec::new();
+        while !missing.is_empty() {
+            let seen = self.watch.next(CHANGE_TIMEOUT).await?;
+            let status = seen.object.status();
+            let is_asked = status.is_some_and(|status| status.approval.is_some());
+            if is_asked && missing.remove(seen.object.name_any().as_str()) {
+                waiting.push(seen.object);
+            }
+        }
+        Ok(waiting)
+    }
+
     /// Requests at once, each with its name and duration. Gives how long it took until the last was
     /// seen to be ready, and what was granted.
     pub(crate) async fn ask(
@@ -184,7 +208,7 @@ impl<K: AccessRequest> BenchScene<K> {
     }
 
     /// Waits until requests of these names were seen to be ready. Gives when the last was.
-    async fn ready(
+    pub(crate) async fn ready(
         &mut self,
         began: Instant,
         mut missing: BTreeSet<&str>,

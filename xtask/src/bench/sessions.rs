@@ -30,14 +30,14 @@ const SPREAD: SignedDuration = SignedDuration::from_secs(10);
 /// How many are opened at once.
 const AT_ONCE: usize = 4;
 /// How long after its end a session is waited for.
-const END_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The promises, in milliseconds.
 const ON_TIME: f64 = 500.0;
 const REVOKED: f64 = 2000.0;
 
 /// What somebody does in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum User {
+pub(super) enum User {
     /// Nothing about its end.
     Plain,
     /// Hears of its end, and does not heed it.
@@ -68,12 +68,12 @@ impl User {
 }
 
 /// A session, by a grant of its own.
-struct Open {
+pub(super) struct Open {
     user: User,
-    name: String,
+    pub(super) name: String,
     grant: String,
     until: Timestamp,
-    session: Session,
+    pub(super) session: Session,
 }
 
 pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
@@ -120,7 +120,7 @@ async fn spread(scene: &Scene, name: &str, users: &[User], count: usize) -> Resu
 }
 
 /// Asks for access until this instant, as somebody who is nobody else, and opens a session by it.
-async fn open(
+pub(super) async fn open(
     scene: &Scene,
     name: String,
     user: User,
@@ -270,7 +270,7 @@ async fn early(
 }
 
 /// When a process of each grant was seen last; waits until none is.
-fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>> {
+pub(super) fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>> {
     let deadline = Timestamp::now() + SignedDuration::try_from(END_TIMEOUT)?;
     loop {
         let running = running_grants()?;
@@ -299,12 +299,12 @@ fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>> {
         .collect()
 }
 
-fn milliseconds(duration: SignedDuration) -> f64 {
+pub(super) fn milliseconds(duration: SignedDuration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
 /// Looks again and again which grants have processes.
-struct ProcessWatch {
+pub(super) struct ProcessWatch {
     seen: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -313,7 +313,7 @@ struct ProcessWatch {
 impl ProcessWatch {
     const EVERY: Duration = Duration::from_millis(20);
 
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let seen: Arc<Mutex<BTreeMap<String, Timestamp>>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({

@@ -15,7 +15,8 @@ pub(super) const FILES: &str = "charts/oz/files/rbac";
 const SOURCE: &str = "deploy/rbac";
 const HEADER: &str = "# Generated from deploy/rbac by `cargo xtask generate`; do not edit.\n";
 /// Kubernetes' own resources without a namespace, as far as an operator may come to need them.
-const CLUSTER_SCOPED: [&str; 14] = [
+const CLUSTER_SCOPED: [&str; 16] = [
+    "apiservices",
     "clusterrolebindings",
     "clusterroles",
     "customresourcedefinitions",
@@ -27,6 +28,7 @@ const CLUSTER_SCOPED: [&str; 14] = [
     "selfsubjectaccessreviews",
     "subjectaccessreviews",
     "tokenreviews",
+    "userextras",
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
     "validatingwebhookconfigurations",
@@ -88,6 +90,10 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     broker.retain(|document| document["kind"] != "Secret");
     let broker = permissions("oz-broker", &broker).context("failed to read the broker's roles")?;
     files.insert(Path::new(FILES).join("broker.yaml"), text(&broker)?);
+    let mut gate = documents(root, "gate/gate.yaml")?;
+    gate.retain(|document| document["kind"] != "Secret");
+    let gate = permissions("oz-gate", &gate).context("failed to read the gate's roles")?;
+    files.insert(Path::new(FILES).join("gate.yaml"), text(&gate)?);
     for part in ["transient", "impersonate", "composites", "harness"] {
         let part_of = documents(root, &format!("{part}/operator.yaml"))?;
         let permissions = switched_on(part, &part_of)?;

@@ -47,7 +47,7 @@ struct Profile {
 }
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 4] = ["oz-operator", "oz-webhook", "oz-broker", "ozctl"];
+const PROGRAMS: [&str; 5] = ["oz-operator", "oz-webhook", "oz-broker", "oz-gate", "ozctl"];
 /// The suites that start examples as well.
 const EXAMPLES: &str = "cluster";
 

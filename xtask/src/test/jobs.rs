@@ -22,7 +22,7 @@ const PARTS: [(&str, usize); 3] = [("failure", 2), ("hostile", 4), ("audit", 3)]
 const TIMED: (&str, &str) = ("failure", "replicas::");
 /// Further suites on a real API server, those that take longest first, and how many of their tests run
 /// at a time: each has a namespace of its own, and waits more than it computes.
-const CLUSTER: [(&str, usize); 12] = [
+const CLUSTER: [(&str, usize); 13] = [
     // Compiles before it waits.
     ("outside", 2),
     ("pod", 4),
@@ -33,6 +33,7 @@ const CLUSTER: [(&str, usize); 12] = [
     ("cluster", 4),
     ("connect", 2),
     ("access", 6),
+    ("gate", 1),
     ("api_server", 4),
     ("upgrade", 2),
     ("ozctl", 4),

@@ -2,6 +2,7 @@
 //! the place of an old one without a failed call.
 
 pub(crate) mod authority;
+pub(crate) mod client;
 pub(crate) mod resolver;
 pub(crate) mod rotation;
 pub(crate) mod secret;
@@ -11,6 +12,7 @@ pub(crate) mod supplied;
 
 use std::{path::PathBuf, time::Duration};
 
+pub use client::{ClientAuthority, ClientCertificate};
 pub use rotation::{Reason, needs_rotation};
 
 /// Where the serving certificate comes from.

@@ -14,7 +14,7 @@ use rustls::{
 };
 use tokio::sync::Notify;
 
-use super::authority::Leaf;
+use super::{authority::Leaf, client::AnyClient};
 use crate::crypto::provider;
 
 /// Holds the current leaf. Clones share it.
@@ -59,6 +59,17 @@ impl Current {
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// The same over HTTP/1.1 alone, for clients that are asked for a certificate and may have any.
+    pub(crate) fn front_proxy_config(&self) -> Result<ServerConfig, rustls::Error> {
+        let provider = Arc::new(provider::default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let builder = builder.with_client_cert_verifier(Arc::new(AnyClient::default()));
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
 }

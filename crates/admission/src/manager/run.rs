@@ -123,6 +123,7 @@ impl Manager {
             limits: self.declared.limits.clone(),
             metrics: self.metrics.clone(),
             stop: stop.clone(),
+            upgrades: false,
         };
         Ok(AbortOnDropHandle::new(tokio::spawn(server.serve(listener))))
     }

@@ -29,7 +29,10 @@ use super::{
     pace::{Pace, Paced},
     peer::Peer,
 };
-use crate::{certificate::resolver::Current, metrics::Metrics};
+use crate::{
+    certificate::{client::ClientCertificate, resolver::Current},
+    metrics::Metrics,
+};
 
 /// The window of a stream over HTTP/2. Streams that wait for memory hold as much of the
 /// connection's, which has room for all of them: else they would keep the others from being read.
@@ -62,6 +65,8 @@ pub(crate) struct Server {
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     pub(crate) stop: Stop,
+    /// Whether a connection over HTTP/1 may become one of another protocol.
+    pub(crate) upgrades: bool,
 }
 
 impl Server {
@@ -136,12 +141,16 @@ impl Server {
         };
         pace.rest();
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
+        let shown = ClientCertificate::of(stream.get_ref().1).map(Arc::new);
         let service = {
             let (pace, router) = (pace.clone(), self.router.clone());
             let peer = peer.clone();
             let draining = self.stop.draining.clone();
             service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(peer.clone());
+                if let Some(shown) = &shown {
+                    request.extensions_mut().insert(shown.clone());
+                }
                 let answer = pace.clone().during(router.clone().oneshot(request));
                 let draining = draining.clone();
                 async move {
@@ -155,7 +164,6 @@ impl Server {
             })
         };
         let builder = self.builder(http2);
-        let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let over = async {
             tokio::select! {
                 () = peer.over() => {}
@@ -176,7 +184,13 @@ impl Server {
                 }
             }
         };
-        self.until_end(connection, over, broken).await
+        let stream = TokioIo::new(stream);
+        if self.upgrades {
+            let connection = builder.serve_connection_with_upgrades(stream, service);
+            return self.until_end(pin!(connection), over, broken).await;
+        }
+        let connection = builder.serve_connection(stream, service);
+        self.until_end(pin!(connection), over, broken).await
     }
 
     /// Ready when nothing more is accepted and no request has been made for a while.
@@ -281,6 +295,23 @@ where
         >,
     B: hyper::body::Body<Error: Into<ConnectionError>> + 'static,
     I: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
+    E: hyper_util::server::conn::auto::HttpServerConnExec<S::Future, B>,
+{
+    fn end_gracefully(self: std::pin::Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, E, B> Graceful for hyper_util::server::conn::auto::UpgradeableConnection<'_, I, S, E>
+where
+    Self: Future<Output = Result<(), ConnectionError>>,
+    S: hyper::service::Service<
+            axum::http::Request<hyper::body::Incoming>,
+            Response = axum::http::Response<B>,
+            Error: Into<ConnectionError>,
+        >,
+    B: hyper::body::Body<Error: Into<ConnectionError>> + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     E: hyper_util::server::conn::auto::HttpServerConnExec<S::Future, B>,
 {
     fn end_gracefully(self: std::pin::Pin<&mut Self>) {

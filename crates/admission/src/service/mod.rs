@@ -56,6 +56,23 @@ pub struct TlsService {
     pub listener: TcpListener,
     /// What answers.
     pub router: Router,
+    /// Who calls.
+    pub clients: Clients,
+}
+
+/// Who calls a [`TlsService`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clients {
+    /// Whoever gets there, without a certificate.
+    #[default]
+    Any,
+    /// The API server, which passes on what its own clients ask for (an `APIService`). A certificate is asked
+    /// for; of a client that holds the key of one, each request carries an `Arc<`[`ClientCertificate`]`>`, of
+    /// which [`ClientAuthority`](crate::ClientAuthority) says whose it is. Over HTTP/1.1 alone, where a
+    /// connection may become one of another protocol (`hyper::upgrade`); it then counts for no limit here.
+    ///
+    /// [`ClientCertificate`]: crate::ClientCertificate
+    FrontProxy,
 }
 
 impl TlsService {
@@ -85,8 +102,15 @@ impl TlsService {
             stop.run_until_cancelled(upkeep.run()).await;
         });
         let listener = Listen::Bound(self.listener).bind().await?;
+        let upgrades = self.clients == Clients::FrontProxy;
+        let config = if upgrades {
+            current.front_proxy_config()?
+        } else {
+            current.server_config(None)?
+        };
         let server = Server {
-            tls: TlsAcceptor::from(Arc::new(current.server_config(None)?)),
+            tls: TlsAcceptor::from(Arc::new(config)),
+            upgrades,
             current,
             router: self.router,
             limits: self.limits,

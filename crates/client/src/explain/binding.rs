@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 use oz_core::access::lock::Access;
+use oz_core::access::policy::Judgement;
 use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{BindingStatus, Phase, RoleKind, RoleReference};
 use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
@@ -22,6 +23,7 @@ use oz_core::transient::{
 };
 
 use super::operator::{Flags, Source};
+use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
@@ -111,6 +113,8 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             let access = Access::bound(&requester, &terms.subjects, binding.namespace());
             let lock = locks.against(&access, now);
             rules.extend(lock.map(|lock| Rule::new("locks", Some(false), lock.to_string())));
+            let judged = policies::sealed_of(&binding);
+            rules.extend(agreed(&judged, &binding, terms));
             if let (Ok(content), Ok(may)) = (content, may) {
                 let lookup = Lookup {
                     role: Ok(content),
@@ -121,8 +125,10 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
                     locks,
                     same_stamp: Some(None),
                     lookup: Some(lookup),
+                    ..Facts::default()
                 };
-                plan = Some(planned(object, policy, &requester, &facts, now)?);
+                let asks = (&requester, judged.judgement);
+                plan = Some(planned(object, policy, asks, &facts, now)?);
             }
         }
     }
@@ -136,7 +142,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             phase => phase == Phase::Active,
         },
         view: View {
-            kind: binding.kind.clone(),
+            kind: binding.kind.to_owned(),
             namespace: binding.namespace().map(ToOwned::to_owned),
             name: binding.name().to_owned(),
             status: binding.status.cloned(),
@@ -147,6 +153,23 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
         plan,
         flags: flags.source.clone(),
     })
+}
+
+/// What the policies of the cluster came to when it was created, if they came to anything.
+fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
+    let Some(judgement) = &judged.judgement else {
+        return Vec::new();
+    };
+    let permitted = binding.permitted(Some(judgement), terms.reason.as_deref());
+    let policies = match permitted {
+        Err(denial) => Rule::new("policies", Some(false), denial.message),
+        Ok(()) => Rule::new("policies", Some(true), judged.effect()),
+    };
+    let approval = judgement.approval.as_ref().map(|_| match &judged.missing {
+        Some(missing) => Rule::new("approval", Some(false), missing),
+        None => Rule::new("approval", None, "others have to approve it"),
+    });
+    std::iter::once(policies).chain(approval).collect()
 }
 
 /// What the operator lets be bound. If that is not known, it is taken to be this role.
@@ -303,7 +326,7 @@ async fn may(
 fn planned<K: Kind>(
     object: &K,
     policy: Policy,
-    requester: &Requester,
+    (requester, judgement): (&Requester, Option<Judgement>),
     facts: &Facts,
     now: Timestamp,
 ) -> Result<Plan> {
@@ -316,12 +339,12 @@ fn planned<K: Kind>(
     let mut unsaved: K = serde_json::from_value(value).map_err(|error| failed(&error))?;
     let metadata = Unsaved {
         requester,
-        kind: view.kind.clone(),
+        kind: view.kind.to_owned(),
         namespace: view.namespace(),
         name: view.name(),
         spec_digest: view.spec_digest.clone(),
         at: now,
-        judgement: None,
+        judgement,
     };
     *unsaved.meta_mut() = ObjectMeta {
         finalizers: object.meta().finalizers.clone(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use oz_cel::Expressions;
@@ -21,6 +22,7 @@ use oz_core::access::ticket;
 use oz_core::api::AccessPolicy;
 use oz_core::conditions;
 use oz_core::kinds::{AccessRequest, Kind as _};
+use oz_core::transient::Binding;
 
 use crate::cluster::Cluster;
 use crate::failure::Result;
@@ -102,10 +104,26 @@ pub(super) fn sealed<R: AccessRequest>(request: &R) -> Judged {
     Judged {
         judgement: stamp::told(request.meta()).and_then(|stamp| stamp.judgement),
         unknown: None,
-        missing: approved
-            .filter(|condition| condition.status != "True")
-            .map(|condition| condition.message.clone()),
+        missing: missing(approved),
     }
+}
+
+/// What policies come to for a transient binding that exists.
+pub(super) fn sealed_of(binding: &Binding<'_>) -> Judged {
+    let status = binding.status;
+    let approved =
+        status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
+    Judged {
+        judgement: stamp::told(binding.metadata).and_then(|stamp| stamp.judgement),
+        unknown: None,
+        missing: missing(approved),
+    }
+}
+
+/// What a condition says that is waited for.
+fn missing(approved: Option<&Condition>) -> Option<String> {
+    let missing = approved.filter(|condition| condition.status != "True");
+    missing.map(|condition| condition.message.clone())
 }
 
 /// What they would come to for one that was made now.
@@ -153,8 +171,8 @@ pub(super) async fn now<R: AccessRequest>(
     }
     judged.missing = template.and_then(|template| {
         let config = policy::approval(judged.judgement.as_ref(), template)?;
-        let view = request.view();
-        let asked = Asked::of(&view, requester, &template.spec_digest(), &config)?;
+        let candidate = request.view().candidate();
+        let asked = Asked::of(&candidate, requester, &template.spec_digest(), &config)?;
         match decide(&asked, &[], now) {
             Verdict::Waiting { missing, .. } => {
                 Some(format!("it would wait for {}", waited_for(&missing)))

@@ -51,7 +51,7 @@ pub async fn wait<R: AccessRequest>(
     };
     let mut seen = seen;
     let seen = |status: &RequestStatus| {
-        others.set(waits_for_others(status).is_some());
+        others.set(waits_for_others(status.phase, &status.conditions).is_some());
         seen(status);
     };
     let mut wait = Wait {

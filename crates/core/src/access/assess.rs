@@ -23,6 +23,7 @@ use super::ticket::{self, Fresh};
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
+use crate::gate;
 use crate::kinds::{AccessRequest as _, AccessTemplate, Kind as _};
 use crate::lifecycle::window::{self, Window};
 use crate::lifecycle::{self, End};
@@ -84,7 +85,7 @@ pub(super) fn assess<K: Kind>(
             return Err(State::Special(Special::Blocked(blocked)).into());
         }
         tried(kind, &offer, known)?;
-        approval::confirmed::<K>(approved, known)?;
+        approval::confirmed(approved, known.confirmed.as_ref(), Question::Approvals)?;
         question.map_or(Ok(offer), |question| Err(Otherwise::Need(question)))
     });
     let state = match decided {
@@ -111,7 +112,12 @@ pub(super) fn assess<K: Kind>(
             });
         }
     };
-    Ok(assessed(state, facts))
+    let mut assessment = assessed(state, facts);
+    if ticket::is_waited_for(&assessment.state) {
+        // Nobody is asked to approve yet, and a status that said so would keep it from being put on record.
+        assessment.approval = request.status.and_then(|status| status.approval.clone());
+    }
+    Ok(assessment)
 }
 
 /// Gives the Role that is to be made the name that was found for it. One that is there has its own.
@@ -328,7 +334,8 @@ fn decide<K: Kind>(
             continued::may(&requester, request, created, known.continued.as_ref())
         })
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    policy::holds(judgement.as_ref(), request.ask, template)
+    let gate = policy::holds(judgement.as_ref(), request.ask, template)
+        .and_then(|()| gate::needed(kind.gate(), request.template, template.config()))
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
     let terms = template
         .check()
@@ -378,6 +385,7 @@ fn decide<K: Kind>(
         judgement,
         ticket,
         emergency: emergency.map(|terms| terms.granted(now)),
+        gate,
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),

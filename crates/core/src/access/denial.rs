@@ -11,7 +11,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    pub(super) fn new(reason: &'static str, message: String) -> Self {
+    pub(crate) fn new(reason: &'static str, message: String) -> Self {
         Self { reason, message }
     }
 }

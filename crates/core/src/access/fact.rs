@@ -40,7 +40,7 @@ impl Fact {
     }
 
     /// Sets the condition.
-    pub(super) fn set(
+    pub(crate) fn set(
         self,
         conditions: &mut Vec<Condition>,
         generation: Option<i64>,

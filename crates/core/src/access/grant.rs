@@ -19,6 +19,7 @@ use crate::api::{
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
+use crate::gate::GateAccount;
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::Window;
@@ -60,7 +61,8 @@ pub struct Grant {
     /// Digest of the stamp by which that is known; `None` in grants of releases that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<String>,
-    /// Who is bound: the requester, or the template's groups where it says so.
+    /// Who has access: the requester, or the template's groups where it says so. They are bound to the Role,
+    /// unless the gate is.
     pub subjects: Vec<Subject>,
     /// The pod.
     pub pod: PodRef,
@@ -141,6 +143,10 @@ pub struct SessionTerms {
     /// By container, how a command in it can be made to end by itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, Timeout>,
+    /// The gate's service account, if sessions go through the gate: it is bound to the Role in place of
+    /// the grant's subjects, whom it lets through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateAccount>,
 }
 
 impl SessionTerms {
@@ -222,6 +228,15 @@ impl Grant {
     #[must_use]
     pub fn role_name(&self) -> String {
         self.role.clone().unwrap_or_else(|| self.object_name())
+    }
+
+    /// Whom the RoleBinding names: the subjects, or the gate that lets them through.
+    #[must_use]
+    pub fn bound(&self) -> Vec<Subject> {
+        match &self.sessions.gate {
+            Some(gate) => vec![gate.subject()],
+            None => self.subjects.clone(),
+        }
     }
 
     /// Whether an object of this kind, namespace and name is where one of the grant is.

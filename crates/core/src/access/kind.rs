@@ -27,6 +27,7 @@ use crate::api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, Session
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Failure, Live, Plan};
+use crate::gate::GateAccount;
 use crate::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
@@ -78,6 +79,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
     fn keys(&self) -> &Keys;
     /// How long a request is kept after it is over.
     fn keep_finished(&self) -> KeepFinished;
+    /// The gate's service account, if there is a gate.
+    fn gate(&self) -> Option<&GateAccount>;
 
     /// The grant for a request that everything else allows.
     ///
@@ -207,6 +210,8 @@ pub struct Case<'a, K: Kind> {
     pub ticket: Option<Ticket>,
     /// That it is an emergency.
     pub emergency: Option<Emergency>,
+    /// The gate that sessions go through, if the template says that they do.
+    pub gate: Option<GateAccount>,
     /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
@@ -240,7 +245,10 @@ impl<K: Kind> Case<'_, K> {
             revoke_on_template_change: rules.on_template_change == OnTemplateChange::Revoke,
             access_message,
             reason: self.asked.reason,
-            sessions: SessionTerms::of(rules),
+            sessions: SessionTerms {
+                gate: self.gate,
+                ..SessionTerms::of(rules)
+            },
             following: None,
             own_pod: None,
             role: None,

@@ -13,7 +13,7 @@ pub mod emergency;
 mod emergency_rule;
 pub mod ending;
 pub mod exec;
-mod fact;
+pub(crate) mod fact;
 mod facts;
 pub mod grant;
 pub mod kind;

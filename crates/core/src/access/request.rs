@@ -10,6 +10,7 @@ use crate::api::{Phase, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
 use crate::kinds::AccessRequest;
+use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 
@@ -105,6 +106,14 @@ impl Request<'_> {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.status.map(|status| status.phase).unwrap_or_default()
+    }
+
+    /// Whether what it was granted is over, or ends: it says so, or is being deleted.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.phase().is_terminal()
+            || self.metadata.deletion_timestamp.is_some()
+            || End::begun(self.status).is_some()
     }
 
     /// The duration it asks for.

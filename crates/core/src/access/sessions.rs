@@ -22,6 +22,12 @@ const END_SESSIONS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 /// Whether the sessions of a grant carry their own end.
 pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let terms = &grant.sessions;
+    if terms.gate.is_some() {
+        return Some(Fact::holds(
+            SESSIONS_CUT,
+            "Sessions go through the gate, which closes them at the end of the grant",
+        ));
+    }
     if terms.of_pod.is_empty() {
         // Granted before anybody looked.
         return None;

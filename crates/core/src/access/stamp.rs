@@ -190,7 +190,7 @@ pub fn authors(
 }
 
 /// Opens the stamp of an object, if it was sealed for this very one.
-pub(super) fn open(
+pub(crate) fn open(
     keys: &Keys,
     kind: &str,
     metadata: &ObjectMeta,

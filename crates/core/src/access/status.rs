@@ -80,6 +80,7 @@ pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.pod_name = Some(grant.pod.name.clone());
     status.pod_uid = Some(grant.pod.uid.clone());
     status.role_name.clone_from(&grant.role);
+    status.gate = grant.sessions.gate.is_some();
     status.template_digest = Some(grant.template_digest.clone());
     status.access_message = Some(grant.access_message.clone());
     status.pod_digest = grant.own_pod.as_ref().map(|own| own.digest.clone());

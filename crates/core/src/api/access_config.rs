@@ -81,7 +81,8 @@ pub struct AccessConfig {
 
     /// Whether a session must be known to end with the grant. BestEffort: sessions that cannot be
     /// cut are let through, and the request says so in its condition SessionsCut. Required: they
-    /// are refused.
+    /// are refused. Gate: the requester gets to the pod through oz's gate alone, which closes every
+    /// session at its end; the operator needs to know of a gate (--gate-service-account).
     #[serde(default)]
     pub sessions: Sessions,
 
@@ -205,6 +206,8 @@ pub enum Sessions {
     BestEffort,
     /// Sessions that cannot be cut are refused.
     Required,
+    /// Every session goes through the gate, which closes it.
+    Gate,
 }
 
 /// What happens when the pod of a grant is replaced by another.

@@ -118,16 +118,20 @@ pub enum ApprovedKind {
     ExecAccessRequest,
     /// A request for a pod of one's own.
     PodAccessRequest,
+    /// Rights in one namespace for a time.
+    TransientRoleBinding,
+    /// Rights in the whole cluster for a time; answers to it are in the namespace of oz.
+    TransientClusterRoleBinding,
 }
 
-/// The request that an answer is about: that one, and none of its name that comes later.
+/// The request or transient binding that an answer is about: that one, and none of its name that comes later.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRequestReference {
     /// Kind of the request.
     pub kind: ApprovedKind,
 
-    /// Name of the request, in the namespace of the answer.
+    /// Name of the request, in the namespace of the answer, or of what belongs to the whole cluster.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 

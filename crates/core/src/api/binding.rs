@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::timestamp;
-use super::{Ending, Phase};
+use super::{ApprovalStatus, Ending, Phase};
 
 /// The API group of everything in RBAC.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -148,7 +148,7 @@ pub enum SubjectKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingStatus {
-    /// What was checked and what came of it, one for each type: Ready, Effective, NameConflict.
+    /// What was checked and what came of it, one for each type: Ready, Effective, Approved, NameConflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -188,6 +188,10 @@ pub struct BindingStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub binding_uid: Option<String>,
+
+    /// What others are asked who have to approve it, where a policy says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalStatus>,
 
     /// How it ends, once that has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]

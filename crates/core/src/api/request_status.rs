@@ -58,6 +58,10 @@ pub struct RequestStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
 
+    /// Whether the pod is reached through oz's gate alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gate: bool,
+
     /// Digest of the template's spec as it was when access was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,

@@ -35,6 +35,6 @@ pub(crate) fn bare(grant: &Grant) -> RoleBinding {
             kind: "Role".to_owned(),
             name: grant.role_name(),
         },
-        subjects: Some(grant.subjects.clone()),
+        subjects: Some(grant.bound()),
     }
 }

@@ -12,7 +12,7 @@ pub mod pod;
 pub mod policy;
 pub mod script;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod way;
 
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use crate::access::grant::Grant;
 use crate::access::lock::Locked;
 use crate::access::stamp::Requester;
 use crate::api::{Operation, Phase};
+use crate::gate::{self, ticket::Ticket};
 
 pub use way::Way;
 
@@ -48,6 +49,31 @@ pub struct Attempt<'a> {
     pub tty: bool,
     /// Whether with standard input.
     pub stdin: bool,
+    /// What the gate says of whom it does this for. There only if the user is the gate of that grant.
+    pub ticket: Option<&'a Ticket>,
+}
+
+impl Attempt<'_> {
+    /// The person who gets in: the gate opens sessions for others.
+    #[must_use]
+    pub fn person(&self) -> Requester {
+        match self.ticket {
+            Some(ticket) => ticket.person(),
+            None => self.user.clone(),
+        }
+    }
+
+    /// The same, with all that the grant knows of its requester.
+    #[must_use]
+    pub fn person_of(&self, grant: &Grant) -> Requester {
+        let person = self.person();
+        let is_requester = self.ticket.is_some() && person.user == grant.requester.user;
+        if is_requester {
+            grant.requester.clone()
+        } else {
+            person
+        }
+    }
 }
 
 /// A grant, and how far its request is.
@@ -130,6 +156,7 @@ enum Mismatch {
     OtherUid,
     Over,
     Operation,
+    NotByGate,
     Container,
 }
 
@@ -149,7 +176,7 @@ pub fn matching<'a>(
     let mut nearest: Option<(Mismatch, &Grant, bool)> = None;
     for standing in known.standings {
         let grant: &Grant = &standing.grant;
-        if grant.request.namespace != attempt.namespace || !binds(&grant.subjects, attempt.user) {
+        if grant.request.namespace != attempt.namespace || !is_for(attempt, grant) {
             continue;
         }
         match obstacle(attempt, known.pod.uid(), standing) {
@@ -205,6 +232,14 @@ pub fn binds(subjects: &[Subject], user: &Requester) -> bool {
     })
 }
 
+/// Whether a grant is about whoever connects: one of its subjects, or the gate with a ticket for its request.
+fn is_for(attempt: &Attempt<'_>, grant: &Grant) -> bool {
+    match (&grant.sessions.gate, attempt.ticket) {
+        (Some(gate), Some(ticket)) if gate.is(attempt.user) => ticket.request == grant.request.uid,
+        _ => binds(&grant.subjects, attempt.user),
+    }
+}
+
 fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Mismatch> {
     let grant = &standing.grant;
     if grant.pod.name != attempt.pod {
@@ -219,6 +254,10 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
     let operation = attempt.way.operation();
     if !operation.is_some_and(|operation| grant.operations.contains(&operation)) {
         return Some(Mismatch::Operation);
+    }
+    let gate = grant.sessions.gate.as_ref();
+    if gate.is_some_and(|gate| !gate.is(attempt.user) || attempt.ticket.is_none()) {
+        return Some(Mismatch::NotByGate);
     }
     // Ports belong to the pod, not to one of its containers.
     let confined = attempt.way.enters_a_container() && !grant.may_enter(attempt.container);
@@ -303,6 +342,14 @@ fn refusal(
                 titles(&grant.operations),
                 attempt.way.title(),
                 grant.template
+            ),
+        ),
+        Mismatch::NotByGate => Refusal::new(
+            "NotByGate",
+            format!(
+                "sessions of request {request} go through oz's gate; use ozctl exec --request {request}, or \
+                 kubectl --server with {} after the API server's address",
+                gate::prefix(namespace, request)
             ),
         ),
         Mismatch::Container => match attempt.container.filter(|name| !name.is_empty()) {

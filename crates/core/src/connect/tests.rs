@@ -11,6 +11,7 @@ use crate::access::window::Window;
 use crate::api::Timeout;
 use crate::audit::{PodRef, RequestRef};
 use crate::duration::GoDuration;
+use crate::gate::GateAccount;
 
 const START: &str = "2026-01-01T12:00:00Z";
 
@@ -36,7 +37,7 @@ fn subject(kind: &str, name: &str) -> Subject {
 }
 
 /// Alice may exec into db-0 for five minutes.
-pub(super) fn grant() -> Grant {
+pub(crate) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {
         request: RequestRef {
@@ -136,6 +137,7 @@ impl Row {
             argv: &[],
             tty: false,
             stdin: false,
+            ticket: None,
         };
         let refusal = matching(&attempt, &known).err()?;
         // What to do next is part of every refusal.
@@ -461,6 +463,51 @@ fn attempt<'a>(
         argv,
         tty: false,
         stdin: false,
+        ticket: None,
+    }
+}
+
+#[test]
+fn a_grant_that_goes_through_the_gate_lets_in_the_gate_alone_and_only_with_its_ticket() {
+    let gate: GateAccount = "oz-system/oz-gate".parse().unwrap();
+    let mut through = grant();
+    through.sessions.gate = Some(gate.clone());
+    let (alice, itself) = (user("alice", &["devs"]), user(&gate.user(), &[]));
+    let ticket = Ticket::new(&through, &alice, at(10));
+    let others = Ticket {
+        request: "another".into(),
+        ..ticket.clone()
+    };
+    let bound = through.bound();
+    assert!(binds(&bound, &itself) && !binds(&bound, &alice));
+    let standings = [Standing {
+        grant: Arc::new(through),
+        ended: false,
+    }];
+    let known = Known {
+        pod: Named::Pod("pod-uid"),
+        standings: &standings,
+        past: None,
+    };
+    let stranger = user("system:serviceaccount:ci:oz-gate", &[]);
+    for (who, ticket, expected) in [
+        (&itself, Some(&ticket), None),
+        (&itself, None, Some("NoGrant")),
+        (&itself, Some(&others), Some("NoGrant")),
+        (&alice, None, Some("NotByGate")),
+        (&alice, Some(&ticket), Some("NotByGate")),
+        (&stranger, Some(&ticket), Some("NoGrant")),
+    ] {
+        let attempt = Attempt {
+            ticket,
+            ..attempt(who, Way::Exec, Some("app"), &[])
+        };
+        let reason = matching(&attempt, &known).err().map(|why| why.reason);
+        assert_eq!(reason, expected, "{} {ticket:?}", who.user);
+        if expected.is_none() {
+            // On record is the person, with all that is known of them.
+            assert_eq!(attempt.person_of(&standings[0].grant), alice);
+        }
     }
 }
 

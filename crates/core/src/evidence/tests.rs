@@ -196,7 +196,7 @@ fn each_request_is_told_of_in_one_line_with_who_approved_it() {
     assert_eq!(rows.len(), 3);
     let at = BEGAN.to_string();
     let expected = format!(
-        "ExecAccessRequest,shop,bob-1,uid-0,'=alice,,,web-0,,,bob (security),{at},{},{at},AccessExpired (Test),1,0",
+        "ExecAccessRequest,shop,bob-1,uid-0,'=alice,,,web-0,,,,bob (security),{at},{},{at},AccessExpired (Test),1,0",
         minutes(5)
     );
     assert_eq!(rows[1], expected);

@@ -249,6 +249,7 @@ macro_rules! binding {
     (
         $type:ident, $name:literal, $mark:expr, cluster: $cluster:literal,
         effective: $effective:literal, prefix: $prefix:literal, lenient: $lenient:literal,
+        approvable: $approvable:literal,
         digest: $digest:expr, terms: $terms:expr, { $($definition:tt)* }
     ) => {
         impl $crate::kinds::Kind for $type {
@@ -274,6 +275,7 @@ macro_rules! binding {
             const CLUSTER: bool = $cluster;
             const PREFIX: &'static str = $prefix;
             const LENIENT: bool = $lenient;
+            const APPROVABLE: bool = $approvable;
 
             fn terms(&self) -> Result<$crate::transient::Terms, Vec<$crate::validate::Violation>> {
                 let terms: fn(&Self) -> Result<_, _> = $terms;
@@ -293,7 +295,7 @@ macro_rules! own_binding {
     ($type:ident, $name:literal, $cluster:literal) => {
         $crate::kinds::binding!(
             $type, $name, stringify!($type), cluster: $cluster,
-            effective: "Effective", prefix: "spec.", lenient: false,
+            effective: "Effective", prefix: "spec.", lenient: false, approvable: true,
             digest: |object| $crate::encode::digest(&object.spec),
             terms: |object| {
                 let spec = &object.spec;
@@ -318,7 +320,7 @@ macro_rules! published_binding {
     ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
         $crate::kinds::binding!(
             $type, $name, $mark, cluster: $cluster,
-            effective: "effective", prefix: "", lenient: true,
+            effective: "effective", prefix: "", lenient: true, approvable: false,
             digest: |object| $crate::encode::digest(&serde_json::json!({ "flat": object.flat })),
             terms: |object| $crate::transient::Terms::of_flat(&object.flat, $cluster),
             {

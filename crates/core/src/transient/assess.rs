@@ -4,12 +4,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use super::grant::Grant;
+use super::judged;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::Policy;
 use super::terms::{Position, Terms};
+use crate::access::approval;
+use crate::access::fact::Fact;
 use crate::access::lock::{Access, Locks};
 use crate::access::stamp::{Requester, StampError};
-use crate::api::{EndReason, Phase, RoleReference};
+use crate::api::{AccessRequestApproval, ApprovalStatus, EndReason, Phase, RoleReference};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::drift;
 use crate::lifecycle::revoke::still_gives_access;
@@ -25,6 +28,10 @@ pub struct Facts {
     pub same_stamp: Option<Option<String>>,
     /// The answer to [`Question::Lookup`].
     pub lookup: Option<Lookup>,
+    /// What those said who were asked to approve it, as the watch has shown it.
+    pub approvals: Vec<AccessRequestApproval>,
+    /// The answer to [`Question::Approvals`].
+    pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
 }
 
 /// What must be found out before a binding can be made, in this order. What waits or is over costs no
@@ -35,6 +42,8 @@ pub enum Question {
     SameStamp,
     /// What is there of the role, and of the name of the binding?
     Lookup(Box<Want>),
+    /// What do those say who were asked to approve it, by the API server itself?
+    Approvals,
 }
 
 /// What was found when a binding was about to be made.
@@ -64,12 +73,31 @@ pub struct Want {
 /// Where an object stands.
 pub type State = lifecycle::State<Grant, Grant, Opens>;
 
+/// Where an object stands, and what is known of those who have to approve it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assessment {
+    /// Where it stands.
+    pub state: State,
+    /// Whether those have approved it who have to, if any have.
+    pub(super) approved: Option<Fact>,
+    /// What others are asked, as the status says it.
+    pub(super) approval: Option<ApprovalStatus>,
+    /// When it stops waiting, if it does.
+    pub(super) waits_until: Timestamp,
+}
+
+/// What must be found out before it can be said where an object stands.
+pub(super) struct Need {
+    pub(super) question: Question,
+    pub(super) until: Timestamp,
+}
+
 /// It waits for its window, which opens then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opens(pub Timestamp);
 
 /// Why no binding is made.
-type Otherwise = lifecycle::Otherwise<State, Question>;
+pub(super) type Otherwise = lifecycle::Otherwise<State, Question>;
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
 /// goes with it by its owner reference anyway, or has the UID that the status names. Marks are labels,
@@ -99,15 +127,38 @@ impl<K: Kind> Transient<K> {
         binding: &Binding<'_>,
         known: &Facts,
         live: &[Live],
-    ) -> Result<State, Question> {
+    ) -> Result<Assessment, Need> {
+        let terms = binding.terms.as_ref();
+        let waits_until = terms.map_or(now, |terms| terms.gives_up(binding.created()));
+        let mut assessment = Assessment {
+            state: State::Over,
+            approved: None,
+            approval: None,
+            waits_until,
+        };
         if let Some(state) = self.after_activation(now, binding, known, live) {
-            return Ok(state);
+            let granted = match &state {
+                State::Granted(grant) => grant.approvals.as_slice(),
+                _ => &[],
+            };
+            assessment.approved = (!granted.is_empty()).then(|| approval::fact(granted));
+            return Ok(Assessment {
+                state,
+                ..assessment
+            });
         }
-        match self.undecided(now, binding, known) {
-            Ok(grant) => Ok(State::Grantable(Box::new(grant))),
-            Err(Otherwise::State(state)) => Ok(state),
-            Err(Otherwise::Need(question)) => Err(question),
-        }
+        let decided = self.undecided(now, binding, known, &mut assessment);
+        assessment.state = match decided {
+            Ok(grant) => State::Grantable(Box::new(grant)),
+            Err(Otherwise::State(state)) => state,
+            Err(Otherwise::Need(question)) => {
+                return Err(Need {
+                    question,
+                    until: assessment.waits_until,
+                });
+            }
+        };
+        Ok(assessment)
     }
 
     /// The state of an object whose binding was made or that has ended; `None` if there is nothing of the
@@ -173,6 +224,7 @@ impl<K: Kind> Transient<K> {
         now: Timestamp,
         binding: &Binding<'_>,
         known: &Facts,
+        assessment: &mut Assessment,
     ) -> Result<Grant, Otherwise> {
         let failed = |message| State::Refused(Phase::Failed, Failure::invalid("Invalid", message));
         let terms = binding
@@ -186,26 +238,69 @@ impl<K: Kind> Transient<K> {
         if let Some(why) = terms.never() {
             return Err(failed(format!("validUntil {why}")).into());
         }
-        let requester = binding
-            .requester(&self.keys)
+        let stamp = binding
+            .stamp(&self.keys)
             .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
+        let (requester, judgement) = (stamp.requester, stamp.judgement);
         let access = Access::bound(&requester, &terms.subjects, binding.namespace());
         known.locks.admit(&access, now).map_err(State::from)?;
+        let asking = judged::Asking {
+            requester: &requester,
+            judgement: judgement.as_ref(),
+            terms,
+        };
+        let approvals = self.approvals(now, binding, &asking, known);
+        let approved = judged::settled(binding, &asking, approvals.as_ref(), assessment)?;
         match position {
             Position::Before(opens) => Err(State::Special(Opens(opens)).into()),
             Position::Inside(until) => {
-                self.activation(now, until, requester, terms, binding, known)
+                let grant = Grant {
+                    until: judged::limit(until, now, judgement.as_ref()),
+                    approvals: approved,
+                    policies: judgement
+                        .map(|judgement| judgement.policies)
+                        .unwrap_or_default(),
+                    ..self.grant(now, until, requester, terms, binding)
+                };
+                let grant = self.activation(grant, terms, binding, known)?;
+                let read = known.confirmed.as_ref();
+                approval::confirmed(approvals.as_ref(), read, Question::Approvals)?;
+                Ok(grant)
             }
             Position::After => Err(State::Ending(End::NEVER_ACTIVE, None).into()),
+        }
+    }
+
+    /// What is given if nothing stands against it.
+    fn grant(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        requester: Requester,
+        terms: &Terms,
+        binding: &Binding<'_>,
+    ) -> Grant {
+        Grant {
+            api_version: binding.api_version.clone(),
+            request: binding.reference(),
+            mark: binding.mark.to_owned(),
+            requester,
+            role: terms.role_ref(),
+            subjects: terms.subjects.clone(),
+            spec_digest: binding.spec_digest.clone(),
+            activated_at: now,
+            until,
+            reason: terms.reason.clone(),
+            danger: None,
+            approvals: Vec::new(),
+            policies: Vec::new(),
         }
     }
 
     /// The window is open: everything is checked again, since much may have changed meanwhile.
     fn activation(
         &self,
-        now: Timestamp,
-        until: Timestamp,
-        requester: Requester,
+        grant: Grant,
         terms: &Terms,
         binding: &Binding<'_>,
         known: &Facts,
@@ -223,7 +318,7 @@ impl<K: Kind> Transient<K> {
         }
         let Some(found) = &known.lookup else {
             return Err(Otherwise::Need(Question::Lookup(Box::new(Want {
-                requester,
+                requester: grant.requester,
                 role: terms.role.clone(),
                 namespace: namespace.map(ToOwned::to_owned),
                 name: binding.name().to_owned(),
@@ -240,7 +335,7 @@ impl<K: Kind> Transient<K> {
             let message = format!(
                 "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
                  through oz either",
-                requester.user
+                grant.requester.user
             );
             return Err(denied(Failure::invalid("MayNotBind", message)).into());
         }
@@ -252,19 +347,7 @@ impl<K: Kind> Transient<K> {
             ));
             return Err(State::Waiting(failure).into());
         }
-        Ok(Grant {
-            api_version: binding.api_version.clone(),
-            request: binding.reference(),
-            mark: binding.mark.to_owned(),
-            requester,
-            role: terms.role_ref(),
-            subjects: terms.subjects.clone(),
-            spec_digest: binding.spec_digest.clone(),
-            activated_at: now,
-            until,
-            reason: terms.reason.clone(),
-            danger,
-        })
+        Ok(Grant { danger, ..grant })
     }
 
     /// Whether anything of it gives access still.
@@ -274,7 +357,7 @@ impl<K: Kind> Transient<K> {
     }
 }
 
-fn denied(failure: Failure) -> State {
+pub(super) fn denied(failure: Failure) -> State {
     State::Refused(Phase::Denied, failure)
 }
 
@@ -288,6 +371,7 @@ pub(super) fn end_message(end: &End) -> String {
     match end.reason {
         EndReason::Expired => "the window is over".to_owned(),
         EndReason::NeverActive => "the window was over before the binding could be made".to_owned(),
+        EndReason::ApprovalTimedOut => end.detail().to_owned(),
         EndReason::Deleted => "revoked: the object was deleted".to_owned(),
         _ => format!("revoked: {}", end.detail()),
     }

@@ -6,8 +6,12 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subje
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 
+use crate::access::approval;
+use crate::access::grant::Approved;
+use crate::access::policy::{self, Applied};
 use crate::access::stamp::Requester;
 use crate::audit::{Action, Decision, Record, RequestRef};
+use crate::conditions::reason;
 use crate::controller::{Child, Live};
 use crate::labels;
 use crate::lifecycle::drift;
@@ -45,6 +49,12 @@ pub struct Grant {
     /// What is to be told of the role, if it can be used to get more than it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub danger: Option<String>,
+    /// Who approved it under which rule, where a policy asks for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approved>,
+    /// The policies over all templates that applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Applied>,
 }
 
 impl Grant {
@@ -148,6 +158,31 @@ impl Grant {
         };
         let decided = (&self.role, self.subjects.as_slice());
         drift::of_binding(&key.to_string(), (&role, Some(&subjects)), decided)
+    }
+
+    /// The record that it is in effect.
+    #[must_use]
+    pub fn granted(&self, now: Timestamp) -> Record {
+        let mut message = format!(
+            "{} {} is bound until {}",
+            self.role.kind, self.role.name, self.until
+        );
+        let approvers = approval::approvers(&self.approvals);
+        if !approvers.is_empty() {
+            message = format!("{message}; approved by {approvers}");
+        }
+        let (action, allow) = (Action::AccessGranted, Decision::Allow);
+        let mut record = self.record(now, action, allow, reason::SUCCESS, message);
+        if let Some(danger) = &self.danger {
+            record = record.detail("danger", danger.clone());
+        }
+        if !self.policies.is_empty() {
+            record = record.detail("policies", policy::applied(&self.policies));
+        }
+        if !approvers.is_empty() {
+            record = record.detail("approvedBy", approvers);
+        }
+        record
     }
 
     /// The record of something that happened to it.

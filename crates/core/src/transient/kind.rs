@@ -33,6 +33,8 @@ pub trait Kind: kinds::Kind {
     /// Whether an object is let in although its window never opens or is over already, as the
     /// published controller had it.
     const LENIENT: bool;
+    /// Whether it can wait for others to approve it. One that cannot is denied where a policy asks for that.
+    const APPROVABLE: bool;
 
     /// What it asks for, or everything that is wrong with it.
     ///
@@ -47,8 +49,9 @@ pub trait Kind: kinds::Kind {
     fn view(&self) -> Binding<'_> {
         Binding {
             api_version: Self::api_version(&()).into_owned(),
-            kind: Self::title().to_owned(),
+            kind: Self::title(),
             mark: Self::MARK,
+            is_approvable: Self::APPROVABLE,
             metadata: self.meta(),
             terms: self.terms(),
             spec_digest: self.spec_digest(),
@@ -63,9 +66,11 @@ pub struct Binding<'a> {
     /// API group and version.
     pub api_version: String,
     /// Kind.
-    pub kind: String,
+    pub kind: &'static str,
     /// See [`Kind::MARK`].
     pub mark: &'static str,
+    /// See [`Kind::APPROVABLE`].
+    pub is_approvable: bool,
     /// Metadata.
     pub metadata: &'a ObjectMeta,
     /// What is asked for.
@@ -107,7 +112,7 @@ impl Binding<'_> {
     /// # Errors
     /// Why it is not.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
-        stamp::verify(keys, &self.kind, self.metadata, &self.spec_digest)
+        stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
     /// Whether it has to be looked at when this lock was made, changed or removed. One of which that cannot be told
@@ -150,7 +155,7 @@ impl Binding<'_> {
     #[must_use]
     pub fn reference(&self) -> RequestRef {
         RequestRef {
-            kind: self.kind.clone(),
+            kind: self.kind.to_owned(),
             namespace: self.namespace().unwrap_or_default().to_owned(),
             name: self.name().to_owned(),
             uid: self.uid().to_owned(),

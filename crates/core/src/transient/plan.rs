@@ -6,15 +6,15 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{Facts, Opens, Question, State, end_message, end_reason, ours};
+use super::assess::{Assessment, Facts, Opens, Question, State, end_message, end_reason, ours};
 use super::grant::Grant;
+use super::judged;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
 use crate::access::stamp;
 use crate::api::{BindingStatus, EndReason};
 use crate::audit::{Action, Decision as Decided, Record};
-use crate::conditions::reason;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Step, Transition, Verdict};
 use crate::labels;
 use crate::lifecycle::End;
@@ -25,7 +25,7 @@ impl<K: Kind> Controller for Transient<K> {
     type Object = K;
     type Facts = Facts;
     type Question = Question;
-    type State = State;
+    type State = Assessment;
     type Status = BindingStatus;
 
     fn name(&self) -> &'static str {
@@ -44,20 +44,18 @@ impl<K: Kind> Controller for Transient<K> {
         object: &K,
         facts: &Facts,
         live: &[Live],
-    ) -> Verdict<Question, Decision<State>> {
+    ) -> Verdict<Question, Decision<Assessment>> {
         let binding = object.view();
-        let terms = binding.terms.as_ref();
-        let waits_until = terms.map_or(now, |terms| terms.gives_up(binding.created()));
-        let state = match self.assess(now, &binding, facts, live) {
-            Ok(state) => state,
-            Err(question) => {
+        let assessment = match self.assess(now, &binding, facts, live) {
+            Ok(assessment) => assessment,
+            Err(need) => {
                 return Verdict::Need {
-                    question,
-                    until: Some(waits_until),
+                    question: need.question,
+                    until: Some(need.until),
                 };
             }
         };
-        let plan = match &state {
+        let plan = match &assessment.state {
             State::Over => self.over(&binding, live),
             State::Ending(end, grant) => self.ending(now, &binding, end, grant.as_deref(), live),
             State::Granted(grant) => Plan::default().wake_at(grant.until),
@@ -71,17 +69,21 @@ impl<K: Kind> Controller for Transient<K> {
                 failure.message.clone(),
             ))]),
             State::Waiting(failure) => Plan::default()
+                .then(judged::requested(self, now, &binding, &assessment).map(Step::Record))
                 .because(failure.clone())
-                .wake_at(waits_until),
+                .wake_at(assessment.waits_until),
         };
-        Verdict::Decided(Decision { plan, state })
+        Verdict::Decided(Decision {
+            plan,
+            state: assessment,
+        })
     }
 
     fn status(
         &self,
         now: Timestamp,
         object: &K,
-        decision: &Decision<State>,
+        decision: &Decision<Assessment>,
         outcome: &Outcome,
     ) -> BindingStatus {
         self.report(now, object, &decision.state, outcome)
@@ -158,23 +160,8 @@ impl<K: Kind> Transient<K> {
             Ok(binding) => binding,
             Err(error) => return Plan::default().because(error.of("decision")),
         };
-        let message = format!(
-            "{} {} is bound until {}",
-            grant.role.kind, grant.role.name, grant.until
-        );
-        let record = grant.record(
-            now,
-            Action::AccessGranted,
-            Decided::Allow,
-            reason::SUCCESS,
-            message,
-        );
-        let record = match &grant.danger {
-            Some(danger) => record.detail("danger", danger.clone()),
-            None => record,
-        };
         Plan::default()
-            .then([Step::Record(record)])
+            .then([Step::Record(grant.granted(now))])
             .then([Step::Apply(binding)])
             .wake_at(grant.until)
     }

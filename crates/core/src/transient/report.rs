@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::assess::{Opens, State, end_message, end_reason, ours};
+use super::assess::{Assessment, Opens, State, end_message, end_reason, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
@@ -32,9 +32,10 @@ impl<K: Kind> Transient<K> {
         &self,
         now: Timestamp,
         object: &K,
-        state: &State,
+        assessment: &Assessment,
         outcome: &Outcome,
     ) -> BindingStatus {
+        let state = &assessment.state;
         let binding = object.view();
         let current = binding.status.cloned().unwrap_or_default();
         if let State::Over = state {
@@ -49,11 +50,9 @@ impl<K: Kind> Transient<K> {
             message,
             danger: None,
         };
-        let user = || {
-            let requester = binding.requester(&self.keys).ok();
-            requester.map(|requester| requester.user)
-        };
+        let user = || Some(binding.requester(&self.keys).ok()?.user);
         let mut status = BindingStatus {
+            approval: assessment.approval.clone().or(current.approval.clone()),
             requester: current.requester.clone().or_else(user),
             next_transition_time: None,
             ..current
@@ -112,6 +111,9 @@ impl<K: Kind> Transient<K> {
         };
         let conflict = failure.filter(|failure| failure.class == FailureClass::Conflict);
         conditions_of::<K>(&mut status, &binding, now, facts, conflict);
+        if let Some(approved) = assessment.approved.clone() {
+            approved.set(&mut status.conditions, binding.metadata.generation, now);
+        }
         status
     }
 }
@@ -137,7 +139,13 @@ fn conditions_of<K: Kind>(
     let generation = binding.metadata.generation;
     let mut seen = std::collections::BTreeSet::new();
     status.conditions.retain(|condition| {
-        let known = [READY, K::EFFECTIVE, NAME_CONFLICT, ROLE_HARMLESS];
+        let known = [
+            READY,
+            K::EFFECTIVE,
+            NAME_CONFLICT,
+            ROLE_HARMLESS,
+            conditions::APPROVED,
+        ];
         known.contains(&condition.type_.as_str()) && seen.insert(condition.type_.clone())
     });
     let was_conflict = conditions::find(&status.conditions, NAME_CONFLICT).is_some();

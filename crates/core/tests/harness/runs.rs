@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use oz_core::access::lock::Locks;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
 use oz_core::controller::{Controller as _, Decision, Live, Step, Verdict};
@@ -22,6 +23,7 @@ pub(crate) struct Begun {
     pub(crate) run: HarnessRun,
     pub(crate) policy: Live,
     pub(crate) job: Value,
+    pub(crate) locks: Locks,
 }
 
 /// A run that was submitted at [`now`], what is known of it, and who decides about it.
@@ -50,6 +52,7 @@ impl Submitted {
         let stamp = Stamp {
             requester: Requester {
                 user: "ada".to_owned(),
+                groups: vec!["keepers".to_owned()],
                 ..Requester::default()
             },
             kind: KIND.to_owned(),
@@ -105,6 +108,7 @@ impl Begun {
             run,
             policy,
             job,
+            locks: Locks::default(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Begun {
             .collect();
         let facts = Facts {
             hidden_pod,
+            locks: self.locks.clone(),
             ..Facts::default()
         };
         let then = now() + SignedDuration::from_secs(seconds);
@@ -329,4 +334,104 @@ fn of_many_that_wait_for_a_workspace_only_the_next_are_told_of_each_that_begins(
             "Workspace cage is held by run-249; no other run waits before it",
         ]
     );
+}
+
+fn lock(target: &Value) -> Locks {
+    let lock = serde_json::from_value(json!({
+        "metadata": {"name": "incident-7"},
+        "spec": {"target": target, "reason": "stolen laptop"},
+    }));
+    Locks {
+        all: vec![Arc::new(lock.unwrap())],
+        unreadable: 0,
+    }
+}
+
+/// Whom a lock names, and whether it is about ada's run of template parrot in birds, who is in the group keepers.
+fn locked() -> [(Value, bool); 7] {
+    let template = |name: &str| json!({"template": {"namespace": "birds", "name": name}});
+    [
+        (json!({"user": "ada"}), true),
+        (json!({"group": "keepers"}), true),
+        (json!({"namespace": "birds"}), true),
+        (template("parrot"), true),
+        (json!({"user": "bob"}), false),
+        (json!({"namespace": "fish"}), false),
+        (template("crow"), false),
+    ]
+}
+
+#[test]
+fn a_lock_ends_a_run_that_has_begun_and_it_stays_ended_when_the_lock_is_gone() {
+    for (target, is_about) in locked() {
+        let mut begun = Begun::new();
+        begun.locks = lock(&target);
+        let state = begun.after(5, [1, 0, 0], &["Running"], None).unwrap();
+        let end = match state {
+            State::Ending(end, _) => end,
+            State::Begun(..) if !is_about => continue,
+            other => panic!("{target}: {other:?}"),
+        };
+        assert!(is_about, "{target}");
+        assert_eq!(
+            (end.phase, end.reason.as_str()),
+            (RunPhase::Cancelled, "Locked")
+        );
+        assert!(
+            end.message.contains("AccessLock incident-7: stolen laptop"),
+            "{}",
+            end.message
+        );
+        // Its status tells of the end that has begun.
+        begun.locks = Locks::default();
+        begun.run.status = serde_json::from_value(json!({"jobName": "squawk", "conditions": [{
+            "type": "Completed", "status": "False", "reason": "Locked", "message": end.message,
+            "lastTransitionTime": now(),
+        }]}))
+        .unwrap();
+        match begun.after(6, [1, 0, 0], &["Running"], None) {
+            Ok(State::Ending(again, _)) => assert_eq!(again, end),
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lock_refuses_a_run_that_has_not_begun_and_one_that_cannot_be_read_holds_it_back() {
+    for (target, is_about) in locked() {
+        let mut submitted = Submitted::new(json!({}));
+        submitted.facts.locks = lock(&target);
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = submitted;
+        let Verdict::Decided(decision) = controller.decide(now(), &run, &facts, &[]) else {
+            panic!("a question");
+        };
+        match decision.state {
+            State::Ended(end, ..) if is_about => {
+                assert_eq!(
+                    (end.phase, end.reason.as_str()),
+                    (RunPhase::Failed, "Locked")
+                );
+            }
+            State::Confinable(_) if !is_about => {}
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+    let mut submitted = Submitted::new(json!({}));
+    submitted.facts.locks.unreadable = 1;
+    let Submitted {
+        controller,
+        run,
+        facts,
+    } = submitted;
+    match controller.decide(now(), &run, &facts, &[]) {
+        Verdict::Decided(decision) => match decision.state {
+            State::Waiting(failure) => assert_eq!(failure.reason, "LockUnreadable"),
+            other => panic!("{other:?}"),
+        },
+        Verdict::Need { .. } => panic!("a question"),
+    }
 }

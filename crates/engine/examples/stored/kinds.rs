@@ -145,10 +145,12 @@ pub(crate) fn kinds() -> Result<Vec<Kind>> {
     let exec = ExecAccess {
         keys: keys.clone(),
         keep_finished: KeepFinished::all(hour),
+        gate: None,
     };
     let pod = PodAccess {
         keys: keys.clone(),
         keep_finished: KeepFinished::all(hour),
+        gate: None,
         ready_timeout: hour,
         rendered: RenderCache::default(),
         name_servers: vec![NameServer::usual()],

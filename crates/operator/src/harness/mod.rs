@@ -49,6 +49,8 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         Selection::named(&args.harness.broker_service),
     );
     let observed = HarnessRuns {
+        keys: keys.clone(),
+        locks: feeds.store(),
         runs: runs.clone(),
         stamps: Stamps::default(),
         templates: feeds.store::<HarnessTemplate>(),

@@ -11,6 +11,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
+use oz_core::access::seal::Keys;
+use oz_core::api::AccessLock;
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
@@ -24,9 +26,13 @@ use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runtime::Store;
 
 use super::metrics::Metrics;
+use crate::locks;
 use crate::stamps::Stamps;
 
 pub(crate) struct HarnessRuns {
+    /// Opens stamps.
+    pub(crate) keys: Keys,
+    pub(crate) locks: Store<AccessLock>,
     pub(crate) runs: Store<HarnessRun>,
     pub(crate) stamps: Stamps,
     pub(crate) templates: Store<HarnessTemplate>,
@@ -84,6 +90,7 @@ impl Observe<Runs> for HarnessRuns {
                     (false, Some(_)) => Vec::new(),
                 }
             })
+            .related(&self.locks, locks::runs(&self.keys))
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
             .related(&self.services, |_, runs| waiting(runs, |_| true))
     }
@@ -105,7 +112,10 @@ impl Observe<Runs> for HarnessRuns {
         let uid = run.metadata.uid.as_deref().unwrap_or_default();
         if !has_not_begun(run) {
             self.made.forget(uid);
-            return Facts::default();
+            return Facts {
+                locks: locks::locks(&self.locks),
+                ..Facts::default()
+            };
         }
         let name = &run.spec.template_ref.name;
         let template = self.templates.get(namespace, name);
@@ -128,6 +138,7 @@ impl Observe<Runs> for HarnessRuns {
             base,
             policies,
             workspace,
+            locks: locks::locks(&self.locks),
             broker: self.broker().map(Arc::new),
             job_made: self.made.has(uid),
             same_stamp: None,

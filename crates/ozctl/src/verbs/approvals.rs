@@ -1,4 +1,4 @@
-//! `ozctl approvals`: which requests wait for whoever asks.
+//! `ozctl approvals`: which requests and transient bindings wait for whoever asks.
 
 use clap::Args;
 use futures::FutureExt as _;
@@ -6,6 +6,7 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use oz_core::for_each_kind;
 
+use super::audit::Oz;
 use crate::approvals::{self, Waiting};
 use crate::choose;
 use crate::cluster::Cluster;
@@ -14,11 +15,11 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{Table, short};
 
-/// Show which requests wait for you to approve them
+/// Show which requests and transient bindings wait for you to approve them
 #[derive(Args)]
 #[command(after_help = "\
-A request is listed if a rule of its template names you or a group of yours, you did not ask for it yourself, and
-you have not answered it yet. `ozctl approve NAME` approves it, `ozctl deny NAME --reason WHY` ends it.
+A request or transient binding is listed if a rule of its template, or of a policy of the cluster, names you or a
+group of yours, you did not ask for it yourself, and you have not answered it yet. `ozctl approve NAME` approves it, `ozctl deny NAME --reason WHY` ends it.
 
 Examples:
   ozctl approvals
@@ -27,12 +28,14 @@ pub(crate) struct Approvals {
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    #[command(flatten)]
+    oz: Oz,
 }
 
 impl Approvals {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let mut waiting = waiting(&cluster, self.all_namespaces).await?;
+        let mut waiting = waiting(&cluster, self.all_namespaces, &self.oz.namespace).await?;
         if waiting.is_empty() {
             context.say("Nothing waits for you.");
             return Ok(Exit::SUCCESS);
@@ -75,12 +78,20 @@ impl Approvals {
 }
 
 /// What waits for whoever asks.
-pub(super) async fn waiting(cluster: &Cluster, everywhere: bool) -> Result<Vec<Waiting>> {
+pub(super) async fn waiting(
+    cluster: &Cluster,
+    everywhere: bool,
+    own_namespace: &str,
+) -> Result<Vec<Waiting>> {
     let me = choose::myself(cluster).await?;
     let me = &me;
     let mut lists = Vec::new();
     for_each_kind!(requests R => {
         lists.push(approvals::waiting::<R>(cluster, everywhere, me).boxed_local());
+    });
+    for_each_kind!(bindings B => {
+        let waiting = approvals::waiting_bindings::<B>(cluster, everywhere, me, own_namespace);
+        lists.push(waiting.boxed_local());
     });
     Ok(try_join_all(lists).await?.concat())
 }

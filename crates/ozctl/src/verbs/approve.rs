@@ -4,6 +4,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 
 use super::approvals::waiting;
+use super::audit::Oz;
 use crate::approvals::{self, Waiting};
 use crate::cluster::Cluster;
 use crate::complete;
@@ -12,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 
-/// Approve a request of somebody else's
+/// Approve a request or transient binding of somebody else's
 #[derive(Args)]
 #[command(after_help = "\
 The answer is on record with your name, as the API server knows you. It is about the request and its template as they
@@ -21,7 +22,8 @@ are now: if either changes before access is granted, it counts for nothing. Unti
 
 Examples:
   ozctl approve alice-x7k2p
-  ozctl approve alice-x7k2p --reason 'seen INC-42'")]
+  ozctl approve alice-x7k2p --reason 'seen INC-42'
+  ozctl approve trb/on-call")]
 pub(crate) struct Approve {
     /// Name of the request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
@@ -29,24 +31,26 @@ pub(crate) struct Approve {
     /// Why; some templates require it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    #[command(flatten)]
+    oz: Oz,
 }
 
 impl Approve {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        answer(context, &self.name, true, self.reason.as_deref()).await
+        answer(context, &self.name, &self.oz, (true, self.reason.as_deref())).await
     }
 }
 
-/// Answers the request of this name, if it waits for whoever asks.
+/// Answers what has this name, if it waits for whoever asks.
 pub(super) async fn answer(
     context: &Context,
     word: &str,
-    approval: bool,
-    reason: Option<&str>,
+    oz: &Oz,
+    (approval, reason): (bool, Option<&str>),
 ) -> Result<Exit> {
-    let named = Named::request(word)?;
+    let named = Named::revocable(word)?;
     let cluster = context.cluster().await?;
-    let waiting = waiting(&cluster, false).await?;
+    let waiting = waiting(&cluster, false, &oz.namespace).await?;
     let of_kind = |one: &&Waiting| {
         let title: &str = one.about.kind.into();
         one.about.name == named.name && named.is_called(title)
@@ -56,8 +60,9 @@ pub(super) async fn answer(
         [one] => one,
         [] => return Err(none(&cluster, named.name)),
         [..] => {
-            let message = format!("two requests are called {}", named.name);
-            return Err(Failure::new(message).next("write ear/NAME or par/NAME"));
+            let message = format!("several that wait for you are called {}", named.name);
+            let next = "write ear/NAME, par/NAME, trb/NAME or tcrb/NAME";
+            return Err(Failure::new(message).next(next));
         }
     };
     let given = approvals::answer(&cluster, one, approval, reason).await?;
@@ -72,8 +77,8 @@ pub(super) async fn answer(
 
 fn none(cluster: &Cluster, name: &str) -> Failure {
     Failure::new(format!(
-        "no request {name} in namespace {} waits for you: it is over, your own, answered by you already, or \
-         its template names others",
+        "no request or transient binding {name} in namespace {} waits for you: it is over, your own, answered by \
+         you already, or its template or policies name others",
         cluster.namespace
     ))
     .next(format!(

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::output::instant;
 use crate::request;
-use crate::request::Retry;
+use crate::request::{Retry, waits_for_others};
 use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
@@ -207,7 +207,7 @@ async fn bound<K: Kind>(
     let (name, role) = (created.name_any(), role(created));
     let mut retry = Retry::default();
     let looking = async {
-        let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
+        let mut waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
         loop {
             match cluster.answer(api.get(&name)).await {
                 Err(failure) => retry.with(failure).await?,
@@ -216,6 +216,9 @@ async fn bound<K: Kind>(
                     let status = found.status().cloned().unwrap_or_default();
                     if settled(&status) {
                         return Ok(status);
+                    }
+                    if let Some(who) = waits_for_others(status.phase, &status.conditions) {
+                        waiting.is(&format!("{name}: {who}"), true);
                     }
                     tokio::time::sleep(LOOK).await;
                 }

@@ -4,12 +4,13 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 
 use super::approve::answer;
+use super::audit::Oz;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Deny a request of somebody else's, which ends it
+/// Deny a request or transient binding of somebody else's, which ends it
 #[derive(Args)]
 #[command(after_help = "\
 One denial by anybody who could approve a request ends it, whatever others said. Whoever asked is told who denied it,
@@ -24,10 +25,12 @@ pub(crate) struct Deny {
     /// Why, for whoever asked and for the record
     #[arg(long, value_name = "TEXT")]
     reason: String,
+    #[command(flatten)]
+    oz: Oz,
 }
 
 impl Deny {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        answer(context, &self.name, false, Some(&self.reason)).await
+        answer(context, &self.name, &self.oz, (false, Some(&self.reason))).await
     }
 }

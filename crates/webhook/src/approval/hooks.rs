@@ -4,13 +4,19 @@ use oz_admission::{Hook, NamespaceScope, Operation, SideEffects};
 use oz_core::api::AccessRequestApproval as Answer;
 use oz_core::kinds::Kind as _;
 
+use super::approvable::Approvable;
 use super::stamp::Stamper;
-use super::validate::{Approvable, ApprovalValidator};
+use super::validate::ApprovalValidator;
 use crate::hooks::{Grounds, by_the_system, not_by_those_who_end_access, path};
+use crate::lock::Locks;
 use crate::stamp::Sealing;
 
-/// The hooks of answers to requests of these kinds.
-pub(crate) fn hooks(grounds: &Grounds, approved: Vec<Box<dyn Approvable>>) -> [Hook; 2] {
+/// The hooks of answers to what is of these kinds.
+pub(crate) fn hooks(
+    grounds: &Grounds,
+    approved: Vec<Box<dyn Approvable>>,
+    locks: &Locks,
+) -> [Hook; 2] {
     let kind = Answer::NAME;
     let stamp = Hook::mutating(
         &format!("stamp-{kind}"),
@@ -27,6 +33,7 @@ pub(crate) fn hooks(grounds: &Grounds, approved: Vec<Box<dyn Approvable>>) -> [H
         namespace: grounds.namespace.clone(),
         served: grounds.served.clone(),
         records: grounds.records.clone(),
+        locks: locks.clone(),
         approved,
     };
     let validate = Hook::validating(&format!("validate-{kind}"), validator)

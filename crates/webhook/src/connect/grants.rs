@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
+use oz_admission::UserInfo;
 use oz_core::access::approval::is_same_person;
 use oz_core::access::grant::{self, Grant};
 use oz_core::access::policy::situation::Active;
@@ -17,7 +18,8 @@ use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
-use oz_core::lifecycle::End;
+use oz_core::gate::GateAccount;
+use oz_core::gate::ticket::{EXTRA, Ticket};
 use oz_core::{labels, names};
 use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
 use tokio::sync::Notify;
@@ -45,8 +47,8 @@ struct Index {
 impl Index {
     fn put(&mut self, role: &str, grant: Arc<Grant>) {
         self.remove(role);
-        for subject in &grant.subjects {
-            let key = (grant.request.namespace.clone(), bound(subject));
+        for subject in whom(&grant) {
+            let key = (grant.request.namespace.clone(), bound(&subject));
             self.by_subject
                 .entry(key)
                 .or_default()
@@ -59,8 +61,8 @@ impl Index {
         let Some(grant) = self.by_role.remove(role) else {
             return;
         };
-        for subject in &grant.subjects {
-            let key = (grant.request.namespace.clone(), bound(subject));
+        for subject in whom(&grant) {
+            let key = (grant.request.namespace.clone(), bound(&subject));
             if let Some(roles) = self.by_subject.get_mut(&key) {
                 roles.remove(role);
                 if roles.is_empty() {
@@ -69,6 +71,13 @@ impl Index {
             }
         }
     }
+}
+
+/// Whom a grant is about: its subjects, and the gate that is bound for them.
+fn whom(grant: &Grant) -> Vec<Subject> {
+    let mut all = grant.subjects.clone();
+    all.extend(grant.sessions.gate.iter().map(GateAccount::subject));
+    all
 }
 
 /// Whom a subject means, as one text.
@@ -135,11 +144,7 @@ impl Grants {
     /// Whether the request of the grant was deleted, or says that it is over.
     fn is_ended(&self, grant: &Grant) -> bool {
         let uid = &grant.request.uid;
-        let over = |request: &Request<'_>| {
-            request.phase().is_terminal()
-                || request.metadata.deletion_timestamp.is_some()
-                || End::begun(request.status).is_some()
-        };
+        let over = |request: &Request<'_>| request.is_ending();
         if grant.own_pod.is_some() {
             self.pod
                 .by_uid(uid)
@@ -210,6 +215,28 @@ impl Grants {
             template: found.spec.template_name.clone(),
             phase: found.status.as_ref().map(|status| status.phase)?,
         })
+    }
+
+    /// What the gate says of whom it opens a session for. It counts only if the user is the gate that is bound
+    /// for the grant: others may have read a ticket somewhere.
+    pub(super) fn ticket(
+        &self,
+        namespace: &str,
+        (user, said): (&Requester, &UserInfo),
+        now: Timestamp,
+    ) -> Option<Ticket> {
+        let [said] = said.extra.get(EXTRA)?.as_slice() else {
+            return None;
+        };
+        let ticket = Ticket::open(&self.keys, said, now)?;
+        let standings = self.of(namespace, user);
+        let mut grants = standings.iter().map(|standing| &standing.grant);
+        grants
+            .any(|grant| {
+                let gate = grant.sessions.gate.as_ref();
+                grant.request.uid == ticket.request && gate.is_some_and(|gate| gate.is(user))
+            })
+            .then_some(ticket)
     }
 
     /// Opens every grant again: the keys are not the same any more.

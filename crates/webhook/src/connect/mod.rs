@@ -143,16 +143,20 @@ impl Mutate for Connect {
             PodStreamOptions::default()
         };
         let user = requester(&review.user);
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let grants = &self.connections.grants;
+        let ticket = grants.ticket(namespace, (&user, &review.user), cx.now);
         let attempt = Attempt {
             now: cx.now,
             user: &user,
-            namespace: review.namespace.as_deref().unwrap_or_default(),
+            namespace,
             pod: way.target_name(review.name.as_deref().unwrap_or_default()),
             way,
             container: options.container.as_deref().filter(|name| !name.is_empty()),
             argv: &options.command,
             tty: options.tty,
             stdin: options.stdin,
+            ticket: ticket.as_ref(),
         };
         let pod = PodNow::ask(&cx.client, &attempt).await;
         let decided = match connect::understood(way, object) {
@@ -247,7 +251,7 @@ impl Connect {
     /// How a session by this grant ends, if the grant's terms allow it.
     async fn by(&self, cx: &Cx, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
         if self.mode == Mode::Enforcing {
-            self.locks.lets_use(grant, attempt.user, attempt.now)?;
+            self.locks.lets_use(grant, &attempt.person(), attempt.now)?;
             connect::unmangled(attempt.argv)?;
             if let (Way::Exec, Some(policy)) = (attempt.way, &grant.sessions.command_policy) {
                 let container = grant.container(attempt.container);

@@ -180,6 +180,7 @@ mod tests {
             argv: &argv,
             tty: true,
             stdin: false,
+            ticket: None,
         };
         Policies::default().ask(policy, &attempt, Some("app")).await
     }

@@ -101,7 +101,7 @@ impl ConnectionReport<'_> {
             tracing::error!(%failure, record = line, "a refusal is not on record");
         }
         let (limit, attempt) = (&self.connect.connections.event_limit, self.attempt);
-        if limit.is_due(&attempt.user.user, attempt.now) {
+        if limit.is_due(&attempt.person().user, attempt.now) {
             let sentence = self.sentence("may not");
             let note = format!("{sentence}: {}", refusal.reason);
             self.publish("SessionRefused", EventType::Warning, note);
@@ -112,7 +112,7 @@ impl ConnectionReport<'_> {
         let attempt = self.attempt;
         // A digest: a command may be as long as a request.
         let key = encode::digest(&(
-            &attempt.user.user,
+            &attempt.person().user,
             attempt.namespace,
             attempt.pod,
             attempt.way.title(),
@@ -151,7 +151,10 @@ impl ConnectionReport<'_> {
         };
         // Each call is a fact of its own.
         record.id = Record::id(action, &self.review.uid);
-        record.user = Some(attempt.user.clone());
+        record.user = Some(match grant {
+            Some(grant) => attempt.person_of(grant),
+            None => attempt.person(),
+        });
         record.pod = (attempt.way != Way::ServiceProxy).then(|| PodRef {
             name: attempt.pod.to_owned(),
             uid: self.pod.named().uid().unwrap_or_default().to_owned(),
@@ -162,6 +165,9 @@ impl ConnectionReport<'_> {
         let mut detail = |key: &str, value: String| details.insert(key.to_owned(), value);
         detail("way", attempt.way.title().to_owned());
         detail("mode", self.connect.mode.title().to_owned());
+        if attempt.ticket.is_some() {
+            detail("gate", attempt.user.user.clone());
+        }
         match attempt.way {
             Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
             Way::Image => drop(detail("images", image::summary(&images(self.review)))),
@@ -185,7 +191,7 @@ impl ConnectionReport<'_> {
         };
         format!(
             "{} {does} {} {} {} ({}{}){command}",
-            attempt.user.user,
+            attempt.person().user,
             attempt.way.verb(),
             attempt.way.target(),
             attempt.pod,

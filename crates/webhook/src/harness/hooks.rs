@@ -13,10 +13,11 @@ use super::run::{Definitions, RunValidator};
 use super::stamp::{Stamped, Stamper};
 use super::validate::{Installation, Validator};
 use crate::hooks::{Grounds, not_by_those_who_end_access};
+use crate::lock::Locks;
 use crate::watched::Watched;
 
 /// The hooks of harness runs, if they are served. Watched, policies and workspaces are watched through `feeds`.
-pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
+pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook> {
     if !grounds.harness {
         return Vec::new();
     }
@@ -24,7 +25,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         stamp::<HarnessRun>(grounds),
         // Nobody looks at the stamp of one that is filled with nothing.
         stamp::<Workspace>(grounds).when("has-a-seed", "has(object.spec) && has(object.spec.seed)"),
-        run(grounds, feeds),
+        run(grounds, feeds, locks),
         checked::<Workspace>(grounds),
         checked::<BrokerPolicy>(grounds),
         checked::<HarnessTemplate>(grounds),
@@ -44,7 +45,7 @@ fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
         .webhook_name(&format!("m{}.kb.io", name::<K>()))
 }
 
-fn run(grounds: &Grounds, feeds: &Feeds) -> Hook {
+fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Hook {
     let handler = RunValidator {
         keys: grounds.keys.clone(),
         installation: installation(grounds),
@@ -54,6 +55,7 @@ fn run(grounds: &Grounds, feeds: &Feeds) -> Hook {
             policies: Watched(feeds.store()),
             workspaces: Watched(feeds.store()),
         },
+        locks: locks.clone(),
     };
     validating::<HarnessRun>(grounds, Hook::validating("validate-harnessrun", handler))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::access::lock::Access;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::api::harness::{
@@ -22,8 +23,9 @@ use oz_core::validate::{REQUEST_METADATA, Violation};
 use super::authors::may_get;
 use super::record;
 use super::validate::Installation;
+use crate::lock::Locks;
 use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
-use crate::stamp::is_who_asks;
+use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::same_requester;
 use crate::watched::Watched;
 
@@ -34,6 +36,7 @@ pub(super) struct RunValidator {
     pub(super) keys: Keys,
     pub(super) installation: Installation,
     pub(super) definitions: Definitions,
+    pub(super) locks: Locks,
 }
 
 /// How runs are made and what they may have, as far as the watches have come.
@@ -137,6 +140,9 @@ impl RunValidator {
             return Err(invalid(KIND, &violations));
         }
         self.stamped(review, run)?;
+        let submitter = requester(&review.user);
+        let access = Access::run(&submitter, Some(namespace), name);
+        self.locks.admit(&access, cx.now).await?;
         let reads = admission::of_run(run);
         may_get(&cx.client, &review.user, namespace, &reads).await?;
         match found {

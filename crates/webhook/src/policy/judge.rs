@@ -1,4 +1,5 @@
-//! Asking the policies over all templates, and the condition of a template's own rules, about a request.
+//! Asking the policies over all templates, and the condition of a template's own rules, about a request or a
+//! transient binding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use oz_core::access::policy::{self, Judgement, Situation};
 use oz_core::access::stamp::Requester;
 use oz_core::api::AccessPolicy;
 use oz_core::kinds::AccessRequest;
+use oz_core::transient::Binding;
 use oz_runtime::Feeds;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -48,6 +50,17 @@ pub(crate) struct Asking<'a, R: AccessRequest> {
     pub(crate) template: Option<&'a R::Template>,
 }
 
+/// What is the same of whatever is judged.
+struct About<'a> {
+    requester: &'a Requester,
+    /// `None` for the whole cluster, which has no labels.
+    namespace: Option<&'a str>,
+    /// The condition of a template's own rules.
+    when: Option<&'a str>,
+    /// Digest of what is judged besides who asks, see [`Judgement::template`].
+    template: Option<String>,
+}
+
 impl Judges {
     pub(crate) fn new(feeds: &Feeds, grants: Grants, conditions: Arc<Policies>) -> Self {
         Self {
@@ -72,28 +85,12 @@ impl Judges {
         user: &UserInfo,
         asking: Asking<'_, R>,
     ) -> Result<Option<Judgement>, Rejection> {
-        let policies = self.policies.all().await?;
-        let unreadable = self.policies.0.undecodable();
         let Asking {
             requester,
             request,
             namespace,
             template,
         } = asking;
-        let when = template.and_then(policy::condition);
-        if policies.is_empty() && unreadable == 0 && when.is_none() {
-            return Ok(None);
-        }
-        let texts = policies.iter().map(|policy| policy.spec.r#match.as_str());
-        let reads_labels = texts
-            .chain(when)
-            .any(|text| text.contains(NAMESPACE_LABELS));
-        let labels = if reads_labels {
-            labels(cx, user, namespace).await?
-        } else {
-            BTreeMap::new()
-        };
-        let active = self.grants.held_by(requester, cx.now);
         let mut view = request.view();
         // At mutating admission an object need not name its namespace.
         let metadata = kube::core::ObjectMeta {
@@ -101,16 +98,64 @@ impl Judges {
             ..view.metadata.clone()
         };
         view.metadata = &metadata;
-        let situation = Situation::of(cx.now, requester, &view, template)
-            .in_namespace(&labels)
-            .having(active);
+        let about = About {
+            requester,
+            namespace: Some(namespace),
+            when: template.and_then(policy::condition),
+            template: template.map(policy::seen),
+        };
+        let situation = || Situation::of(cx.now, requester, &view, template);
+        self.come_to(cx, user, about, situation).await
+    }
+
+    /// What they come to for a transient binding; `None` if there are none.
+    pub(crate) async fn judge_binding(
+        &self,
+        cx: &Cx,
+        user: &UserInfo,
+        (requester, namespace): (&Requester, Option<&str>),
+        binding: &Binding<'_>,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let about = About {
+            requester,
+            namespace,
+            when: None,
+            template: Some(binding.spec_digest.clone()),
+        };
+        let situation = || Situation::of_binding(cx.now, requester, binding, namespace);
+        self.come_to(cx, user, about, situation).await
+    }
+
+    async fn come_to(
+        &self,
+        cx: &Cx,
+        user: &UserInfo,
+        about: About<'_>,
+        situation: impl FnOnce() -> Situation,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let policies = self.policies.all().await?;
+        let unreadable = self.policies.0.undecodable();
+        let when = about.when;
+        if policies.is_empty() && unreadable == 0 && when.is_none() {
+            return Ok(None);
+        }
+        let texts = policies.iter().map(|policy| policy.spec.r#match.as_str());
+        let reads_labels = texts
+            .chain(when)
+            .any(|text| text.contains(NAMESPACE_LABELS));
+        let labels = match about.namespace {
+            Some(namespace) if reads_labels => labels(cx, user, namespace).await?,
+            _ => BTreeMap::new(),
+        };
+        let active = self.grants.held_by(about.requester, cx.now);
         let case = Case {
             policies,
             when: when.map(ToOwned::to_owned),
-            template: template.map(policy::seen),
+            template: about.template,
             unreadable,
-            situation,
+            situation: situation().in_namespace(&labels).having(active),
         };
+        let namespace = about.namespace.unwrap_or_default();
         Ok(Some(self.asked(namespace, case).await))
     }
 

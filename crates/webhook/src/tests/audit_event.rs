@@ -5,7 +5,7 @@ use oz_core::audit::{AuditKey, Chain, Writer};
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::{Attempt, BROKER, OPERATOR, WEBHOOK, Webhook, now};
+use super::{Attempt, BROKER, GATE, OPERATOR, WEBHOOK, Webhook, now};
 
 fn event() -> Value {
     let writer = Writer::new("oz-operator", "oz-0", now(), 1);
@@ -47,6 +47,8 @@ async fn events_are_written_by_ozs_processes_and_deleted_by_the_operator_only() 
         (create(OPERATOR), true),
         (create(WEBHOOK), true),
         (create(BROKER), true),
+        (create(GATE), true),
+        (delete(GATE), false),
         (delete(OPERATOR), true),
         (delete(WEBHOOK), false),
         (delete(BROKER), false),

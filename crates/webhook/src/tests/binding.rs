@@ -219,9 +219,15 @@ async fn what_cannot_be_found_out_is_refused() {
         silent: true,
         ..Server::default()
     });
+    let stamped = Webhook::new(Server::default())
+        .stamped(&bob(binding()))
+        .await;
     tokio::time::pause();
-    let answer = webhook.create(&bob(binding())).await;
+    let answer = webhook.validate(&bob(registered(stamped))).await;
     assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
+    // Nor is one stamped about which policies may say something that was not read yet.
+    let answer = webhook.review("mutate", &bob(binding())).await;
+    assert_eq!(answer.refusal(), Some("NotReady"));
 }
 
 #[tokio::test]

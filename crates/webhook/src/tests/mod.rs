@@ -5,6 +5,7 @@ mod access_policy;
 mod approval;
 mod audit_event;
 mod binding;
+mod binding_approval;
 mod composite;
 mod connect;
 mod copies;
@@ -56,6 +57,7 @@ use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
 const BROKER: &str = "system:serviceaccount:oz-system:oz-broker";
+const GATE: &str = "system:serviceaccount:oz-system:oz-gate";
 const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
 const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
@@ -162,6 +164,7 @@ impl Webhook {
             harness: true,
             webhook: WEBHOOK.into(),
             broker: BROKER.into(),
+            gate: GATE.into(),
         };
         let mut registry = Registry::default();
         grounds.connections.register(&mut registry);

@@ -10,6 +10,16 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+/// What is read by its name, besides pods and Roles.
+const KINDS: [(&str, &str); 3] = [
+    ("/execaccessrequests/", "ExecAccessRequest"),
+    ("/transientrolebindings/", "TransientRoleBinding"),
+    (
+        "/transientclusterrolebindings/",
+        "TransientClusterRoleBinding",
+    ),
+];
+
 /// What exists, and what is allowed.
 #[derive(Default)]
 pub(super) struct Server {
@@ -76,7 +86,8 @@ impl Server {
             }
             "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
-            "/apis/crds.wizardofoz.co/v1alpha1/namespaces/shop/accessrequestapprovals" => {
+            "/apis/crds.wizardofoz.co/v1alpha1/namespaces/shop/accessrequestapprovals"
+            | "/apis/crds.wizardofoz.co/v1alpha1/namespaces/oz-system/accessrequestapprovals" => {
                 list("AccessRequestApproval")
             }
             "/apis/crds.wizardofoz.co/v1alpha1/accesslocks" => list("AccessLock"),
@@ -96,7 +107,7 @@ impl Server {
             }
             path if path.starts_with("/api/v1/namespaces/")
                 || path.contains("/roles/")
-                || path.contains("/execaccessrequests/") =>
+                || KINDS.iter().any(|(plural, _)| path.contains(plural)) =>
             {
                 return self.read(path);
             }
@@ -121,10 +132,9 @@ impl Server {
         }
         let name = path.rsplit('/').next().unwrap();
         let granted = self.granted.lock().unwrap();
-        let kind = match path.contains("/execaccessrequests/") {
-            true => "ExecAccessRequest",
-            false => "Pod",
-        };
+        let mut kinds = KINDS.iter();
+        let kind = kinds.find(|(plural, _)| path.contains(plural));
+        let kind = kind.map_or("Pod", |(_, kind)| kind);
         let named = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
         let found = if path.contains("/roles/") {
             granted.get(name)

@@ -10,15 +10,16 @@ use super::stamp::BindingStamper;
 use super::validate::BindingValidator;
 use crate::hooks::{Grounds, path, validating};
 use crate::lock::Locks;
+use crate::policy::Judges;
 
 /// The hooks of one kind.
-pub(crate) fn hooks<K: Kind>(grounds: &Grounds, locks: &Locks) -> [Hook; 2] {
-    [stamp::<K>(grounds), validate::<K>(grounds, locks)]
+pub(crate) fn hooks<K: Kind>(grounds: &Grounds, locks: &Locks, judges: &Judges) -> [Hook; 2] {
+    [stamp::<K>(grounds, judges), validate::<K>(grounds, locks)]
 }
 
 /// Nobody is left out: what is not stamped is never bound.
-fn stamp<K: Kind>(grounds: &Grounds) -> Hook {
-    let handler = BindingStamper::<K>::new(grounds.keys.clone());
+fn stamp<K: Kind>(grounds: &Grounds, judges: &Judges) -> Hook {
+    let handler = BindingStamper::<K>::new(grounds.keys.clone(), judges.clone());
     Hook::mutating(&format!("stamp-{}", K::NAME), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)

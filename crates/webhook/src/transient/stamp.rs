@@ -1,5 +1,5 @@
 //! The stamp hook: writes on every new transient binding who asks, sealed, over whatever the user
-//! put there, and the finalizer without which an orphaning deletion would leave the binding.
+//! put there, with what the policies over all templates come to, and the finalizer without which an orphaning deletion would leave the binding.
 
 use std::marker::PhantomData;
 
@@ -7,18 +7,21 @@ use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_core::access::seal::Keys;
 use oz_core::transient::{FINALIZER, Kind};
 
-use crate::stamp::{Sealing, Subject};
+use crate::policy::Judges;
+use crate::stamp::{Sealing, Subject, identified};
 
 /// Stamps transient bindings of one kind.
 pub(crate) struct BindingStamper<K> {
     sealing: Sealing,
+    judges: Judges,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> BindingStamper<K> {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(keys: Keys, judges: Judges) -> Self {
         Self {
             sealing: Sealing::new(keys),
+            judges,
             kind: PhantomData,
         }
     }
@@ -33,10 +36,16 @@ impl<K: Kind> Mutate for BindingStamper<K> {
         review: &Review<K>,
         object: &mut K,
     ) -> Result<Notes, Rejection> {
+        let person = identified(review)?;
+        let (namespace, binding) = (review.namespace.as_deref(), object.view());
+        let asking = (&person, namespace);
+        let judged = self
+            .judges
+            .judge_binding(cx, &review.user, asking, &binding);
         let subject = Subject {
+            judgement: judged.await?,
             kind: K::kind(&()).into_owned(),
-            spec_digest: object.spec_digest(),
-            judgement: None,
+            spec_digest: binding.spec_digest,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         let finalizers = object.meta_mut().finalizers.get_or_insert_default();

@@ -4,12 +4,13 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_audit::Sink;
 use oz_core::access::lock::Access;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
@@ -20,7 +21,9 @@ use oz_core::validate::{REQUEST_METADATA, Violation};
 use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
-use crate::refusal::{bounded, forbidden, immutable, invalid, served, status_is_the_operators};
+use crate::refusal::{
+    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators,
+};
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::same_requester;
 
@@ -79,7 +82,10 @@ impl<K: Kind> BindingValidator<K> {
                 rejection.message.clone(),
             ),
         };
-        let mut record = binding.record(cx.now, action, decision, reason, message);
+        let record = binding.record(cx.now, action, decision, reason, message);
+        let stamp = binding.stamp(&self.keys).ok();
+        let judgement = stamp.and_then(|stamp| stamp.judgement);
+        let mut record = record::judged(record, judgement.as_ref());
         record.user = Some(requester(&review.user));
         review.display_name().clone_into(&mut record.request.name);
         match &decided {
@@ -98,12 +104,12 @@ impl<K: Kind> BindingValidator<K> {
         bounded(binding.metadata, None, &REQUEST_METADATA)?;
         let terms = match &binding.terms {
             Ok(terms) => terms,
-            Err(violations) => return Err(invalid(&binding.kind, violations)),
+            Err(violations) => return Err(invalid(binding.kind, violations)),
         };
         let created = binding.metadata.creation_timestamp.as_ref();
         let created = created.map_or(cx.now, |time| time.0);
         let mut notes = self.window(cx.now, created, binding, terms)?;
-        self.stamped(review, binding)?;
+        let judgement = self.stamped(review, binding)?;
         let namespace = review.namespace.as_deref();
         served(&self.served, namespace)?;
         let asking = requester(&review.user);
@@ -131,6 +137,10 @@ impl<K: Kind> BindingValidator<K> {
         }
         let access = Access::bound(&asking, &terms.subjects, namespace);
         self.locks.admit(&access, cx.now).await?;
+        binding
+            .permitted(judgement.as_ref(), terms.reason.as_deref())
+            .map_err(denied)?;
+        notes = shortened(notes, terms, created, judgement.as_ref());
         let rules = rules(&cx.client, &review.user, namespace, terms).await;
         let rules = match listed {
             // Read only to warn: the operator's condition says it as well.
@@ -169,13 +179,20 @@ impl<K: Kind> BindingValidator<K> {
         if K::LENIENT {
             return Ok(Notes::none().warn(format!("{field}: {wrong}")));
         }
-        Err(invalid(&binding.kind, &[Violation::of(field, wrong)]))
+        Err(invalid(binding.kind, &[Violation::of(field, wrong)]))
     }
 
     /// What is stored must be what was stamped, and must have our finalizer: another webhook may
     /// have changed it in between, or ours may not have been called.
-    fn stamped(&self, review: &Review<K>, binding: &Binding<'_>) -> Result<(), Rejection> {
-        let stamped = binding.requester(&self.keys);
+    /// Gives what policies came to.
+    fn stamped(
+        &self,
+        review: &Review<K>,
+        binding: &Binding<'_>,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let stamp = binding.stamp(&self.keys);
+        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
+        let stamped = stamped.map_err(Clone::clone);
         is_who_asks(stamped, &review.user, "create the object")?;
         if !has_finalizer(binding.metadata) {
             return Err(Rejection::forbidden(
@@ -186,7 +203,23 @@ impl<K: Kind> BindingValidator<K> {
                 ),
             ));
         }
-        Ok(())
+        Ok(stamp.ok().and_then(|stamp| stamp.judgement))
+    }
+}
+
+/// Tells of it if policies let it last less long than it asks for.
+fn shortened(
+    notes: Notes,
+    terms: &Terms,
+    created: Timestamp,
+    judgement: Option<&Judgement>,
+) -> Notes {
+    let longest = policy::ceiling(judgement);
+    match longest.filter(|longest| SignedDuration::from(*longest) < terms.length(created)) {
+        Some(longest) => notes.warn(format!(
+            "it will last {longest}, which is as long as the AccessPolicies of the cluster let it"
+        )),
+        None => notes,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Composites against those who write functions, policies, parents and children. What is tried and what comes of it is
 //! said above each test, and listed in docs/reference/attempts.md.
 
+mod approving;
 mod functions;
 mod parents;
 mod policies;

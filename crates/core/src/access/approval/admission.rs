@@ -4,19 +4,19 @@
 use jiff::Timestamp;
 
 use super::super::decide::Denial;
-use super::super::request::Request;
 use super::super::stamp::Requester;
 use super::decide::MAX_APPROVALS;
-use super::{Answer, Asked, is_about, is_named, is_same_person};
+use super::{Answer, Asked, Candidate, is_about, is_named, is_same_person};
 use crate::api::{AccessRequestApproval, ApprovalConfig, Phase};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 
 /// What an answer is about, as far as it was found.
 pub struct Found<'a> {
-    /// The request that has the name.
-    pub request: Request<'a>,
-    /// Digest of its template, and who has to agree by it; `None` if the template is not there.
+    /// The request or transient binding that has the name.
+    pub request: Candidate<'a>,
+    /// Digest of its template, or of itself where there is none, and who has to agree; `None` if the template is
+    /// not there.
     pub template: Option<(String, Option<ApprovalConfig>)>,
     /// The answers that it has.
     pub answers: &'a [AccessRequestApproval],
@@ -69,11 +69,8 @@ pub fn may(
         return Err(Denial::new("RequestChanged", why));
     }
     if asked.config.require_reason && answer.spec.reason.as_deref().is_none_or(is_blank) {
-        let why = format!("template {} requires a reason", request.template);
-        return Err(Denial::new(
-            "ReasonRequired",
-            format!("{why}; set spec.reason"),
-        ));
+        let why = format!("{} requires a reason; set spec.reason", request.authority());
+        return Err(Denial::new("ReasonRequired", why));
     }
     first(keys, approver, answer, found)?;
     Ok(rules)
@@ -84,7 +81,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// The request must be the one that is meant, and wait.
-fn waits(answer: &AccessRequestApproval, request: &Request<'_>) -> Result<(), Denial> {
+fn waits(answer: &AccessRequestApproval, request: &Candidate<'_>) -> Result<(), Denial> {
     if !is_about(answer, request) {
         let why = format!(
             "{} is another request than the one with UID {}: it was made anew; look at it, and answer that",
@@ -93,7 +90,7 @@ fn waits(answer: &AccessRequestApproval, request: &Request<'_>) -> Result<(), De
         );
         return Err(Denial::new("RequestReplaced", why));
     }
-    let phase = request.phase();
+    let phase = request.phase;
     if phase != Phase::Pending || request.metadata.deletion_timestamp.is_some() {
         let state = match phase {
             Phase::Pending => "being deleted".to_owned(),
@@ -112,8 +109,8 @@ fn asked<'a>(found: &'a Found<'_>, requester: &'a Requester) -> Result<Asked<'a>
     let request = &found.request;
     let Some((digest, config)) = &found.template else {
         let why = format!(
-            "template {} of {} does not exist, so nobody knows who may approve; wait until it does",
-            request.template,
+            "{} of {} does not exist, so nobody knows who may approve; wait until it does",
+            request.authority(),
             named(request)
         );
         return Err(Denial::new("TemplateMissing", why));
@@ -123,16 +120,20 @@ fn asked<'a>(found: &'a Found<'_>, requester: &'a Requester) -> Result<Asked<'a>
         .and_then(|config| Asked::of(request, requester, digest, config));
     asked.ok_or_else(|| {
         let why = format!(
-            "template {} asks for no approval of {}, or says it in a way that cannot be used; \
-             there is nothing to answer",
-            request.template,
-            named(request)
+            "nobody has to approve {} by {}, or that is said in a way that cannot be used; there is nothing to \
+             answer",
+            named(request),
+            request.authority()
         );
         Denial::new("NoApprovalNeeded", why)
     })
 }
 
-fn rules(asked: &Asked<'_>, approver: &Requester, request: &Request<'_>) -> Result<Rules, Denial> {
+fn rules(
+    asked: &Asked<'_>,
+    approver: &Requester,
+    request: &Candidate<'_>,
+) -> Result<Rules, Denial> {
     let all = asked.config.rules.iter();
     let theirs = all.filter(|rule| is_named(rule, approver));
     let theirs: Rules = theirs.map(|rule| rule.name.clone()).collect();
@@ -146,9 +147,9 @@ fn rules(asked: &Asked<'_>, approver: &Requester, request: &Request<'_>) -> Resu
         None => "",
     };
     let why = format!(
-        "{} is in no approval rule of template {} ({}){account}; ask one of those who are",
+        "{} is in no approval rule of {} ({}){account}; ask one of those who are",
         approver.user,
-        request.template,
+        request.authority(),
         names.join(", ")
     );
     Err(Denial::new("NotAnApprover", why))
@@ -188,21 +189,25 @@ fn first(
     Ok(())
 }
 
-/// Whether whoever gave an answer may take it back, by the phase of its request; `None` if that is gone.
+/// Whether whoever gave an answer may take it back, by the phase of what it is about; `None` if that is gone.
 ///
 /// # Errors
 /// A [`Denial`] that says why not and what to do next.
-pub fn may_withdraw(author: &str, user: &str, request: Option<&Request<'_>>) -> Result<(), Denial> {
+pub fn may_withdraw(
+    author: &str,
+    user: &str,
+    request: Option<&Candidate<'_>>,
+) -> Result<(), Denial> {
     if author != user {
         let why = format!("the answer is {author}'s, and is withdrawn by nobody else; ask them");
         return Err(Denial::new("NotYours", why));
     }
     match request {
-        Some(request) if request.phase() != Phase::Pending => {
+        Some(request) if request.phase != Phase::Pending => {
             let why = format!(
                 "{} is {} already, so the answer stands; to end access, delete the request",
                 named(request),
-                request.phase()
+                request.phase
             );
             Err(Denial::new("NotWaiting", why))
         }
@@ -210,7 +215,6 @@ pub fn may_withdraw(author: &str, user: &str, request: Option<&Request<'_>>) -> 
     }
 }
 
-fn named(request: &Request<'_>) -> String {
-    let name = request.metadata.name.as_deref().unwrap_or_default();
-    format!("{} {name}", request.kind)
+fn named(request: &Candidate<'_>) -> String {
+    format!("{} {}", request.kind, request.name())
 }

@@ -3,6 +3,7 @@
 //! command line to say what is missing.
 
 pub mod admission;
+mod candidate;
 pub mod decide;
 pub mod matching;
 mod stage;
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::grant::Approved;
-use super::request::Request;
+use super::lock::{Access, Locks};
 use super::stamp::{self, Requester, StampError};
 use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalRule};
 use crate::duration::GoDuration;
@@ -23,9 +24,11 @@ use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 
 pub use super::person::{is_listed, is_same_person};
+pub use candidate::Candidate;
 pub use decide::{Missing, Verdict, decide};
-pub(super) use stage::{Approvals, confirmed, fact, of, requested, settled};
+pub(crate) use stage::{Approvals, confirmed, fact, request_of, settled};
 pub use stage::{DENIED, WAITING};
+pub(super) use stage::{of, requested};
 
 /// What those who answer are asked.
 #[derive(Clone, Debug)]
@@ -41,34 +44,35 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// What a request asks of others by a template whose spec has this digest; `None` if the template says
-    /// nothing that makes sense of how long they have, and of an emergency nobody is asked.
+    /// What is asked of others by a template whose spec has this digest, or by policies about what has none and
+    /// whose own digest this is; `None` if nothing is said that makes sense of how long they have, and of an
+    /// emergency nobody is asked.
     #[must_use]
     pub fn of(
-        request: &Request<'_>,
+        candidate: &Candidate<'_>,
         requester: &'a Requester,
         template_digest: &str,
         config: &'a ApprovalConfig,
     ) -> Option<Self> {
-        if request.ask.emergency {
+        if candidate.emergency {
             return None;
         }
         let timeout: GoDuration = config.timeout.parse().ok()?;
         Some(Self {
             requester,
             config,
-            digest: digest(request, template_digest, config),
-            until: after(request.created(), timeout),
+            digest: digest(candidate, template_digest, config),
+            until: after(candidate.created(), timeout),
         })
     }
 }
 
 /// Digest of what is asked: of the request and its stamp, of the template and of the rules.
 #[must_use]
-pub fn digest(request: &Request<'_>, template_digest: &str, config: &ApprovalConfig) -> String {
+pub fn digest(candidate: &Candidate<'_>, template_digest: &str, config: &ApprovalConfig) -> String {
     encode::digest(&json!({
-        "request": request.reference(),
-        "stamp": stamp::of(request.metadata),
+        "request": candidate.reference(),
+        "stamp": stamp::of(candidate.metadata),
         "template": template_digest,
         "rules": config,
     }))
@@ -92,16 +96,16 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads an answer to this request; `None` if it is about another.
+    /// Reads an answer to this; `None` if it is about another.
     ///
     /// # Errors
     /// Why it is not believed.
     pub fn read(
         keys: &Keys,
         object: &AccessRequestApproval,
-        request: &Request<'_>,
+        candidate: &Candidate<'_>,
     ) -> Option<Result<Self, StampError>> {
-        if !is_about(object, request) {
+        if !is_about(object, candidate) {
             return None;
         }
         let kind = AccessRequestApproval::title();
@@ -117,16 +121,37 @@ impl Answer {
     }
 }
 
-/// Whether an answer names this request, by its UID.
+/// The answers to this among `objects` that are believed. Those of somebody who is locked out by now are kept as
+/// if they were given to something else: they count for nothing, and still tell which names are one person's.
 #[must_use]
-pub fn is_about(object: &AccessRequestApproval, request: &Request<'_>) -> bool {
+pub fn answers<'a>(
+    keys: &Keys,
+    objects: impl IntoIterator<Item = &'a AccessRequestApproval>,
+    candidate: &Candidate<'_>,
+    locks: &Locks,
+    now: Timestamp,
+) -> Vec<Answer> {
+    let objects = objects.into_iter();
+    let believed = objects.filter_map(|object| Answer::read(keys, object, candidate)?.ok());
+    let counted = believed.map(|mut answer| {
+        let access = Access::bound(&answer.by, &[], candidate.answered_in);
+        if locks.against(&access, now).is_some() {
+            answer.digest.clear();
+        }
+        answer
+    });
+    counted.collect()
+}
+
+/// Whether an answer names this, by its UID, and is where answers to it are.
+#[must_use]
+pub fn is_about(object: &AccessRequestApproval, candidate: &Candidate<'_>) -> bool {
     let reference = &object.spec.access_request_ref;
-    let metadata = request.metadata;
-    reference.uid == request.uid()
+    reference.uid == candidate.uid()
         && !reference.uid.is_empty()
-        && <&str>::from(reference.kind) == request.kind
-        && Some(&reference.name) == metadata.name.as_ref()
-        && object.metadata.namespace == metadata.namespace
+        && <&str>::from(reference.kind) == candidate.kind
+        && Some(&reference.name) == candidate.metadata.name.as_ref()
+        && object.metadata.namespace.as_deref() == candidate.answered_in
 }
 
 /// Whether somebody is among those whom a rule names. A service account is only by its own name.

@@ -4,19 +4,20 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 
-use super::super::kind::{Assessment, FactsOf, Kind, Otherwise, Question, State};
+use super::super::fact::Fact;
+use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy;
 use super::super::request::Request;
-use super::super::status::Fact;
+use super::super::stamp::Requester;
 use super::decide::waited_for;
-use super::{Answer, Approved, Asked, Verdict, approvers, decide};
-use crate::api::{ApprovalStatus, Phase};
+use super::{Answer, Approved, Asked, Verdict, answers, approvers, decide};
+use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Phase};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions;
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
-use crate::lifecycle::End;
 use crate::lifecycle::window::after;
+use crate::lifecycle::{End, Otherwise, State};
 use crate::notify::{APPROVERS, NOTIFY};
 
 /// Reason of a request that waits for somebody to approve it.
@@ -24,13 +25,13 @@ pub const WAITING: &str = "Waiting";
 /// Reason of a request that somebody denied who could have approved it.
 pub const DENIED: &str = "ApprovalDenied";
 
-/// What is known of the approvals of a request.
-pub(in crate::access) struct Approvals {
+/// What is known of the approvals of a request or transient binding.
+pub(crate) struct Approvals {
     verdict: Verdict,
     /// What else is to be said while they are waited for.
     note: Option<String>,
     /// What the status says of them.
-    pub(in crate::access) status: ApprovalStatus,
+    pub(crate) status: ApprovalStatus,
 }
 
 /// What came of the approvals that a request takes; `None` if it takes none, or if it is not known who asks
@@ -48,27 +49,38 @@ pub(in crate::access) fn of<K: Kind>(
     }
     let stamp = request.stamp(kind.keys()).ok()?;
     let config = policy::approval(stamp.judgement.as_ref(), template)?;
-    let asked = Asked::of(request, &stamp.requester, &template.spec_digest(), &config)?;
+    let candidate = request.candidate();
+    let digest = template.spec_digest();
+    let asked = Asked::of(&candidate, &stamp.requester, &digest, &config)?;
     let read = known.confirmed.as_ref();
     let objects = read.and_then(|read| read.as_ref().ok());
     let objects = objects.unwrap_or(&known.approvals);
-    let answers = objects.iter();
-    let answers = answers.filter_map(|object| Answer::read(kind.keys(), object, request)?.ok());
-    let answers: Vec<Answer> = answers.collect();
-    Some(Approvals {
-        note: policy::note(stamp.judgement.as_ref(), Some(&config)),
-        verdict: decide(&asked, &answers, now),
-        status: ApprovalStatus {
-            until: asked.until,
-            digest: asked.digest,
-        },
-    })
+    let answers = answers(kind.keys(), objects, &candidate, &known.locks, now);
+    let note = policy::note(stamp.judgement.as_ref(), Some(&config));
+    Some(Approvals::of(&asked, &answers, note, now))
 }
 
 impl Approvals {
+    /// What the answers to what is asked come to; while more are waited for, `note` is said as well.
+    pub(crate) fn of(
+        asked: &Asked<'_>,
+        answers: &[Answer],
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            verdict: decide(asked, answers, now),
+            note,
+            status: ApprovalStatus {
+                until: asked.until,
+                digest: asked.digest.clone(),
+            },
+        }
+    }
+
     /// When a request with these stops waiting, if one without them would after `wait`. An approval is good
     /// for as long as a request waits that takes none.
-    pub(in crate::access) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
+    pub(crate) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
         match self.verdict {
             Verdict::Granted { at, .. } => after(at, wait),
             _ => self.status.until,
@@ -76,22 +88,22 @@ impl Approvals {
     }
 }
 
-/// Who approved, if all did who have to; the requester is not let in before. `needed` says whether the
-/// template asks for approvals.
+/// Who approved, if all did who have to; the requester is not let in before. `needed` says whether a template or
+/// policy asks for approvals.
 ///
 /// # Errors
 /// The state that the request is in instead.
-pub(in crate::access) fn settled(
+pub(crate) fn settled<G, O, S>(
     needed: bool,
     approvals: Option<&Approvals>,
     facts: &mut Vec<Fact>,
-) -> Result<Vec<Approved>, State> {
+) -> Result<Vec<Approved>, State<G, O, S>> {
     if !needed {
         return Ok(Vec::new());
     }
     let Some(approvals) = approvals else {
-        let message = "who has to approve the request cannot be told: spec.accessConfig.approval of \
-                       its template cannot be used; have its owners mend it";
+        let message = "who has to approve it cannot be told: spec.accessConfig.approval of its template, or \
+                       then.approval of a policy, cannot be used; have its owners mend it";
         return Err(waits(facts, WAITING, message.to_owned()));
     };
     match &approvals.verdict {
@@ -103,8 +115,8 @@ pub(in crate::access) fn settled(
             let mut message = format!("waiting for {}", waited_for(missing));
             if *void > 0 {
                 message.push_str(&format!(
-                    "; {void} given for what the request or its template was before: \
-                     these do not count, and have to be given anew"
+                    "; {void} given for what the request or its template was before, or by somebody who is \
+                     locked out: these do not count, and have to be given anew"
                 ));
             }
             if let Some(note) = &approvals.note {
@@ -147,15 +159,28 @@ pub(in crate::access) fn requested<K: Kind>(
         return None;
     };
     let asked = assessment.approval.as_ref()?;
+    let stamp = request.stamp(kind.keys()).ok()?;
+    let config = policy::approval(stamp.judgement.as_ref(), known.template.as_deref()?)?;
+    let (action, decision) = (Action::ApprovalRequested, Decision::Note);
+    let record = request.record(now, action, decision, WAITING, &failure.message);
+    request_of(record, failure, &config, (stamp.requester, asked), said)
+}
+
+/// The record of it, made of one about the request: who asks whom until when. `None` if the status says already
+/// that this is asked, or if it waits for something else.
+pub(crate) fn request_of(
+    mut record: Record,
+    failure: &Failure,
+    config: &ApprovalConfig,
+    (requester, asked): (Requester, &ApprovalStatus),
+    said: Option<&ApprovalStatus>,
+) -> Option<Record> {
     if failure.reason != WAITING || said.is_some_and(|said| said.digest == asked.digest) {
         return None;
     }
-    let (action, decision) = (Action::ApprovalRequested, Decision::Note);
-    let mut record = request.record(now, action, decision, WAITING, &failure.message);
-    record.id = Record::id(action, &format!("{} {}", request.uid(), asked.digest));
-    let stamp = request.stamp(kind.keys()).ok()?;
-    let config = policy::approval(stamp.judgement.as_ref(), known.template.as_deref()?)?;
-    record.user = Some(stamp.requester);
+    let subject = format!("{} {}", record.request.uid, asked.digest);
+    record.id = Record::id(record.action, &subject);
+    record.user = Some(requester);
     record.until = Some(asked.until);
     let who = failure.message.trim_start_matches("waiting for ");
     record = record
@@ -168,28 +193,29 @@ pub(in crate::access) fn requested<K: Kind>(
 }
 
 /// Asks the API server itself before what was approved is granted: a denial may have been given that the
-/// watch has not shown yet.
+/// watch has not shown yet. `read` is what it said, and `question` asks it.
 ///
 /// # Errors
 /// What must be found out, or why that could not be.
-pub(in crate::access) fn confirmed<K: Kind>(
+pub(crate) fn confirmed<G, O, S, Q>(
     approvals: Option<&Approvals>,
-    known: &FactsOf<K>,
-) -> Result<(), Otherwise> {
-    match (approvals, &known.confirmed) {
+    read: Option<&Result<Vec<AccessRequestApproval>, Failure>>,
+    question: Q,
+) -> Result<(), Otherwise<State<G, O, S>, Q>> {
+    match (approvals, read) {
         (None, _) | (Some(_), Some(Ok(_))) => Ok(()),
-        (Some(_), None) => Err(Otherwise::Need(Question::Approvals)),
+        (Some(_), None) => Err(Otherwise::Need(question)),
         (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
     }
 }
 
 /// That a grant was approved.
-pub(in crate::access) fn fact(by: &[Approved]) -> Fact {
+pub(crate) fn fact(by: &[Approved]) -> Fact {
     let message = format!("Approved by {}", approvers(by));
     Fact::holds(conditions::APPROVED, message)
 }
 
-fn waits(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {
+fn waits<G, O, S>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State<G, O, S> {
     facts.push(Fact::fails(conditions::APPROVED, reason, message.clone()));
     State::Waiting(Failure::invalid(reason, message))
 }

@@ -22,6 +22,7 @@ use crate::api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live};
+use crate::gate::GateAccount;
 use crate::lifecycle::seal::Keys;
 use crate::validate::Target;
 
@@ -32,6 +33,8 @@ pub struct ExecAccess {
     pub keys: Keys,
     /// How long a request is kept after it is over.
     pub keep_finished: KeepFinished,
+    /// The gate's service account, if there is a gate.
+    pub gate: Option<GateAccount>,
 }
 
 /// What is known besides the request and its objects.
@@ -49,6 +52,10 @@ impl Kind for ExecAccess {
 
     fn keep_finished(&self) -> KeepFinished {
         self.keep_finished
+    }
+
+    fn gate(&self) -> Option<&GateAccount> {
+        self.gate.as_ref()
     }
 
     fn facts(&self, _: &Request<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {

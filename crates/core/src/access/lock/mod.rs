@@ -97,6 +97,15 @@ impl<'a> Access<'a> {
         }
     }
 
+    /// What a harness run is, whose template has this name.
+    #[must_use]
+    pub fn run(submitter: &'a Requester, namespace: Option<&'a str>, template: &'a str) -> Self {
+        Self {
+            template: Some(template),
+            ..Self::bound(submitter, &[], namespace)
+        }
+    }
+
     fn is_of_user(&self, user: &str) -> bool {
         let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
             "User" => subject.name == user,

@@ -19,6 +19,7 @@ use crate::access_command;
 use crate::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Failure, Live, Plan, Step};
+use crate::gate::GateAccount;
 use crate::kinds::Kind as _;
 use crate::labels;
 use crate::lifecycle::End;
@@ -36,6 +37,8 @@ pub struct PodAccess {
     pub keys: Keys,
     /// How long a request is kept after it is over.
     pub keep_finished: KeepFinished,
+    /// The gate's service account, if there is a gate.
+    pub gate: Option<GateAccount>,
     /// How long a pod may take to get ready.
     pub ready_timeout: SignedDuration,
     /// The pods of templates, each rendered once.
@@ -68,6 +71,10 @@ impl Kind for PodAccess {
 
     fn keep_finished(&self) -> KeepFinished {
         self.keep_finished
+    }
+
+    fn gate(&self) -> Option<&GateAccount> {
+        self.gate.as_ref()
     }
 
     fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {

@@ -1,6 +1,8 @@
 //! What a judgement does to a request: whether it may be granted, who has to agree, for how long at most, and
 //! whether another one is stricter.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
@@ -10,6 +12,9 @@ use crate::access::ticket;
 use crate::api::{ApprovalConfig, ApprovalRule};
 use crate::duration::GoDuration;
 use crate::kinds::AccessTemplate;
+
+/// Reason of what can name no ticket, where a policy requires one.
+const NO_TICKET: &str = "CannotNameTicket";
 
 /// Whether the request may be granted by what was sealed when it was created. A request that nobody was asked
 /// about has no judgement.
@@ -21,19 +26,10 @@ pub fn holds<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
+    not_refused(judgement, ask.reason)?;
     let Some(judgement) = judgement else {
         return Ok(());
     };
-    if let Some(refused) = &judgement.refused {
-        let reason = if refused.failed { FAILED } else { DENIED };
-        return Err(Denial::new(reason, refused.message.clone()));
-    }
-    if let Some(policy) = &judgement.require_reason
-        && ask.reason.is_none_or(|reason| reason.trim().is_empty())
-    {
-        let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");
-        return Err(Denial::new("ReasonRequired", why));
-    }
     for rule in &judgement.tickets {
         let who = || format!("AccessPolicy {}", rule.policy);
         ticket::named(Some(&rule.ticket), who, ask)?;
@@ -45,6 +41,43 @@ pub fn holds<T: AccessTemplate>(
             template.name()
         );
         return Err(Denial::new(ANOTHER_TEMPLATE, why));
+    }
+    Ok(())
+}
+
+/// The same for what has no template, and names no ticket.
+///
+/// # Errors
+/// Why not, and what to do next.
+pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+    not_refused(judgement, reason)?;
+    match judgement.and_then(|judgement| judgement.tickets.first()) {
+        None => Ok(()),
+        Some(rule) => {
+            let why = format!(
+                "AccessPolicy {} requires a ticket, and a transient binding names none; have whoever writes policies \
+                 exempt it by request.kind, or give access in another way",
+                rule.policy
+            );
+            Err(Denial::new(NO_TICKET, why))
+        }
+    }
+}
+
+/// Whether no policy refuses, or requires a reason that is not given.
+fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+    let Some(judgement) = judgement else {
+        return Ok(());
+    };
+    if let Some(refused) = &judgement.refused {
+        let reason = if refused.failed { FAILED } else { DENIED };
+        return Err(Denial::new(reason, refused.message.clone()));
+    }
+    if let Some(policy) = &judgement.require_reason
+        && reason.is_none_or(|reason| reason.trim().is_empty())
+    {
+        let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");
+        return Err(Denial::new("ReasonRequired", why));
     }
     Ok(())
 }
@@ -67,6 +100,17 @@ pub fn approval<T: AccessTemplate>(
         when: None,
         ..config.clone()
     });
+    joined(own, judgement)
+}
+
+/// Who has to agree to what has no template, by the rules of the policies.
+#[must_use]
+pub fn rules(judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
+    joined(None, judgement)
+}
+
+/// Rules of a template and of policies together.
+fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
     let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
         return own;
     };
@@ -90,10 +134,15 @@ pub fn approval<T: AccessTemplate>(
 /// Whether answers to the request may matter, as far as its stamp tells without a key.
 #[must_use]
 pub fn asks<T: AccessTemplate>(request: &Request<'_>, template: &T) -> bool {
-    template.config().approval.is_some()
-        || stamp::told(request.metadata)
-            .and_then(|stamp| stamp.judgement)
-            .is_some_and(|judgement| judgement.approval.is_some())
+    template.config().approval.is_some() || told(request.metadata)
+}
+
+/// Whether policies ask others to agree, as far as the stamp of an object tells without a key.
+#[must_use]
+pub fn told(metadata: &ObjectMeta) -> bool {
+    stamp::told(metadata)
+        .and_then(|stamp| stamp.judgement)
+        .is_some_and(|judgement| judgement.approval.is_some())
 }
 
 /// The longest that access can last, if policies say so. What is no duration is no time.
@@ -130,7 +179,34 @@ pub fn stricter<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Option<String> {
-    if let Err(denial) = holds(new, ask, template) {
+    let rules = |judgement: Option<&Judgement>| approval(judgement, template);
+    let known = ticket::checks(sealed, template);
+    let asked = ticket::checks(new, template);
+    let check = asked.iter().find(|check| !known.contains(check));
+    let check = check
+        .filter(|_| !ask.emergency)
+        .map(|check| format!("check {check} has to accept its ticket as well now"));
+    compared(sealed, new, holds(new, ask, template), rules, check)
+}
+
+/// The same for what has no template.
+#[must_use]
+pub fn stricter_without_template(
+    sealed: Option<&Judgement>,
+    new: Option<&Judgement>,
+    reason: Option<&str>,
+) -> Option<String> {
+    compared(sealed, new, permits(new, reason), rules, None)
+}
+
+fn compared(
+    sealed: Option<&Judgement>,
+    new: Option<&Judgement>,
+    holds: Result<(), Denial>,
+    rules: impl Fn(Option<&Judgement>) -> Option<ApprovalConfig>,
+    check: Option<String>,
+) -> Option<String> {
+    if let Err(denial) = holds {
         return Some(denial.message);
     }
     let names =
@@ -140,17 +216,11 @@ pub fn stricter<T: AccessTemplate>(
     {
         return Some(format!("access can last {new} at most now"));
     }
-    let known = ticket::checks(sealed, template);
-    let asked = ticket::checks(new, template);
-    if let Some(check) = asked.iter().find(|check| !known.contains(check))
-        && !ask.emergency
-    {
-        return Some(format!(
-            "check {check} has to accept its ticket as well now"
-        ));
+    if check.is_some() {
+        return check;
     }
-    let now = approval(new, template)?;
-    let Some(before) = approval(sealed, template) else {
+    let now = rules(new)?;
+    let Some(before) = rules(sealed) else {
         return Some("others have to agree now, and had not when it was asked".to_owned());
     };
     let known: Vec<String> = before.rules.iter().map(content).collect();

@@ -18,7 +18,10 @@ use crate::encode;
 use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
-pub use effect::{approval, asks, ceiling, holds, longest, note, stricter};
+pub use effect::{
+    approval, asks, ceiling, holds, longest, note, permits, rules, stricter,
+    stricter_without_template, told,
+};
 pub use situation::Situation;
 
 /// How many policies a cluster can have. With more, all requests are refused.
@@ -41,7 +44,8 @@ pub const ANOTHER_TEMPLATE: &str = "PolicyOutdated";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judgement {
-    /// Digest of the template that was looked at, see [`seen`]; `None` if there was none.
+    /// Digest of the template that was looked at, see [`seen`]; of a transient binding, which has none, of what it
+    /// asks for. `None` if there was no template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Whether the rules of the template apply; `None` if it names no condition.

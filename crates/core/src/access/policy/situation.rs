@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1 as rbac;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use crate::access::stamp::Requester;
 use crate::api::Operation;
 use crate::duration::GoDuration;
 use crate::kinds::AccessTemplate;
+use crate::transient::Binding;
 
 /// The most grants that `active` lists.
 pub const MAX_ACTIVE: usize = 64;
@@ -40,6 +42,8 @@ pub const VARIABLES: [Variable; 7] = [
             "pod",
             "container",
             "extends",
+            "role",
+            "subjects",
         ],
     ),
     (
@@ -123,11 +127,6 @@ impl Situation {
                 "annotations": template.meta().annotations.clone().unwrap_or_default(),
             })
         });
-        let nothing = || {
-            json!({
-                "kind": "", "name": "", "namespace": "", "labels": {}, "annotations": {},
-            })
-        };
         Self {
             now,
             duration: asked.or(default).unwrap_or(GoDuration::ZERO),
@@ -145,10 +144,67 @@ impl Situation {
                     "pod": request.target_pod.unwrap_or_default(),
                     "container": request.ask.container.unwrap_or_default(),
                     "extends": request.extends.unwrap_or_default(),
+                    "role": { "kind": "", "name": "" },
+                    "subjects": [],
                 },
-                "template": template.unwrap_or_else(nothing),
+                "template": template.unwrap_or_else(no_template),
                 "namespaceLabels": {},
                 "operations": operations,
+            }),
+            active: Vec::new(),
+        }
+    }
+
+    /// Of a transient binding, by who asks for it.
+    #[must_use]
+    pub fn of_binding(
+        now: Timestamp,
+        requester: &Requester,
+        binding: &Binding<'_>,
+        namespace: Option<&str>,
+    ) -> Self {
+        let metadata = binding.metadata;
+        let named = metadata.name.as_ref().filter(|name| !name.is_empty());
+        let name = named.or(metadata.generate_name.as_ref());
+        let created = metadata.creation_timestamp.as_ref();
+        let created = created.map_or(now, |created| created.0);
+        let terms = binding.terms.as_ref().ok();
+        let length = terms.map(|terms| terms.length(created));
+        // What is too long to be told is as long as can be told.
+        let nanos = |length: SignedDuration| i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
+        let length = length.map(|length| GoDuration::from_nanos(nanos(length)));
+        let length = length.filter(|length| length.is_positive());
+        let subjects = terms.map(|terms| terms.subjects.as_slice());
+        let subject = |subject: &rbac::Subject| {
+            json!({
+                "kind": subject.kind, "name": subject.name,
+                "namespace": subject.namespace.clone().unwrap_or_default(),
+            })
+        };
+        let subjects: Vec<Value> = subjects.unwrap_or_default().iter().map(subject).collect();
+        let role = terms.map(|terms| &terms.role);
+        Self {
+            now,
+            duration: length.unwrap_or(GoDuration::ZERO),
+            variables: json!({
+                "requester": {
+                    "user": requester.user, "uid": requester.uid, "groups": requester.groups,
+                },
+                "request": {
+                    "kind": binding.kind,
+                    "namespace": namespace.unwrap_or_default(),
+                    "name": name.cloned().unwrap_or_default(),
+                    "reason": terms.and_then(|terms| terms.reason.clone()).unwrap_or_default(),
+                    "ticket": "", "template": "", "pod": "", "container": "", "extends": "",
+                    "role": {
+                        "kind": role.map_or_else(String::new, |role| role.kind.to_string()),
+                        "name": role.map(|role| role.name.clone()).unwrap_or_default(),
+                    },
+                    "subjects": subjects,
+                },
+                "template": no_template(),
+                "namespaceLabels": {},
+                "operations": [],
             }),
             active: Vec::new(),
         }
@@ -187,6 +243,7 @@ impl Situation {
                 "request": {
                     "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "", "ticket": "",
                     "template": "shell", "pod": "", "container": "", "extends": "",
+                    "role": { "kind": "", "name": "" }, "subjects": [],
                 },
                 "template": {
                     "kind": "ExecAccessTemplate", "name": "shell", "namespace": "shop", "labels": {},
@@ -198,4 +255,9 @@ impl Situation {
             active: Vec::new(),
         }
     }
+}
+
+/// What `template` is where there is none.
+fn no_template() -> Value {
+    json!({ "kind": "", "name": "", "namespace": "", "labels": {}, "annotations": {} })
 }

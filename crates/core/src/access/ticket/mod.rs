@@ -14,7 +14,7 @@ use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
 pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
-pub(super) use stage::{Fresh, closed, ended, fact, keep, settled, wait};
+pub(super) use stage::{Fresh, closed, ended, fact, is_waited_for, keep, settled, wait};
 
 /// What the refusal of a request without a ticket ends with: the field that lacks one.
 pub const TICKET_REQUIRED: &str = "; set spec.ticket";

@@ -101,6 +101,12 @@ pub(in crate::access) fn settled(
     Ok(Some(ticket))
 }
 
+/// Whether a request waits for what a server says of its ticket.
+pub(in crate::access) fn is_waited_for(state: &State) -> bool {
+    let reasons = [WAITING, AWAY, UNKNOWN];
+    matches!(state, State::Waiting(failure) if reasons.contains(&failure.reason))
+}
+
 fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> State {
     let message = format!(
         "check {check} does not accept ticket {}: {why}; name another in spec.ticket, or have this one opened \

@@ -9,7 +9,9 @@ use super::Runs;
 use super::decided::{Decided, HeldWorkspace, reference};
 use super::drift::lasting;
 use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
+use crate::access::lock::{self, Access, LOCKED, Locks, NotAdmitted};
 use crate::access::stamp::{self, Requester, StampError};
+use crate::api::AccessLock;
 use crate::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
     RunMode, RunPhase, TemplateKind, Workspace, WorkspacePhase,
@@ -24,6 +26,7 @@ use crate::harness::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::harness::policy::Matching;
 use crate::harness::template::{self, Resolved, Unresolved};
 use crate::harness::{admission, requires};
+use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::{after, has_come};
 use crate::validate::Violation;
 
@@ -53,6 +56,8 @@ pub struct Facts {
     pub older: usize,
     /// Where the broker is; `None` before it has an address and a certificate.
     pub broker: Option<Arc<Endpoint>>,
+    /// The locks that there are, as the watch has shown them.
+    pub locks: Locks,
     /// Whether this process made its Job, of which its status does not tell yet.
     pub job_made: bool,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
@@ -185,7 +190,7 @@ impl Runs {
                 true => State::Ending(end, decided),
             });
         }
-        let end = match self.must_end(now, run, seen) {
+        let end = match self.must_end(now, run, facts, seen) {
             None => has_hidden_pod(now, facts, seen)?,
             end => end,
         };
@@ -216,7 +221,13 @@ impl Runs {
     }
 
     /// Why a run that has begun must not go on.
-    fn must_end(&self, now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> Option<RunEnd> {
+    fn must_end(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        facts: &Facts,
+        seen: &Seen<'_>,
+    ) -> Option<RunEnd> {
         if run.metadata.deletion_timestamp.is_some() {
             return Some(deleted());
         }
@@ -229,6 +240,13 @@ impl Runs {
             .is_some_and(|until| has_come(now, until))
         {
             return Some(deadline_exceeded());
+        }
+        let lock = decided.and_then(|decided| {
+            let access = access(&decided.submitter, run);
+            facts.locks.against(&access, now)
+        });
+        if let Some(lock) = lock {
+            return Some(RunEnd::new(RunPhase::Cancelled, LOCKED, lock.to_string()));
         }
         if seen.job.is_none() {
             let message = "its Job was deleted";
@@ -286,6 +304,11 @@ impl Runs {
             return Err(refused("InteractiveNotServed", message));
         }
         let submitter = self.submitter(run, facts)?;
+        let admitted = facts.locks.admit(&access(&submitter, run), now);
+        admitted.map_err(|not| match not {
+            NotAdmitted::Locked(lock) => refused(LOCKED, lock.denial().message),
+            NotAdmitted::Unreadable(failure) => State::Waiting(failure).into(),
+        })?;
         let (kind, spec) = chosen(now, run, facts)?;
         let template = resolved(now, run, facts, spec)?;
         let policies = Matching::of(
@@ -390,6 +413,25 @@ impl Runs {
 struct Rendered {
     template: Resolved,
     pod: Value,
+}
+
+/// What a lock goes by.
+fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
+    let namespace = run.metadata.namespace.as_deref();
+    Access::run(submitter, namespace, &run.spec.template_ref.name)
+}
+
+/// Whether a run has to be looked at when this lock was made, changed or removed. One of which it cannot be told who
+/// submitted it is.
+#[must_use]
+pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool {
+    if is_over(run) {
+        return false;
+    }
+    let submitter = stamp::verify(keys, KIND, &run.metadata, &spec_digest(run));
+    submitter.map_or(true, |submitter| {
+        lock::is_about(lock, &access(&submitter, run))
+    })
 }
 
 /// Digest of everything that says what is asked for.
@@ -616,7 +658,7 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
     let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
-        "DriftDetected" | "JobDeleted" => RunPhase::Cancelled,
+        "DriftDetected" | "JobDeleted" | LOCKED => RunPhase::Cancelled,
         "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };

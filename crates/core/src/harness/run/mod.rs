@@ -11,7 +11,7 @@ mod report;
 
 use jiff::SignedDuration;
 
-pub use assess::{Facts, Pending, Question, State, is_over, spec_digest};
+pub use assess::{Facts, Pending, Question, State, is_concerned_by, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
 

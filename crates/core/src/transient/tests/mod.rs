@@ -1,4 +1,5 @@
 mod admission;
+mod approving;
 mod ending;
 mod locking;
 mod published;

@@ -10,15 +10,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::access::lock::Locks;
+use crate::access::policy::Judgement;
 use crate::access::stamp::{Requester, Stamp};
 use crate::access::testing::reword;
-use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use crate::api::{
+    AccessRequestApproval, BindingStatus, TransientClusterRoleBinding, TransientRoleBinding,
+    example_com,
+};
 use crate::audit::Record;
 use crate::controller::{Answers, Child, Controller, Decision, Failure, Live, Outcome, Plan, Step};
 use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::transient::{
-    BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, State, Transient, Want,
+    Assessment, BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, Transient, Want,
 };
 
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -80,6 +84,11 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) same_stamp: Option<String>,
     /// The locks that there are.
     pub(crate) locks: Locks,
+    /// What policies came to when it was stamped.
+    pub(crate) judgement: Option<Judgement>,
+    /// The answers that the watch has shown, and those that it has not yet.
+    pub(crate) approvals: Vec<AccessRequestApproval>,
+    pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     pub(crate) live: Vec<Live>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
@@ -151,6 +160,9 @@ impl<K: InMemory> World<K> {
             },
             same_stamp: None,
             locks: Locks::default(),
+            judgement: None,
+            approvals: Vec::new(),
+            unseen_approvals: Vec::new(),
             live: Vec::new(),
             records: Vec::new(),
             records_fail: false,
@@ -177,13 +189,14 @@ impl<K: InMemory> World<K> {
                 uid: String::new(),
                 groups: vec!["leads".to_owned()],
             },
-            kind: view.kind.clone(),
+            kind: view.kind.to_owned(),
             namespace: view.namespace().unwrap_or_default().to_owned(),
             name: view.name().to_owned(),
             generate_name: String::new(),
             spec_digest: view.spec_digest.clone(),
             at: at(0),
             nonce: "nonce".to_owned(),
+            judgement: self.judgement.clone(),
             ..Stamp::default()
         };
         let sealed = stamp.seal(&keys()).unwrap();
@@ -195,19 +208,26 @@ impl<K: InMemory> World<K> {
         self.controller.policy = Arc::new(policy(roles));
     }
 
+    /// What the edge would be asked at this instant, when this is known.
+    fn question(&self, now: Timestamp, facts: &Facts) -> Option<Question> {
+        let verdict = self.controller.decide(now, &self.object, facts, &self.live);
+        verdict.question()
+    }
+
+    fn known(&self) -> Facts {
+        Facts {
+            locks: self.locks.clone(),
+            approvals: self.approvals.clone(),
+            same_stamp: Some(None),
+            ..Facts::default()
+        }
+    }
+
     /// What the edge would look up at this instant.
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
-        let facts = Facts {
-            locks: self.locks.clone(),
-            same_stamp: Some(None),
-            lookup: None,
-        };
-        let verdict = self
-            .controller
-            .decide(now, &self.object, &facts, &self.live);
-        match verdict.question()? {
+        match self.question(now, &self.known())? {
             Question::Lookup(want) => Some(*want),
-            Question::SameStamp => None,
+            Question::SameStamp | Question::Approvals => None,
         }
     }
 
@@ -219,14 +239,22 @@ impl<K: InMemory> World<K> {
             }
             lookup
         });
-        Facts {
-            locks: self.locks.clone(),
+        let facts = Facts {
             same_stamp: Some(self.same_stamp.clone()),
             lookup,
-        }
+            ..self.known()
+        };
+        let confirmed = match self.question(now, &facts) {
+            Some(Question::Approvals) => {
+                let unseen = self.unseen_approvals.iter();
+                Some(Ok(self.approvals.iter().chain(unseen).cloned().collect()))
+            }
+            _ => None,
+        };
+        Facts { confirmed, ..facts }
     }
 
-    pub(crate) fn decide(&self, now: Timestamp) -> Decision<State> {
+    pub(crate) fn decide(&self, now: Timestamp) -> Decision<Assessment> {
         let facts = self.facts(now);
         let verdict = self
             .controller

@@ -238,3 +238,29 @@ async fn the_last_of_two_thousand_policies_counts_as_the_first() {
     let answer = webhook.create(&bob(run())).await;
     assert!(answer.allowed, "{answer:?}");
 }
+
+#[tokio::test]
+async fn whoever_is_locked_out_submits_nothing() {
+    let template = |name: &str| json!({"template": {"namespace": "shop", "name": name}});
+    for (target, refusal) in [
+        (json!({"user": "bob"}), Some("Locked")),
+        (json!({"group": "devs"}), Some("Locked")),
+        (json!({"namespace": "shop"}), Some("Locked")),
+        (template("echo"), Some("Locked")),
+        (template("parrot"), None),
+        (json!({"user": "alice"}), None),
+    ] {
+        let lock = json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessLock",
+            "metadata": {"name": "incident-7", "uid": "l"},
+            "spec": {"target": target, "reason": "stolen laptop"},
+        });
+        let webhook = Webhook::new(Server::with([echo("HarnessTemplate"), lock]));
+        let answer = webhook.create(&bob(run())).await;
+        assert_eq!(answer.refusal(), refusal, "{target}: {answer:?}");
+        if refusal.is_some() {
+            let record = webhook.recorded().pop().unwrap();
+            assert_eq!(record.reason, "Locked");
+        }
+    }
+}

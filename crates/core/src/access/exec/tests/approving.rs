@@ -30,7 +30,11 @@ fn world() -> World {
 fn digest(world: &World) -> String {
     let template = world.template.as_ref().unwrap();
     let config = template.config().approval.as_ref().unwrap();
-    approval::digest(&world.request.view(), &template.spec_digest(), config)
+    approval::digest(
+        &world.request.view().candidate(),
+        &template.spec_digest(),
+        config,
+    )
 }
 
 /// An answer of a user's after so many seconds, stamped as the webhook would.

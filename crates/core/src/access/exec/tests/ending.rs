@@ -460,6 +460,7 @@ fn no_finished_requests_are_kept_if_nobody_wants_them() {
     let mut world = granted();
     world.controller = ExecAccess {
         keep_finished: KeepFinished::all(SignedDuration::ZERO),
+        gate: None,
         ..world.controller
     };
     world.settle(at(300));

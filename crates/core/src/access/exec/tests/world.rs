@@ -115,6 +115,7 @@ impl World {
             ExecAccess {
                 keys: keys(),
                 keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
+                gate: None,
             },
             ExecAccessRequest::new("debug", spec),
             template(),

@@ -88,6 +88,7 @@ impl World {
             PodAccess {
                 keys: keys(),
                 keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
+                gate: None,
                 ready_timeout: SignedDuration::from_secs(60),
                 rendered: RenderCache::default(),
                 name_servers: vec![NameServer::usual()],

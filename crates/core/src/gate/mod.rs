@@ -1,0 +1,224 @@
+//! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
+//! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
+//! ([`lasts`]), the word by which the connect hook knows whose session it is ([`ticket`]), and where in a
+//! stream a last word may be put ([`frames`]).
+
+mod account;
+pub mod frames;
+pub mod front_proxy;
+pub mod path;
+#[cfg(test)]
+mod tests;
+pub mod ticket;
+
+use jiff::Timestamp;
+
+use crate::access::denial::Denial;
+use crate::access::grant::Grant;
+use crate::access::lock::Locked;
+use crate::access::stamp::Requester;
+use crate::api::{AccessConfig, Operation, Sessions};
+use crate::connect::{self, Refusal, Standing, binds};
+
+pub use account::GateAccount;
+use path::{Path, Rest};
+
+/// The group that the gate serves.
+pub const GROUP: &str = "gate.oz.wizardofoz.co";
+/// Its version.
+pub const VERSION: &str = "v1alpha1";
+/// The APIService by which the API server knows the gate.
+pub const API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
+/// The resource: one for each request. Its subresource is called `proxy`, since what is called so may last.
+pub const RESOURCE: &str = "gates";
+
+/// The gate that a template's sessions go through; `None` if they do not.
+///
+/// # Errors
+/// If they do, and there is no gate.
+pub fn needed(
+    gate: Option<&GateAccount>,
+    template: &str,
+    config: &AccessConfig,
+) -> Result<Option<GateAccount>, Denial> {
+    match (config.sessions, gate) {
+        (Sessions::Gate, None) => Err(Denial {
+            reason: "NoGate",
+            message: format!(
+                "template {template} lets people in through oz's gate alone (spec.accessConfig.sessions: \
+                 Gate), and the operator knows of none; use another template, or have the gate installed \
+                 (gate.enabled of the chart, --gate-service-account of the operator)"
+            ),
+        }),
+        (Sessions::Gate, Some(gate)) => Ok(Some(gate.clone())),
+        (Sessions::BestEffort | Sessions::Required, _) => Ok(None),
+    }
+}
+
+/// Where a user sends what the gate passes on for a request, below the address of the API server.
+#[must_use]
+pub fn prefix(namespace: &str, request: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/proxy")
+}
+
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// Who, by the API server's word.
+    pub user: &'a Requester,
+    /// For what.
+    pub path: &'a Path,
+}
+
+/// Whether somebody may pass, by the grant of the request that they name; `standing` is `None` if there is
+/// none, and `lock` is one that keeps them from it. This is the line that decides who passes the gate.
+///
+/// # Errors
+/// Why not. A request of somebody else's looks like one that does not exist.
+pub fn decide(
+    asked: Asked<'_>,
+    standing: Option<&Standing>,
+    lock: Option<&Locked>,
+) -> Result<(), Refusal> {
+    let Path {
+        namespace, request, ..
+    } = asked.path;
+    let theirs = standing.filter(|standing| {
+        let grant = &standing.grant;
+        grant.request.namespace == *namespace
+            && grant.request.name == *request
+            && binds(&grant.subjects, asked.user)
+    });
+    let Some(standing) = theirs else {
+        return Err(Refusal::new(
+            "NoGrant",
+            format!(
+                "{} has no grant by request {request} in namespace {namespace}; ozctl requests --mine -n \
+                 {namespace} lists what there is, and ozctl create exec TEMPLATE -n {namespace} asks for one",
+                asked.user.user
+            ),
+        ));
+    };
+    lasts(asked.now, standing, lock)?;
+    let grant = &standing.grant;
+    match &asked.path.rest {
+        Rest::Versions | Rest::Groups | Rest::Resources => Ok(()),
+        Rest::Pod {
+            namespace,
+            pod,
+            operation,
+            container,
+        } => {
+            if namespace != &grant.request.namespace || pod != &grant.pod.name {
+                return Err(other_pod(grant, namespace, pod));
+            }
+            may(grant, *operation, container.as_deref())
+        }
+    }
+}
+
+/// Whether what was opened by a grant may go on. Asked whenever something has changed.
+///
+/// # Errors
+/// Why it ends.
+pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Result<(), Refusal> {
+    let grant = &standing.grant;
+    let (request, namespace) = (&grant.request.name, &grant.request.namespace);
+    if grant.sessions.gate.is_none() {
+        return Err(Refusal::new(
+            "NotByGate",
+            format!(
+                "request {request} does not go through the gate; use kubectl without --server, or ozctl \
+                 exec -n {namespace}"
+            ),
+        ));
+    }
+    let again = format!("ozctl create exec {} -n {namespace}", grant.template);
+    if grant.window.is_over(now) {
+        return Err(Refusal::new(
+            "Expired",
+            format!(
+                "the access of request {request} ended at {}; ask again: {again}",
+                grant.window.until
+            ),
+        ));
+    }
+    if standing.ended {
+        return Err(Refusal::new(
+            "Revoked",
+            format!("the access of request {request} was revoked; ask again: {again}"),
+        ));
+    }
+    match lock {
+        Some(lock) => Err(connect::locked(lock)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the pod that has the name now is the one that was granted.
+///
+/// # Errors
+/// If it is another, or none.
+pub fn is_granted_pod(grant: &Grant, uid: Option<&str>) -> Result<(), Refusal> {
+    if uid == Some(grant.pod.uid.as_str()) {
+        return Ok(());
+    }
+    let (pod, request) = (&grant.pod.name, &grant.request.name);
+    Err(Refusal::new(
+        "PodReplaced",
+        format!(
+            "pod {pod} of request {request} is gone, or was replaced by another of its name; see where the \
+             grant stands: kubectl get ear,par {request} -n {}",
+            grant.request.namespace
+        ),
+    ))
+}
+
+fn may(
+    grant: &Grant,
+    operation: Option<Operation>,
+    container: Option<&str>,
+) -> Result<(), Refusal> {
+    // Whoever may do something with a pod may look at it.
+    let Some(operation) = operation else {
+        return Ok(());
+    };
+    let request = &grant.request.name;
+    if !grant.operations.contains(&operation) {
+        let granted: Vec<String> = grant.operations.iter().map(ToString::to_string).collect();
+        return Err(Refusal::new(
+            "OperationNotGranted",
+            format!(
+                "request {request} grants {}, not {operation}; its template {} decides that \
+                 (spec.accessConfig.operations)",
+                granted.join(", "),
+                grant.template
+            ),
+        ));
+    }
+    let enters = matches!(operation, Operation::Exec | Operation::Attach);
+    if enters && !grant.may_enter(container) {
+        return Err(Refusal::new(
+            "ContainerNotGranted",
+            format!(
+                "request {request} grants access to {}; name one of these with -c",
+                grant.enterable()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn other_pod(grant: &Grant, namespace: &str, pod: &str) -> Refusal {
+    let request = &grant.request;
+    Refusal::new(
+        "OtherPod",
+        format!(
+            "request {} is for pod {} in namespace {}, not for pod {pod} in namespace {namespace}; use that \
+             pod, or ask for this one: ozctl create exec {} -n {namespace} --target-pod {pod}",
+            request.name, grant.pod.name, request.namespace, grant.template
+        ),
+    )
+}

@@ -1,0 +1,265 @@
+//! What is asked of the gate: one form of a path for each thing, and no other. The API server decodes a path
+//! before it passes it on, and what it authorized was read from the path as a whole; so whatever could be read
+//! in two ways is refused: escapes, empty segments, dots, a query that names a thing twice.
+
+use super::{GROUP, RESOURCE, VERSION, prefix};
+use crate::api::Operation;
+use crate::connect::Refusal;
+use crate::validate::dns_subdomain;
+
+/// The longest query that is read, in bytes: a command is in it.
+pub const MAX_QUERY: usize = 64 << 10;
+
+/// What is asked for, by the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The namespace of the request.
+    pub namespace: String,
+    /// The name of the request.
+    pub request: String,
+    /// What of it.
+    pub rest: Rest,
+}
+
+/// What follows the prefix: what the API server itself has there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// `/api`: the versions of the core group.
+    Versions,
+    /// `/apis`: the other groups.
+    Groups,
+    /// `/api/v1`: the resources of the core group.
+    Resources,
+    /// A pod, or what can be done with it.
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        pod: String,
+        /// What is done with it; `None` if it is looked at.
+        operation: Option<Operation>,
+        /// The container that is named.
+        container: Option<String>,
+    },
+}
+
+impl Rest {
+    /// What it is called in metrics.
+    #[must_use]
+    pub fn title(&self) -> &'static str {
+        match self {
+            Self::Versions | Self::Groups | Self::Resources => "discovery",
+            Self::Pod {
+                operation: None, ..
+            } => "pod",
+            Self::Pod {
+                operation: Some(operation),
+                ..
+            } => title(*operation),
+        }
+    }
+
+    /// Whether it opens a connection that carries streams both ways.
+    #[must_use]
+    pub fn is_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Pod {
+                operation: Some(Operation::Exec | Operation::Attach | Operation::PortForward),
+                ..
+            }
+        )
+    }
+
+    /// The path that the API server itself has for a pod; `None` for what the gate answers.
+    #[must_use]
+    pub fn upstream(&self) -> Option<String> {
+        let Self::Pod {
+            namespace,
+            pod,
+            operation,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let mut path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+        if let Some(operation) = operation {
+            path.push('/');
+            path.push_str(title(*operation));
+        }
+        Some(path)
+    }
+}
+
+/// The subresource of a pod that an operation is.
+fn title(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Exec => "exec",
+        Operation::Attach => "attach",
+        Operation::PortForward => "portforward",
+        Operation::Log => "log",
+    }
+}
+
+/// What a request line means; `method`, `path` and `query` as they came.
+///
+/// # Errors
+/// If it is none of the forms that the gate knows, with what to use instead.
+pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refusal> {
+    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
+    let segments = path.strip_prefix(&start).ok_or_else(|| malformed(path))?;
+    let segments: Vec<&str> = segments.split('/').collect();
+    let [namespace, RESOURCE, request, "proxy", rest @ ..] = segments.as_slice() else {
+        return Err(malformed(path));
+    };
+    if dns_subdomain(namespace).is_err() || dns_subdomain(request).is_err() {
+        return Err(malformed(path));
+    }
+    let query = read_query(query.unwrap_or_default())?;
+    let rest = read_rest(path, rest, &query)?;
+    let writes = method == "POST" && rest.is_session();
+    if method != "GET" && !writes {
+        return Err(Refusal::new(
+            "MethodNotAllowed",
+            format!(
+                "the gate passes on GET, and POST for exec, attach and port-forward; not {method}"
+            ),
+        ));
+    }
+    Ok(Path {
+        namespace: (*namespace).to_owned(),
+        request: (*request).to_owned(),
+        rest,
+    })
+}
+
+fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Rest, Refusal> {
+    let (namespace, pod, subresource) = match segments {
+        ["api"] => return Ok(Rest::Versions),
+        ["apis"] => return Ok(Rest::Groups),
+        ["api", "v1"] => return Ok(Rest::Resources),
+        ["api", "v1", "namespaces", namespace, "pods", pod] => (*namespace, *pod, None),
+        [
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            pod,
+            subresource,
+        ] => (*namespace, *pod, Some(*subresource)),
+        _ => return Err(elsewhere(path)),
+    };
+    if dns_subdomain(namespace).is_err() || dns_subdomain(pod).is_err() {
+        return Err(elsewhere(path));
+    }
+    let operation = match subresource {
+        None => None,
+        Some("exec") => Some(Operation::Exec),
+        Some("attach") => Some(Operation::Attach),
+        Some("portforward") => Some(Operation::PortForward),
+        Some("log") => Some(Operation::Log),
+        Some(_) => return Err(elsewhere(path)),
+    };
+    let container = options(operation, query)?;
+    Ok(Rest::Pod {
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
+        operation,
+        container,
+    })
+}
+
+/// Names and values of a query, of which no name needs an escape.
+fn read_query(query: &str) -> Result<Vec<(&str, &str)>, Refusal> {
+    if query.len() > MAX_QUERY {
+        return Err(Refusal::new(
+            "QueryTooLong",
+            format!(
+                "the query is longer than {MAX_QUERY} bytes; pass what is long through standard input"
+            ),
+        ));
+    }
+    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let good = plain(name) && !value.contains(';');
+            good.then_some((name, value)).ok_or_else(|| {
+                Refusal::new(
+                    "QueryMalformed",
+                    "the query cannot be read; leave out what is escaped in its names",
+                )
+            })
+        })
+        .collect()
+}
+
+/// Whether every option is known; gives back the container that is named.
+fn options(
+    operation: Option<Operation>,
+    query: &[(&str, &str)],
+) -> Result<Option<String>, Refusal> {
+    const EXEC: &[&str] = &["container", "stdin", "stdout", "stderr", "tty", "command"];
+    const ATTACH: &[&str] = &["container", "stdin", "stdout", "stderr", "tty"];
+    const LOG: &[&str] = &[
+        "container",
+        "follow",
+        "previous",
+        "sinceSeconds",
+        "sinceTime",
+        "timestamps",
+        "tailLines",
+        "limitBytes",
+        "stream",
+        "pretty",
+    ];
+    let known = match operation {
+        None => &["pretty", "resourceVersion"][..],
+        Some(Operation::Exec) => EXEC,
+        Some(Operation::Attach) => ATTACH,
+        Some(Operation::PortForward) => &["ports"],
+        Some(Operation::Log) => LOG,
+    };
+    if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(name)) {
+        return Err(Refusal::new(
+            "OptionUnknown",
+            format!("the gate does not know the option {name:?} of this; leave it out"),
+        ));
+    }
+    let named: Vec<&str> = query
+        .iter()
+        .filter(|(name, _)| *name == "container")
+        .map(|(_, value)| *value)
+        .collect();
+    match named.as_slice() {
+        [] | [""] => Ok(None),
+        [one] if dns_subdomain(one).is_ok() => Ok(Some((*one).to_owned())),
+        _ => Err(Refusal::new(
+            "ContainerMalformed",
+            "name one container, by its name",
+        )),
+    }
+}
+
+fn malformed(path: &str) -> Refusal {
+    Refusal::new(
+        "PathMalformed",
+        format!(
+            "{path:?} is no path of the gate's: these begin with {}, and nothing in them may be escaped",
+            prefix("NAMESPACE", "REQUEST")
+        ),
+    )
+}
+
+fn elsewhere(path: &str) -> Refusal {
+    Refusal::new(
+        "NotThroughTheGate",
+        format!(
+            "{path:?} is not passed on: the gate is for get, exec, attach, port-forward and logs of the pod of \
+             one request; use kubectl without --server for all else"
+        ),
+    )
+}

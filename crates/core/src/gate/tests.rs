@@ -1,0 +1,462 @@
+//! Who passes the gate, for what, and what a session is told at its end.
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+use super::frames::{Frames, farewell};
+use super::front_proxy::FrontProxy;
+use super::path::{Path, Rest, read};
+use super::ticket::Ticket;
+use super::*;
+use crate::access::seal::Keys;
+use crate::connect::tests::grant;
+
+const PREFIX: &str = "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/shop/gates/debug/proxy";
+
+fn gate() -> GateAccount {
+    "oz-system/oz-gate".parse().unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    let start: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+    start + SignedDuration::from_secs(seconds)
+}
+
+fn user(name: &str) -> Requester {
+    Requester {
+        user: name.into(),
+        uid: String::new(),
+        groups: vec!["devs".into()],
+    }
+}
+
+/// Alice may exec into db-0 for five minutes, through the gate.
+fn standing() -> Standing {
+    let mut grant = grant();
+    grant.sessions.gate = Some(gate());
+    Standing {
+        grant: Arc::new(grant),
+        ended: false,
+    }
+}
+
+fn path(rest: &str) -> Path {
+    let line = format!("{PREFIX}{rest}");
+    let (path, query) = match line.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (line.as_str(), None),
+    };
+    read("GET", path, query).unwrap()
+}
+
+const EXEC: &str = "/api/v1/namespaces/shop/pods/db-0/exec?command=sh&container=app";
+
+fn reason(
+    user: &Requester,
+    now: Timestamp,
+    path: &Path,
+    standing: Option<&Standing>,
+) -> &'static str {
+    let asked = Asked { now, user, path };
+    match decide(asked, standing, None) {
+        Ok(()) => "Allowed",
+        Err(refusal) => {
+            assert!(!refusal.message.is_empty());
+            refusal.reason
+        }
+    }
+}
+
+#[test]
+fn one_form_of_a_path_is_read_for_each_thing() {
+    let pod = |operation, container: Option<&str>| Rest::Pod {
+        namespace: "shop".into(),
+        pod: "db-0".into(),
+        operation,
+        container: container.map(ToOwned::to_owned),
+    };
+    for (rest, expected) in [
+        ("/api?timeout=32s", None),
+        ("/api", Some(Rest::Versions)),
+        ("/apis", Some(Rest::Groups)),
+        ("/api/v1", Some(Rest::Resources)),
+        ("/api/v1/namespaces/shop/pods/db-0", Some(pod(None, None))),
+        (EXEC, Some(pod(Some(Operation::Exec), Some("app")))),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/exec?command=a%20b&command=c;d&stdin=true",
+            None,
+        ),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/log?follow=true",
+            Some(pod(Some(Operation::Log), None)),
+        ),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/portforward",
+            Some(pod(Some(Operation::PortForward), None)),
+        ),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/attach?tty=true&container=",
+            Some(pod(Some(Operation::Attach), None)),
+        ),
+    ] {
+        let line = format!("{PREFIX}{rest}");
+        let (path, query) = line.split_once('?').unwrap_or((&line, ""));
+        let read = read("GET", path, Some(query)).ok();
+        if rest == "/api?timeout=32s" {
+            assert_eq!(
+                read.map(|path| path.rest),
+                Some(Rest::Versions),
+                "as kubectl asks"
+            );
+            continue;
+        }
+        assert_eq!(read.map(|path| path.rest), expected, "{rest}");
+    }
+}
+
+#[test]
+fn whatever_can_be_read_in_two_ways_is_refused() {
+    let pod = "/api/v1/namespaces/shop/pods/db-0";
+    for rest in [
+        "",
+        "/",
+        "/api/",
+        "//api",
+        "/api/v1/",
+        "/apis/apps/v1",
+        "/version",
+        "/metrics",
+        "/api/v1/pods",
+        "/api/v1/namespaces/shop/pods",
+        "/api/v1/namespaces/shop/pods/",
+        "/api/v1/namespaces/shop/pods/..",
+        "/api/v1/namespaces/shop/pods/db-0/",
+        "/api/v1/namespaces/shop/pods/db-0//exec",
+        "/api/v1/namespaces/shop/pods/db-0/exec/",
+        "/api/v1/namespaces/shop/pods/db-0/exec/..",
+        "/api/v1/namespaces/shop/pods/db-0%2fexec",
+        "/api/v1/namespaces/shop/pods/db%2d0",
+        "/api/v1/namespaces/shop/pods/DB-0",
+        "/api/v1/namespaces/shop/pods/db-0/proxy",
+        "/api/v1/namespaces/shop/pods/db-0/proxy/x",
+        "/api/v1/namespaces/shop/pods/db-0/eviction",
+        "/api/v1/namespaces/shop/pods/db-0/ephemeralcontainers",
+        "/api/v1/namespaces/shop/secrets/db-0",
+        "/api/v1/namespaces/../namespaces/shop/pods/db-0",
+        "/api/v1/watch/namespaces/shop/pods/db-0",
+        "/api/v1/nodes/n/proxy/exec",
+    ] {
+        assert!(
+            read("GET", &format!("{PREFIX}{rest}"), None).is_err(),
+            "{rest}"
+        );
+    }
+    for whole in [
+        "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/shop/gates/debug",
+        "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/shop/gates/debug/Proxy/api",
+        "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces//gates/debug/proxy/api",
+        "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/../gates/debug/proxy/api",
+        "/apis/gate.oz.wizardofoz.co/v1alpha1/gates/debug/proxy/api",
+        "/apis/gate.oz.wizardofoz.co/v1alpha2/namespaces/shop/gates/debug/proxy/api",
+        "/api/v1/namespaces/shop/pods/db-0",
+        "",
+    ] {
+        assert!(read("GET", whole, None).is_err(), "{whole}");
+    }
+    for query in [
+        "container=app&container=sidecar",
+        "%63ontainer=sidecar",
+        "container=app%2e",
+        "container=app;container=b",
+        "container=..",
+        "env=LD_PRELOAD",
+        "a+b=c",
+        "timeout=1s",
+    ] {
+        let path = format!("{PREFIX}{pod}/exec");
+        assert!(read("GET", &path, Some(query)).is_err(), "{query}");
+    }
+    let long = format!("command={}", "a".repeat(path::MAX_QUERY));
+    assert!(read("GET", &format!("{PREFIX}{pod}/exec"), Some(&long)).is_err());
+    for (method, sub, good) in [
+        ("POST", "/exec", true),
+        ("POST", "/portforward", true),
+        ("POST", "/log", false),
+        ("POST", "", false),
+        ("PUT", "/exec", false),
+        ("DELETE", "", false),
+        ("HEAD", "", false),
+        ("get", "", false),
+    ] {
+        let read = read(method, &format!("{PREFIX}{pod}{sub}"), None);
+        assert_eq!(read.is_ok(), good, "{method} {sub}");
+    }
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn every_row_of_who_passes() {
+    let exec = path(EXEC);
+    let pod = path("/api/v1/namespaces/shop/pods/db-0");
+    let alice = user("alice");
+    let good = standing();
+    assert_eq!(reason(&alice, at(10), &exec, Some(&good)), "Allowed");
+    assert_eq!(reason(&alice, at(10), &pod, Some(&good)), "Allowed");
+    assert_eq!(
+        reason(&alice, at(10), &path("/api"), Some(&good)),
+        "Allowed"
+    );
+    // Of somebody else's request nobody learns whether it exists.
+    assert_eq!(
+        reason(&user("mallory"), at(10), &exec, Some(&good)),
+        "NoGrant"
+    );
+    assert_eq!(reason(&alice, at(10), &exec, None), "NoGrant");
+    let of_others = decide(
+        Asked {
+            now: at(10),
+            user: &user("mallory"),
+            path: &exec,
+        },
+        Some(&good),
+        None,
+    );
+    let of_none = decide(
+        Asked {
+            now: at(10),
+            user: &user("mallory"),
+            path: &exec,
+        },
+        None,
+        None,
+    );
+    assert_eq!(of_others, of_none);
+    // The gate itself has no grant.
+    let itself = user("system:serviceaccount:oz-system:oz-gate");
+    assert_eq!(reason(&itself, at(10), &exec, Some(&good)), "NoGrant");
+    assert_eq!(reason(&alice, at(299), &exec, Some(&good)), "Allowed");
+    assert_eq!(reason(&alice, at(300), &exec, Some(&good)), "Expired");
+    let mut ended = standing();
+    ended.ended = true;
+    assert_eq!(reason(&alice, at(10), &exec, Some(&ended)), "Revoked");
+    let direct = Standing {
+        grant: Arc::new(grant()),
+        ended: false,
+    };
+    assert_eq!(reason(&alice, at(10), &exec, Some(&direct)), "NotByGate");
+    for (rest, expected) in [
+        ("/api/v1/namespaces/shop/pods/db-1/exec", "OtherPod"),
+        ("/api/v1/namespaces/bank/pods/db-0/exec", "OtherPod"),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/attach",
+            "OperationNotGranted",
+        ),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/portforward",
+            "OperationNotGranted",
+        ),
+        (
+            "/api/v1/namespaces/shop/pods/db-0/log",
+            "OperationNotGranted",
+        ),
+    ] {
+        assert_eq!(
+            reason(&alice, at(10), &path(rest), Some(&good)),
+            expected,
+            "{rest}"
+        );
+    }
+    let mut narrow = standing();
+    Arc::make_mut(&mut narrow.grant).sessions.containers = vec!["app".into()];
+    for (container, expected) in [
+        ("?container=app", "Allowed"),
+        ("?container=sidecar", "ContainerNotGranted"),
+        ("", "ContainerNotGranted"),
+    ] {
+        let rest = format!("/api/v1/namespaces/shop/pods/db-0/exec{container}");
+        assert_eq!(
+            reason(&alice, at(10), &path(&rest), Some(&narrow)),
+            expected
+        );
+    }
+    // A request of the same name in another namespace is another request.
+    let mut elsewhere = standing();
+    Arc::make_mut(&mut elsewhere.grant).request.namespace = "bank".into();
+    assert_eq!(reason(&alice, at(10), &exec, Some(&elsewhere)), "NoGrant");
+}
+
+#[test]
+fn only_the_granted_pod_is_the_granted_pod() {
+    let grant = standing().grant;
+    assert!(is_granted_pod(&grant, Some("pod-uid")).is_ok());
+    assert!(is_granted_pod(&grant, Some("another")).is_err());
+    assert!(is_granted_pod(&grant, None).is_err());
+}
+
+#[test]
+fn a_template_that_goes_through_the_gate_needs_one() {
+    let mut config = AccessConfig {
+        sessions: Sessions::Gate,
+        ..AccessConfig::default()
+    };
+    assert_eq!(needed(None, "shell", &config).unwrap_err().reason, "NoGate");
+    assert_eq!(needed(Some(&gate()), "shell", &config), Ok(Some(gate())));
+    config.sessions = Sessions::Required;
+    assert_eq!(needed(Some(&gate()), "shell", &config), Ok(None));
+    for text in ["", "oz", "/oz", "oz/", "a/b/c", "a/B", "a b/c"] {
+        assert!(text.parse::<GateAccount>().is_err(), "{text:?}");
+    }
+    assert_eq!(gate().to_string(), "oz-system/oz-gate");
+}
+
+#[test]
+fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
+    let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+    let ticket = Ticket::new(&grant(), &user("alice"), at(10));
+    let sealed = ticket.seal(&keys).unwrap();
+    assert!(sealed.bytes().all(|byte| byte.is_ascii_graphic()));
+    assert_eq!(Ticket::open(&keys, &sealed, at(11)), Some(ticket));
+    assert_eq!(Ticket::open(&keys, &sealed, at(31)), None);
+    assert_eq!(Ticket::open(&keys, &sealed, at(-11)), None);
+    let others = Keys::new(vec![vec![8; 32]]).unwrap();
+    assert_eq!(Ticket::open(&others, &sealed, at(11)), None);
+    for text in ["", "e30", "!", &"A".repeat(9_000)] {
+        assert_eq!(Ticket::open(&keys, text, at(11)), None);
+    }
+}
+
+#[test]
+fn a_message_may_follow_only_where_one_has_ended() {
+    let mut frames = Frames::default();
+    assert!(frames.is_between_messages());
+    for (bytes, between) in [
+        (&[0x82][..], false),
+        (&[3], false),
+        (&[1, b'a'], false),
+        (b"b", true),
+        // A fragment, a ping within it, the rest.
+        (&[0x02, 2, 1, b'a'], false),
+        (&[0x89, 0], false),
+        (&[0x80, 1, b'b'], true),
+        (&[0x82, 126, 1], false),
+        (&[0], false),
+    ] {
+        frames.passed(bytes);
+        assert_eq!(frames.is_between_messages(), between, "{bytes:?}");
+    }
+    frames.passed(&[0; 255]);
+    assert!(!frames.is_between_messages());
+    frames.passed(&[0]);
+    assert!(frames.is_between_messages());
+    // A length that nobody ever sends is waited for, and costs nothing.
+    frames.passed(&[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+    assert!(!frames.is_between_messages());
+    let mut closed = Frames::default();
+    closed.passed(&[0x88, 0]);
+    assert!(!closed.is_between_messages());
+}
+
+proptest! {
+    #[test]
+    fn a_farewell_is_whole_however_it_is_cut(why in ".{0,300}", tty: bool, cut in 0_usize..600) {
+        let said = farewell(&why, tty);
+        let (first, rest) = said.split_at(cut.min(said.len()));
+        let mut frames = Frames::default();
+        frames.passed(first);
+        frames.passed(rest);
+        // It ends with a close, after which nothing may follow.
+        prop_assert!(!frames.is_between_messages());
+        prop_assert_eq!(&said[said.len() - 4..], &[0x88, 2, 0x03, 0xe8]);
+        let mut before = Frames::default();
+        before.passed(&said[..said.len() - 4]);
+        prop_assert!(before.is_between_messages());
+    }
+
+    #[test]
+    fn no_bytes_are_read_as_a_path_but_those_of_one(text in "[a-z0-9./%-]{0,80}") {
+        if let Ok(path) = read("GET", &format!("{PREFIX}/{text}"), None)
+            && let Some(upstream) = path.rest.upstream()
+        {
+            prop_assert_eq!(upstream, format!("/{text}"));
+        }
+    }
+}
+
+fn proxy_data() -> std::collections::BTreeMap<String, String> {
+    [
+        ("requestheader-client-ca-file", "PEM"),
+        ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
+        ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+        ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+        ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+#[test]
+fn a_user_is_read_from_the_headers_that_the_api_server_names() {
+    let proxy = FrontProxy::read(&proxy_data()).unwrap();
+    let read = |headers: &[(&str, &'static [u8])]| {
+        proxy.user(|name| {
+            let these = headers.iter().filter(|(header, _)| *header == name);
+            these.map(|(_, value)| *value).collect()
+        })
+    };
+    let alice = read(&[
+        ("X-Remote-User", b"alice"),
+        ("X-Remote-Uid", b"7"),
+        ("X-Remote-Group", b"devs"),
+        ("X-Remote-Group", b"system:authenticated"),
+        ("X-Remote-Extra-Scopes", b"all"),
+    ]);
+    let expected = Requester {
+        user: "alice".into(),
+        uid: "7".into(),
+        groups: vec!["devs".into(), "system:authenticated".into()],
+    };
+    assert_eq!(alice, Some(expected));
+    for headers in [
+        &[][..],
+        &[("X-Remote-User", &b""[..])],
+        &[("X-Remote-User", b"\xff")],
+        &[("X-Remote-User", b"alice"), ("X-Remote-User", b"admin")],
+        &[
+            ("X-Remote-User", b"alice"),
+            ("X-Remote-Uid", b"1"),
+            ("X-Remote-Uid", b"2"),
+        ],
+        &[("X-Remote-User", b"alice"), ("X-Remote-Group", b"\xff")],
+        &[("X-Remote-Group", b"system:masters")],
+    ] {
+        assert_eq!(read(headers), None, "{headers:?}");
+    }
+}
+
+#[test]
+fn without_the_entries_of_the_front_proxy_nobody_is_known() {
+    for name in [
+        "requestheader-client-ca-file",
+        "requestheader-allowed-names",
+        "requestheader-username-headers",
+        "requestheader-group-headers",
+    ] {
+        for value in [None, Some(""), Some("[")] {
+            let mut data = proxy_data();
+            match value {
+                None => drop(data.remove(name)),
+                Some(value) => drop(data.insert(name.to_owned(), value.to_owned())),
+            }
+            let read = FrontProxy::read(&data);
+            let is_pem = name == "requestheader-client-ca-file" && value == Some("[");
+            assert_eq!(read.is_ok(), is_pem, "{name} {value:?}");
+        }
+    }
+    let mut before = proxy_data();
+    before.remove("requestheader-uid-headers");
+    assert!(
+        FrontProxy::read(&before).is_ok(),
+        "as Kubernetes 1.30 has it"
+    );
+}

@@ -1,0 +1,79 @@
+//! The word by which the connect hook knows whose session the gate opens. The gate acts as itself, and says the
+//! ticket as something further that is known of it (`Impersonate-Extra-`); nobody else can seal one, and one that
+//! somebody reads in an audit log is of no use soon.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::access::grant::Grant;
+use crate::access::stamp::Requester;
+use crate::lifecycle::seal::{self, Keys, SealError};
+
+/// The name under which the API server hands it on, in `userInfo.extra`.
+pub const EXTRA: &str = "oz-ticket";
+
+const PURPOSE: &str = "oz.wizardofoz.co/gate-ticket/v1";
+/// How long it is good for, and how far the clocks of gate and webhook may be apart.
+const GOOD_FOR: SignedDuration = SignedDuration::from_secs(20);
+/// The longest that is read.
+const MAX_LENGTH: usize = 8 << 10;
+
+/// That the gate opens a session for somebody, by a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ticket {
+    /// UID of the request.
+    pub request: String,
+    /// Who passed the gate: the user's name.
+    pub user: String,
+    /// The identity provider's unique id, if it gave one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Ticket {
+    /// One for a user and a grant.
+    #[must_use]
+    pub fn new(grant: &Grant, user: &Requester, at: Timestamp) -> Self {
+        Self {
+            request: grant.request.uid.clone(),
+            user: user.user.clone(),
+            uid: user.uid.clone(),
+            at,
+        }
+    }
+
+    /// As it is sent, in letters that a header may hold.
+    ///
+    /// # Errors
+    /// Only if it does not serialise, which its types rule out.
+    pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
+        Ok(BASE64_URL_SAFE_NO_PAD.encode(seal::seal(keys, PURPOSE, self)?))
+    }
+
+    /// What was said to the API server, if it was sealed for now.
+    #[must_use]
+    pub fn open(keys: &Keys, text: &str, now: Timestamp) -> Option<Self> {
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        let sealed = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+        let ticket: Self = seal::open(keys, PURPOSE, &sealed).ok()?;
+        let age = now.duration_since(ticket.at);
+        (age.abs() <= GOOD_FOR).then_some(ticket)
+    }
+
+    /// The person, as far as it says.
+    #[must_use]
+    pub fn person(&self) -> Requester {
+        Requester {
+            user: self.user.clone(),
+            uid: self.uid.clone(),
+            groups: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Answers of the gate's own, as the API server's clients read them.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Response, StatusCode};
+use oz_core::connect::Refusal;
+use serde_json::{Value, json};
+
+/// Why something is not passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    /// Of a bounded vocabulary.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Refused {
+    pub(crate) fn new(
+        status: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = message.into();
+        Self {
+            status,
+            reason,
+            message,
+        }
+    }
+
+    /// Nothing is known of whoever asks.
+    pub(crate) fn unknown(why: &str) -> Self {
+        let message = format!(
+            "the gate answers the API server alone ({why}); use the address of the API server"
+        );
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
+    }
+
+    /// Not now.
+    pub(crate) fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message)
+    }
+
+    pub(crate) fn response(&self) -> Response<Body> {
+        // What kubectl prints goes by these reasons, of which it knows a few.
+        let reason = match self.status {
+            StatusCode::UNAUTHORIZED => "Unauthorized",
+            StatusCode::BAD_REQUEST => "BadRequest",
+            StatusCode::NOT_FOUND => "NotFound",
+            StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
+            StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+            StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            StatusCode::GATEWAY_TIMEOUT => "Timeout",
+            _ => "Forbidden",
+        };
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "reason": reason, "code": self.status.as_u16(),
+            "message": format!("oz: {}", self.message),
+            "details": {"causes": [{"reason": self.reason, "message": self.message}]},
+        });
+        let mut response = document(self.status, &status);
+        let again = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ];
+        if again.contains(&self.status) {
+            let wait = HeaderValue::from_static("1");
+            response.headers_mut().insert(RETRY_AFTER, wait);
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.reason {
+            "QueryTooLong" | "QueryMalformed" | "OptionUnknown" | "ContainerMalformed" => {
+                StatusCode::BAD_REQUEST
+            }
+            _ => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, refusal.reason, refusal.message)
+    }
+}
+
+/// A document, as JSON.
+pub(crate) fn document(status: StatusCode, document: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(document.to_string()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}

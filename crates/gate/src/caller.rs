@@ -1,0 +1,77 @@
+//! Who asks: the API server's word counts, if it is the API server that gives it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::{HeaderMap, Request};
+use k8s_openapi::api::core::v1::ConfigMap;
+use oz_admission::{ClientAuthority, ClientCertificate};
+use oz_core::access::stamp::Requester;
+use oz_core::gate::front_proxy::{CONFIG_MAP, FrontProxy, NAMESPACE};
+use oz_runtime::{Clock, Feeds, Kind, Selection, Store};
+
+use crate::answer::Refused;
+
+/// Tells users by what the API server says of them.
+pub(crate) struct Callers {
+    config: Store<ConfigMap>,
+    clock: Arc<dyn Clock>,
+    /// What was read of which version of the ConfigMap.
+    read: Mutex<Option<(String, Arc<Trusted>)>>,
+}
+
+struct Trusted {
+    proxy: FrontProxy,
+    authority: ClientAuthority,
+}
+
+impl Callers {
+    /// Watches whom to believe.
+    pub(crate) fn new(feeds: &Feeds, clock: Arc<dyn Clock>) -> Self {
+        let named = Selection::named(CONFIG_MAP);
+        Self {
+            config: feeds.store_in(&Kind::of::<ConfigMap>(), NAMESPACE, named),
+            clock,
+            read: Mutex::default(),
+        }
+    }
+
+    /// The user whose request this is.
+    pub(crate) fn identify<B>(&self, request: &Request<B>) -> Result<Requester, Refused> {
+        let trusted = self.trusted()?;
+        let shown = request.extensions().get::<Arc<ClientCertificate>>();
+        let shown = shown.ok_or_else(|| Refused::unknown("no certificate was shown"))?;
+        let proven = trusted.authority.verify(shown, self.clock.now());
+        proven.map_err(|why| Refused::unknown(&why))?;
+        let headers: &HeaderMap = request.headers();
+        let user = trusted.proxy.user(|name| {
+            let values = headers.get_all(name).iter();
+            values.map(axum::http::HeaderValue::as_bytes).collect()
+        });
+        user.ok_or_else(|| Refused::unknown("it names no user, or several"))
+    }
+
+    /// What the ConfigMap says by now.
+    fn trusted(&self) -> Result<Arc<Trusted>, Refused> {
+        let not_known = |why: String| Refused::unavailable("FrontProxyUnknown", why);
+        let Some(map) = self.config.get(Some(NAMESPACE), CONFIG_MAP) else {
+            let why = format!("ConfigMap {NAMESPACE}/{CONFIG_MAP} was not seen yet");
+            return Err(not_known(why));
+        };
+        let version = map.metadata.resource_version.clone().unwrap_or_default();
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, trusted)) = read.as_ref().filter(|(of, _)| *of == version) {
+            return Ok(Arc::clone(trusted));
+        }
+        let data = map.data.clone().unwrap_or_default();
+        let proxy = FrontProxy::read(&data).map_err(not_known)?;
+        let authority = ClientAuthority::new(proxy.authorities.as_bytes(), proxy.names.clone())
+            .map_err(|why| {
+                not_known(format!(
+                    "requestheader-client-ca-file cannot be used: {why}"
+                ))
+            })?;
+        let trusted = Arc::new(Trusted { proxy, authority });
+        *read = Some((version, Arc::clone(&trusted)));
+        Ok(trusted)
+    }
+}

@@ -1,0 +1,26 @@
+//! The oz gate: a part of the API server's own paths. What somebody asks of one pod there is passed on as it came,
+//! by the gate's account, as long as their grant lasts; then the gate closes it.
+
+mod answer;
+mod args;
+mod caller;
+mod discovery;
+mod grants;
+mod metrics;
+mod registration;
+mod relay;
+mod router;
+mod run;
+mod sessions;
+mod upstream;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // First of all: every connection needs to know which cryptography to use.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let args = args::Args::parse();
+    args.common.start_logging()?;
+    run::run(args).await
+}

@@ -1,0 +1,78 @@
+//! What is counted. Labels are of this program's own words: nothing that a request carries makes a series.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AskedLabels {
+    what: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
+}
+
+/// Handles to every metric. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    asked: Family<AskedLabels, Counter>,
+    open: Gauge,
+    ended: Family<EndLabels, Counter>,
+    bytes: Family<DirectionLabels, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("oz_gate");
+        registry.register(
+            "requests",
+            "Requests, by what was asked for and by the reason of a refusal (OK if there was none)",
+            metrics.asked.clone(),
+        );
+        registry.register(
+            "sessions_open",
+            "Sessions that are open",
+            metrics.open.clone(),
+        );
+        registry.register(
+            "sessions_ended",
+            "Sessions that ended, by what ended them (Closed: either side)",
+            metrics.ended.clone(),
+        );
+        registry.register(
+            "session_bytes",
+            "Bytes that ended sessions carried, in from the user and out to them",
+            metrics.bytes.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn answered(&self, what: &'static str, reason: &'static str) {
+        let labels = AskedLabels { what, reason };
+        self.asked.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn opened(&self) {
+        self.open.inc();
+    }
+
+    pub(crate) fn ended(&self, reason: &'static str, inward: u64, outward: u64) {
+        self.open.dec();
+        self.ended.get_or_create(&EndLabels { reason }).inc();
+        for (direction, count) in [("in", inward), ("out", outward)] {
+            let labels = DirectionLabels { direction };
+            self.bytes.get_or_create(&labels).inc_by(count);
+        }
+    }
+}

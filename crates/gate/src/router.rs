@@ -1,0 +1,454 @@
+//! What is asked of the gate, from the request to the answer: who, what, may they, and then it is passed on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCEPT, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Response, StatusCode};
+use futures::{StreamExt as _, stream};
+use http_body_util::BodyDataStream;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use oz_admission::Peer;
+use oz_audit::Trail;
+use oz_core::access::grant::Grant;
+use oz_core::access::stamp::Requester;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::connect::{Refusal, Standing};
+use oz_core::gate::path::{self, Path, Rest};
+use oz_core::gate::ticket::Ticket;
+use oz_core::gate::{self, Asked, GROUP, VERSION};
+use oz_runtime::Clock;
+use serde_json::Value;
+
+use crate::answer::{Refused, document};
+use crate::caller::Callers;
+use crate::discovery;
+use crate::grants::Grants;
+use crate::metrics::Metrics;
+use crate::relay::{Carried, Speaks, relay};
+use crate::sessions::{Sessions, Slot};
+use crate::upstream::{Upstream, head};
+
+/// How long either side may take to become a stream once that was agreed on.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long several changes are looked at as one.
+const COALESCE: Duration = Duration::from_millis(25);
+/// The longest that a session is not looked at, whatever happens.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What answers.
+pub(crate) struct Door {
+    pub(crate) callers: Callers,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) upstream: Upstream,
+    pub(crate) trail: Trail,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    /// Of the sessions of this process.
+    pub(crate) replica: String,
+    pub(crate) next: AtomicU64,
+}
+
+/// A session, for as long as it is one.
+struct Session {
+    grant: Arc<Grant>,
+    user: Requester,
+    way: &'static str,
+    opened_at: Timestamp,
+    _slot: Slot,
+}
+
+/// The routes.
+pub(crate) fn router(door: Arc<Door>) -> Router {
+    Router::new().fallback(answer).with_state(door)
+}
+
+async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
+    let peer = request.extensions().get::<Arc<Peer>>().cloned();
+    let user = match door.callers.identify(&request) {
+        Ok(user) => user,
+        Err(refused) => {
+            door.metrics.answered("unknown", refused.reason);
+            if let Some(peer) = peer {
+                peer.has_shown_no_key();
+            }
+            return refused.response();
+        }
+    };
+    if let Some(peer) = peer {
+        peer.has_shown_the_key();
+    }
+    if let Some(answered) = of_the_group(request.method(), request.uri().path(), request.headers())
+    {
+        door.metrics.answered("group", "OK");
+        return answered;
+    }
+    let (what, answered) = door.pass(user.clone(), request).await;
+    match answered {
+        Ok(response) => {
+            door.metrics.answered(what, "OK");
+            response
+        }
+        Err(refused) => {
+            door.metrics.answered(what, refused.reason);
+            tracing::info!(user = ?user.user, what, reason = refused.reason, "refused");
+            refused.response()
+        }
+    }
+}
+
+/// What anybody may know of the group.
+fn of_the_group(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    let found = match path.strip_prefix("/apis")? {
+        "" => discovery::groups(),
+        rest if rest == format!("/{GROUP}") => discovery::group(),
+        rest if rest == format!("/{GROUP}/{VERSION}") => discovery::resources(),
+        _ => return None,
+    };
+    Some(if method == Method::GET {
+        discovered(headers, &found).unwrap_or_else(|refused| refused.response())
+    } else {
+        let message = "only GET is answered here";
+        Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).response()
+    })
+}
+
+/// A document for whoever takes it as plain JSON. Who takes another form only asks again when there is none.
+fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refused> {
+    let mut accepted = headers.get_all(ACCEPT).iter().peekable();
+    let plain = |part: &str| {
+        let mut parts = part.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default();
+        let other = parts.any(|parameter| parameter.starts_with("as="));
+        !other && ["application/json", "application/*", "*/*"].contains(&kind)
+    };
+    let good = accepted.peek().is_none()
+        || accepted.any(|value| value.to_str().is_ok_and(|text| text.split(',').any(plain)));
+    if good {
+        return Ok(document(StatusCode::OK, found));
+    }
+    let message = "there is application/json only";
+    Err(Refused::new(
+        StatusCode::NOT_ACCEPTABLE,
+        "NotAcceptable",
+        message,
+    ))
+}
+
+impl Door {
+    /// Passes on what somebody may ask; says as well what it was.
+    async fn pass(
+        self: &Arc<Self>,
+        user: Requester,
+        request: Request,
+    ) -> (&'static str, Result<Response<Body>, Refused>) {
+        let uri = request.uri();
+        let read = path::read(request.method().as_str(), uri.path(), uri.query());
+        let path = match read {
+            Ok(path) => path,
+            Err(refusal) => return ("none", Err(refusal.into())),
+        };
+        (path.rest.title(), self.decided(user, &path, request).await)
+    }
+
+    async fn decided(
+        self: &Arc<Self>,
+        user: Requester,
+        path: &Path,
+        mut request: Request,
+    ) -> Result<Response<Body>, Refused> {
+        let standing = self.may(&user, path)?;
+        let found = match &path.rest {
+            Rest::Versions => discovery::core_versions(),
+            Rest::Groups => discovery::no_groups(),
+            Rest::Resources => discovery::core_resources(),
+            Rest::Pod { .. } => {
+                // Whatever it is, nobody reads it; and its length could be read in two ways.
+                bodiless(request.headers())?;
+                let upgrade = request.headers().contains_key(UPGRADE);
+                let upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
+                let (parts, _) = request.into_parts();
+                return self
+                    .to_pod(user, path, standing.grant, &parts, upgrade)
+                    .await;
+            }
+        };
+        discovered(request.headers(), &found)
+    }
+
+    /// The grant by which somebody may ask for this.
+    fn may(&self, user: &Requester, path: &Path) -> Result<Standing, Refused> {
+        let now = self.clock.now();
+        let standing = self.grants.find(&path.namespace, &path.request, user)?;
+        let lock = standing
+            .as_ref()
+            .and_then(|standing| self.grants.lock(&standing.grant, user, now));
+        let asked = Asked { now, user, path };
+        gate::decide(asked, standing.as_ref(), lock.as_ref())?;
+        // `decide` refuses without one.
+        standing.ok_or_else(|| Refused::unavailable("NotReady", "try again"))
+    }
+
+    async fn to_pod(
+        self: &Arc<Self>,
+        user: Requester,
+        path: &Path,
+        grant: Arc<Grant>,
+        parts: &Parts,
+        upgrade: Option<OnUpgrade>,
+    ) -> Result<Response<Body>, Refused> {
+        let is_session = path.rest.is_session();
+        if is_session && upgrade.is_none() {
+            let message = "a session needs a WebSocket or SPDY; use kubectl 1.30 or newer";
+            return Err(Refused::new(StatusCode::BAD_REQUEST, "NoUpgrade", message));
+        }
+        let lasts = is_session || path.rest.title() == "log";
+        let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
+        let uid = self.upstream.pod_uid(&grant).await?;
+        gate::is_granted_pod(&grant, uid.as_deref())?;
+        let target = path.rest.upstream().unwrap_or_default();
+        let opened_at = self.clock.now();
+        let ticket = is_session
+            .then(|| Ticket::new(&grant, &user, opened_at).seal(self.grants.keys()))
+            .transpose()
+            .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
+        let answered = self
+            .upstream
+            .send(parts, &target, ticket.as_deref())
+            .await?;
+        let response = head(&answered);
+        let Some(slot) = slot else {
+            return Ok(
+                response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
+            );
+        };
+        let session = Session {
+            grant,
+            user,
+            way: path.rest.title(),
+            opened_at,
+            _slot: slot,
+        };
+        match (answered.status(), upgrade) {
+            (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
+                let door = Arc::clone(self);
+                let speaks = speaks(answered.headers(), parts.uri.query());
+                let upstream = hyper::upgrade::on(answered);
+                tokio::spawn(door.carry(session, client, upstream, speaks));
+                Ok(response)
+            }
+            (StatusCode::SWITCHING_PROTOCOLS, None) => {
+                let message = "the API server wants another protocol that nobody asked for";
+                Err(Refused::unavailable("ApiServer", message))
+            }
+            _ => Ok(response.map(|_| self.followed(session, answered.into_body()))),
+        }
+    }
+
+    /// Carries the bytes of a session until its end, which is put on record.
+    async fn carry(
+        self: Arc<Self>,
+        session: Session,
+        client: OnUpgrade,
+        upstream: OnUpgrade,
+        speaks: Speaks,
+    ) {
+        self.metrics.opened();
+        let both = async { tokio::try_join!(client, upstream) };
+        let (why, carried) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
+            Ok(Ok((client, upstream))) => {
+                let (client, upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+                relay(client, upstream, self.end_of(&session), speaks).await
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a session was not opened after all");
+                (None, Carried::default())
+            }
+            Err(_elapsed) => (None, Carried::default()),
+        };
+        self.ended(&session, why.as_ref(), carried);
+    }
+
+    /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
+    fn followed(self: &Arc<Self>, session: Session, body: kube::client::Body) -> Body {
+        let door = Arc::clone(self);
+        let session = Arc::new(session);
+        let end = {
+            let (door, session) = (Arc::clone(&door), Arc::clone(&session));
+            async move { door.end_of(&session).await }
+        };
+        let end = futures::FutureExt::shared(end);
+        let last = {
+            let (end, session) = (end.clone(), session);
+            stream::once(async move {
+                let why = futures::FutureExt::now_or_never(end);
+                drop(session);
+                let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
+                Ok(told.unwrap_or_default().into())
+            })
+        };
+        let body = BodyDataStream::new(body).take_until(end);
+        Body::from_stream(body.chain(last))
+    }
+
+    /// Ready when a session has to end, with the reason.
+    async fn end_of(&self, session: &Session) -> Refusal {
+        let mut changes = self.grants.changes();
+        let (grant, user) = (&session.grant, &session.user);
+        loop {
+            changes.borrow_and_update();
+            let now = self.clock.now();
+            if let Err(why) = self.grants.lasts(grant, user, now) {
+                return why;
+            }
+            let left = grant.window.until.duration_since(now);
+            let left = Duration::try_from(left).unwrap_or_default();
+            // The clock is asked again then: a timer may be early by as much as it rounds.
+            let left = left.clamp(Duration::from_millis(1), LOOK_EVERY);
+            tokio::select! {
+                _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
+                () = tokio::time::sleep(left) => {}
+                () = self.sessions.closing() => {
+                    let message = "this replica of the gate stops; connect again".to_owned();
+                    return Refusal { reason: "Stopping", message };
+                }
+            }
+        }
+    }
+
+    /// Counts a session that is over, and puts it on record.
+    fn ended(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
+        let reason = why.map_or("Closed", |why| why.reason);
+        self.metrics.ended(reason, carried.inward, carried.outward);
+        let action = match why {
+            Some(_) => Action::SessionCut,
+            None => Action::SessionEnded,
+        };
+        let (grant, now) = (&session.grant, self.clock.now());
+        let message = format!(
+            "the session of {} in pod {} ({}) is over{}",
+            session.user.user,
+            grant.pod.name,
+            session.way,
+            why.map(|why| format!(": {}", why.message))
+                .unwrap_or_default()
+        );
+        let mut record = grant.record(now, action, Decision::End, reason, message);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        // Each session is one of its own.
+        let subject = format!("{} {} {now} {number}", grant.request.uid, self.replica);
+        record.id = Record::id(action, &subject);
+        record.user = Some(session.user.clone());
+        for (key, value) in [
+            ("way", session.way.to_owned()),
+            ("openedAt", session.opened_at.to_string()),
+            ("bytesIn", carried.inward.to_string()),
+            ("bytesOut", carried.outward.to_string()),
+        ] {
+            record.details.insert(key.to_owned(), value);
+        }
+        self.trail.note(record);
+    }
+}
+
+/// Refuses what comes with a body.
+fn bodiless(headers: &HeaderMap) -> Result<(), Refused> {
+    let lengths: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
+    let empty = lengths.len() <= 1 && lengths.iter().all(|length| *length == "0");
+    if empty && !headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(());
+    }
+    let message = "what the gate passes on has no body";
+    Err(Refused::new(
+        StatusCode::BAD_REQUEST,
+        "BodyNotTaken",
+        message,
+    ))
+}
+
+/// What the client of a session can be told, by the protocol that the API server agreed to.
+fn speaks(headers: &HeaderMap, query: Option<&str>) -> Speaks {
+    let protocol = headers.get(SEC_WEBSOCKET_PROTOCOL);
+    let channels = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+    if protocol.is_some_and(|one| channels.iter().any(|known| one == known)) {
+        let mut options = query.unwrap_or_default().split('&');
+        let tty = options.any(|option| option == "tty=true" || option == "tty=1");
+        return Speaks::Channels { tty };
+    }
+    Speaks::Other
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn what_has_a_body_is_not_passed_on_however_its_length_is_said() {
+        for (all, good) in [
+            (&[][..], true),
+            (&[("content-length", "0")], true),
+            (&[("content-length", "1")], false),
+            (&[("content-length", "0"), ("content-length", "5")], false),
+            (&[("transfer-encoding", "chunked")], false),
+            (
+                &[("content-length", "0"), ("transfer-encoding", "chunked")],
+                false,
+            ),
+        ] {
+            assert_eq!(bodiless(&headers(all)).is_ok(), good, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn who_takes_no_plain_json_is_told_that_there_is_nothing_else() {
+        let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let both = "application/json;as=APIGroupDiscoveryList,application/json";
+        for (all, status) in [
+            (&[][..], 200),
+            (&[("accept", "*/*")], 200),
+            (&[("accept", both)], 200),
+            (&[("accept", aggregated)], 406),
+            (&[("accept", "application/vnd.kubernetes.protobuf")], 406),
+        ] {
+            let answered = of_the_group(&Method::GET, "/apis", &headers(all)).unwrap();
+            assert_eq!(answered.status().as_u16(), status, "{all:?}");
+        }
+        let other = of_the_group(&Method::GET, "/apis/apps", &headers(&[]));
+        assert!(other.is_none());
+        let post = of_the_group(&Method::POST, "/apis", &headers(&[])).unwrap();
+        assert_eq!(post.status().as_u16(), 405);
+    }
+
+    #[test]
+    fn only_a_protocol_of_channels_is_told_why_it_ends() {
+        let v5 = headers(&[("sec-websocket-protocol", "v5.channel.k8s.io")]);
+        assert_eq!(
+            speaks(&v5, Some("stdin=true&tty=true")),
+            Speaks::Channels { tty: true }
+        );
+        assert_eq!(speaks(&v5, None), Speaks::Channels { tty: false });
+        let tunnel = headers(&[("sec-websocket-protocol", "SPDY/3.1+portforward.k8s.io")]);
+        assert_eq!(speaks(&tunnel, None), Speaks::Other);
+        assert_eq!(speaks(&headers(&[]), Some("tty=true")), Speaks::Other);
+    }
+}

@@ -1,0 +1,145 @@
+//! What the gate consists of, put together.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use oz_admission::{CertPolicy, Clients, Limits, TlsService};
+use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Trail, signing_keys};
+use oz_core::names::{self, REGISTRATION};
+use oz_runtime::Who::Everyone;
+use oz_runtime::{ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
+
+use crate::args::Args;
+use crate::caller::Callers;
+use crate::grants::Grants;
+use crate::metrics::Metrics;
+use crate::registration::Registration;
+use crate::router::{Door, router};
+use crate::sessions::Sessions;
+use crate::upstream::Upstream;
+
+/// How long a new authority is in the APIService before anything is served that it signed.
+const SETTLE: Duration = Duration::from_secs(120);
+
+/// Runs until a signal, or until what it needs is lost.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let shutdown = shutdown_on_signal()?;
+    let common = &args.common;
+    let Some(listener) = args.listen.0.map(bind).transpose()? else {
+        bail!("failed to start: --listen says nowhere, but the API server must reach the gate");
+    };
+    let port = listener.local_addr()?.port();
+    let config = common.config(names::GATE).await?;
+    let upstream = Upstream::new(config.clone(), args.account())?;
+    let (client, clock) = oz_runtime::client(config)?;
+    let (namespace, replica) = (&common.namespace, &common.replica);
+    let keys = signing_keys(&client, namespace).await?;
+    let trail = Trail::start(
+        &client,
+        clock.clone(),
+        namespace,
+        names::GATE,
+        replica,
+        &args.audit,
+    )
+    .await?;
+
+    let mut runtime = Runtime::new(REGISTRATION, client.clone(), clock.clone());
+    trail.register(&mut runtime.registry());
+    let metrics = Metrics::new(&mut runtime.registry());
+    let grants = Grants::new(runtime.feeds(), keys.clone());
+    let sessions = Sessions::new(args.max_sessions, args.max_sessions_per_user);
+    let door = Door {
+        callers: Callers::new(runtime.feeds(), Arc::new(clock.clone())),
+        grants: Arc::clone(&grants),
+        sessions: Arc::clone(&sessions),
+        upstream,
+        trail: trail.clone(),
+        clock: Arc::new(clock.clone()),
+        metrics,
+        replica: replica.clone(),
+        next: AtomicU64::new(0),
+    };
+    let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
+    let on_news = move |news| match news {
+        KeyNews::Opens => grants.keys_changed(),
+        KeyNews::Seals(id) => tracing::info!(key = id, "tickets are sealed with another key"),
+    };
+    let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news);
+    runtime.task("signing key watch", Everyone, signing_key);
+    watch_ourselves(&mut runtime, common, &trail, clock);
+    runtime.part("registration", |stop| registration.run(stop));
+    let mut probes = None;
+    if let Some(address) = args.health_probe_bind_address.0 {
+        let listener = bind(address)?;
+        probes = Some(listener.local_addr()?);
+        runtime.listen(Listen::Bound(listener));
+    }
+    let draining = runtime.readiness().gate("opening sessions");
+    draining.open();
+    let service = TlsService {
+        fingerprint: names::GATE.to_owned(),
+        namespace: namespace.clone(),
+        config_map: names::GATE_CA.to_owned(),
+        names: args.certificate_names(),
+        certificates: certificates(),
+        limits: limits(args.max_sessions),
+        drain: args.drain,
+        listener,
+        router: router(Arc::new(door)),
+        clients: Clients::FrontProxy,
+    };
+    let shown = probes.map(tracing::field::display);
+    tracing::info!(port, probes = shown, "serving the API server");
+    let session_drain = args.session_drain;
+    let ended = async move {
+        shutdown.cancelled_owned().await;
+        // Grants are still watched meanwhile, and end what they have to.
+        draining.close("opening sessions (the process stops)");
+        sessions.drain(session_drain).await;
+    };
+    let ended = service.run(runtime, ended).await;
+    trail.close().await;
+    Ok(ended?)
+}
+
+/// What every process of oz looks at besides its work.
+fn watch_ourselves(runtime: &mut Runtime, common: &Common, trail: &Trail, clock: ServerClock) {
+    let (client, namespace) = (runtime.client().clone(), &common.namespace);
+    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, &common.replica);
+    let audit_key = AuditKeyWatch {
+        trail: trail.clone(),
+        client,
+        namespace: namespace.clone(),
+    };
+    let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
+    runtime
+        .task("audit key watch", Everyone, audit_key)
+        .task("clock alarm", Everyone, clock_alarm);
+}
+
+fn certificates() -> CertPolicy {
+    CertPolicy {
+        secret: Some(names::GATE_AUTHORITY.to_owned()),
+        settle: SETTLE,
+        overlap: SETTLE * 2,
+        ..CertPolicy::default()
+    }
+}
+
+/// One connection for each session while it opens; of those of whom nothing is known, few.
+fn limits(max_sessions: usize) -> Limits {
+    Limits {
+        connections: max_sessions.saturating_mul(2).max(256),
+        // A command is in the request line.
+        head: 96 << 10,
+        ..Limits::default()
+    }
+}
+
+fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("failed to listen on {address}"))
+}

@@ -1,0 +1,158 @@
+//! How many sessions are open, whose, and how they come to their end when the process does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::answer::Refused;
+
+/// The sessions of this process.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    most: usize,
+    most_per_user: usize,
+    open: Mutex<Open>,
+    one_ended: Notify,
+    closing: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// Nothing more is opened.
+    shut: bool,
+    all: usize,
+    by_user: HashMap<String, usize>,
+}
+
+/// Room for one session, given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    sessions: Arc<Sessions>,
+    user: String,
+}
+
+impl Sessions {
+    /// Room for `most`, of which one user has `most_per_user`.
+    pub(crate) fn new(most: usize, most_per_user: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            most_per_user,
+            open: Mutex::default(),
+            one_ended: Notify::new(),
+            closing: CancellationToken::new(),
+        })
+    }
+
+    /// Room for one more session of this user.
+    pub(crate) fn take(self: &Arc<Self>, user: &str) -> Result<Slot, Refused> {
+        let mut open = self.open();
+        if open.shut {
+            let message = "this replica of the gate is about to stop; try again";
+            return Err(Refused::unavailable("Stopping", message));
+        }
+        let theirs = open.by_user.get(user).copied().unwrap_or_default();
+        let message = if theirs >= self.most_per_user {
+            format!(
+                "{user} has {theirs} sessions open, which is as many as one user may have \
+                 (--max-sessions-per-user); close one"
+            )
+        } else if open.all >= self.most {
+            format!(
+                "{} sessions are open, which is as many as the gate takes (--max-sessions); try again later",
+                open.all
+            )
+        } else {
+            open.all += 1;
+            *open.by_user.entry(user.to_owned()).or_default() += 1;
+            return Ok(Slot {
+                sessions: Arc::clone(self),
+                user: user.to_owned(),
+            });
+        };
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Err(Refused::new(status, "TooManySessions", message))
+    }
+
+    /// Opens nothing more, waits until none is open, and ends those that are after `limit`.
+    pub(crate) async fn drain(&self, limit: Duration) {
+        self.open().shut = true;
+        let all = async {
+            loop {
+                let ended = self.one_ended.notified();
+                if self.open().all == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::warn!(open = self.open().all, "ending the sessions that are open");
+            self.closing.cancel();
+        }
+    }
+
+    /// Ready when sessions that are open have to end, since the process does.
+    pub(crate) async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut open = self.sessions.open();
+        open.all -= 1;
+        if let Some(count) = open.by_user.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                open.by_user.remove(&self.user);
+            }
+        }
+        drop(open);
+        self.sessions.one_ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_leaves_room_for_others_and_gets_it_back() {
+        let sessions = Sessions::new(3, 2);
+        let first = sessions.take("alice").unwrap();
+        let _second = sessions.take("alice").unwrap();
+        assert_eq!(
+            sessions.take("alice").unwrap_err().reason,
+            "TooManySessions"
+        );
+        let _third = sessions.take("bob").unwrap();
+        let full = sessions.take("carol").unwrap_err();
+        assert!(full.message.contains("--max-sessions)"), "{}", full.message);
+        drop(first);
+        assert!(sessions.take("carol").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_stops_waits_for_sessions_and_then_ends_them() {
+        let sessions = Sessions::new(3, 3);
+        let slot = sessions.take("alice").unwrap();
+        let draining = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.drain(Duration::from_secs(60)).await }
+        });
+        sessions.closing().await;
+        draining.await.unwrap();
+        assert_eq!(sessions.take("bob").unwrap_err().reason, "Stopping");
+        drop(slot);
+        // Nothing is open: nothing is waited for.
+        sessions.drain(Duration::MAX).await;
+    }
+}

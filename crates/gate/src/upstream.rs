@@ -1,0 +1,211 @@
+//! The API server, asked by the gate's own account. Of a request that comes in, the method, the query and the few
+//! headers go on that carry streams; of what comes back, what a client needs to read it.
+
+use std::time::Duration;
+
+use axum::http::header::{
+    ACCEPT, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, USER_AGENT, WARNING,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use kube::client::Body;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, Config};
+use oz_core::access::grant::Grant;
+use oz_core::gate::GateAccount;
+use oz_core::gate::ticket::EXTRA;
+
+use crate::answer::Refused;
+
+/// How long a connection to the API server may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take to begin: the kubelet opens a session meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+/// How long the API server may take to say which pod there is.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+
+/// What of a request goes on.
+const ONWARD: [HeaderName; 7] = [
+    ACCEPT,
+    USER_AGENT,
+    UPGRADE,
+    SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_VERSION,
+    SEC_WEBSOCKET_PROTOCOL,
+    STREAM_PROTOCOL,
+];
+/// What of an answer goes back.
+const BACK: [HeaderName; 6] = [
+    CONTENT_TYPE,
+    WARNING,
+    UPGRADE,
+    SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_PROTOCOL,
+    STREAM_PROTOCOL,
+];
+
+/// The API server.
+pub(crate) struct Upstream {
+    client: Client,
+    account: GateAccount,
+}
+
+impl Upstream {
+    /// By this configuration, as this account. A session may be silent for as long as it lasts.
+    pub(crate) fn new(mut config: Config, account: GateAccount) -> Result<Self, kube::Error> {
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = None;
+        config.write_timeout = None;
+        let client = Client::try_from(config)?;
+        Ok(Self { client, account })
+    }
+
+    /// UID of the pod that has the name of a grant's by now; `None` if there is none.
+    pub(crate) async fn pod_uid(&self, grant: &Grant) -> Result<Option<String>, Refused> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &grant.request.namespace);
+        let found = pods.get_metadata_opt(&grant.pod.name);
+        let found: Result<Option<PartialObjectMeta<Pod>>, _> =
+            match tokio::time::timeout(READ_TIMEOUT, found).await {
+                Ok(found) => found,
+                Err(_elapsed) => return Err(no_answer()),
+            };
+        match found {
+            Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
+            Err(kube::Error::Api(status)) if status.code == 403 => Err(Refused::new(
+                StatusCode::FORBIDDEN,
+                "NotBound",
+                format!(
+                    "the gate's account {} has no access to pod {} any more, or not yet; try again in a second",
+                    self.account, grant.pod.name
+                ),
+            )),
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+
+    /// Asks for `path` as was asked in `parts`; with a ticket where a session is to be opened.
+    pub(crate) async fn send(
+        &self,
+        parts: &Parts,
+        path: &str,
+        ticket: Option<&str>,
+    ) -> Result<Response<Body>, Refused> {
+        let target = match parts.uri.query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        };
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = parts.method.clone();
+        *request.uri_mut() = target.parse().map_err(|_| {
+            let message = "the query cannot be read; leave out what needs no escape and has one";
+            Refused::new(StatusCode::BAD_REQUEST, "QueryMalformed", message)
+        })?;
+        let headers = request.headers_mut();
+        copy(&parts.headers, headers, &ONWARD);
+        if headers.contains_key(UPGRADE) {
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
+        if let Some(ticket) = ticket {
+            self.say(headers, ticket)?;
+        }
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(unreachable(&error)),
+            Err(_elapsed) => Err(no_answer()),
+        }
+    }
+
+    /// Acts as itself, and has the API server hand on the ticket to the connect hook.
+    fn say(&self, headers: &mut HeaderMap, ticket: &str) -> Result<(), Refused> {
+        let internal = |_| {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Refused::new(status, "Internal", "the ticket does not fit into a header")
+        };
+        let user = HeaderValue::from_str(&self.account.user()).map_err(internal)?;
+        headers.insert(IMPERSONATE_USER, user);
+        let extra = format!("impersonate-extra-{EXTRA}");
+        let extra = HeaderName::try_from(extra).map_err(|_| {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Refused::new(status, "Internal", "the ticket has no header")
+        })?;
+        headers.insert(extra, HeaderValue::from_str(ticket).map_err(internal)?);
+        Ok(())
+    }
+}
+
+/// The head of an answer as it goes back.
+pub(crate) fn head(from: &Response<Body>) -> Response<axum::body::Body> {
+    let mut response = Response::new(axum::body::Body::empty());
+    *response.status_mut() = from.status();
+    copy(from.headers(), response.headers_mut(), &BACK);
+    if from.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let upgrade = HeaderValue::from_static("Upgrade");
+        response.headers_mut().insert(CONNECTION, upgrade);
+    } else {
+        response.headers_mut().remove(UPGRADE);
+    }
+    response
+}
+
+fn copy(from: &HeaderMap, to: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        for value in from.get_all(name) {
+            to.append(name, value.clone());
+        }
+    }
+}
+
+fn unreachable(error: &kube::Error) -> Refused {
+    let message = format!("failed to ask the API server: {error}; try again in a moment");
+    Refused::unavailable("ApiServer", message)
+}
+
+fn no_answer() -> Refused {
+    let message =
+        "the API server did not answer in time: the node of the pod may be away; try again";
+    Refused::new(StatusCode::GATEWAY_TIMEOUT, "ApiServerTimeout", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_goes_on_that_says_who_somebody_is_or_what_a_connection_is() {
+        let mut from = HeaderMap::new();
+        for (name, value) in [
+            ("x-remote-user", "alice"),
+            ("x-remote-group", "system:masters"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("authorization", "Bearer secret"),
+            ("impersonate-user", "admin"),
+            ("impersonate-extra-oz-ticket", "forged"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
+            ("host", "elsewhere"),
+            ("connection", "upgrade, x-remote-user"),
+            ("cookie", "a=b"),
+            ("upgrade", "SPDY/3.1"),
+            ("x-stream-protocol-version", "v4.channel.k8s.io"),
+        ] {
+            from.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        let protocol = HeaderValue::from_static("v3.channel.k8s.io");
+        from.append(STREAM_PROTOCOL, protocol);
+        let mut to = HeaderMap::new();
+        copy(&from, &mut to, &ONWARD);
+        let mut names: Vec<&str> = to.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["upgrade", "x-stream-protocol-version"]);
+        assert_eq!(to.get_all(STREAM_PROTOCOL).iter().count(), 2);
+    }
+}

@@ -1,0 +1,134 @@
+//! Answers to transient bindings: who has to agree is said by the policies of the cluster alone.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject};
+use oz_admission::Rejection;
+use oz_core::access::approval::admission::{self, Found};
+use oz_core::access::policy::{self, Judgement};
+use oz_core::transient::{self, Binding, Kind};
+
+use super::approvable::{Approvable, Judged, Question, answers, stricter, unproven};
+use crate::permission::within_permission_timeout;
+use crate::policy::Judges;
+use crate::refusal::denied;
+use crate::stamp::requester;
+
+/// The transient bindings of one kind.
+pub(crate) struct Bindings<K> {
+    judges: Judges,
+    /// oz's own namespace, where answers to what belongs to the whole cluster are.
+    namespace: Arc<str>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Bindings<K> {
+    pub(crate) fn new(judges: &Judges, namespace: &Arc<str>) -> Self {
+        Self {
+            judges: judges.clone(),
+            namespace: namespace.clone(),
+            kind: PhantomData,
+        }
+    }
+
+    /// The one that has the name, by the API server: a watch may not have shown it yet.
+    async fn find(&self, question: Question<'_>) -> Result<Option<K>, Rejection> {
+        let Question {
+            cx, review, object, ..
+        } = question;
+        let (resource, client) = (ApiResource::erase::<K>(&()), cx.client.clone());
+        let bindings: Api<DynamicObject> = match (K::CLUSTER, review.namespace.as_deref()) {
+            (false, Some(namespace)) => Api::namespaced_with(client, namespace, &resource),
+            _ => Api::all_with(client, &resource),
+        };
+        let name = &object.spec.access_request_ref.name;
+        let found = within_permission_timeout(&review.user, bindings.get_opt(name)).await?;
+        let parsed = found.map(DynamicObject::try_parse).transpose();
+        parsed.map_err(|error| {
+            let message = format!("{} {name} cannot be read: {error}", K::title());
+            Rejection::new(500, "Unreadable", message)
+        })
+    }
+
+    async fn allowed(&self, question: Question<'_>) -> Result<Judged, Rejection> {
+        let Question {
+            keys,
+            cx,
+            review,
+            object,
+        } = question;
+        let Some(found) = self.find(question).await? else {
+            return Err(question.missing(K::title()));
+        };
+        let view = found.view();
+        let candidate = view.candidate(&self.namespace);
+        let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
+        let config = transient::rules(judgement.as_ref());
+        let answers = answers(question).await?;
+        let seen = Found {
+            template: Some((view.spec_digest.clone(), config)),
+            request: candidate,
+            answers: &answers,
+        };
+        let approver = requester(&review.user);
+        let rules = admission::may(keys, &approver, object, &seen, cx.now).map_err(denied)?;
+        if object.spec.approval {
+            self.still(question, &view, judgement.as_ref()).await?;
+        }
+        Ok(Judged {
+            rules,
+            template: String::new(),
+        })
+    }
+
+    /// An approval is for what policies say now: if that is stricter than what was sealed, nobody saw it.
+    async fn still(
+        &self,
+        question: Question<'_>,
+        binding: &Binding<'_>,
+        sealed: Option<&Judgement>,
+    ) -> Result<(), Rejection> {
+        let Question {
+            keys, cx, review, ..
+        } = question;
+        let person = binding.requester(keys).map_err(|error| unproven(&error))?;
+        let asking = (&person, binding.namespace());
+        let new = self.judges.judge_binding(cx, &review.user, asking, binding);
+        let new = new.await?;
+        let terms = binding.terms.as_ref().ok();
+        let reason = terms.and_then(|terms| terms.reason.as_deref());
+        match policy::stricter_without_template(sealed, new.as_ref(), reason) {
+            Some(why) => Err(stricter(&binding.candidate(&self.namespace), &why)),
+            None => Ok(()),
+        }
+    }
+
+    async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {
+        let found = self.find(question).await?;
+        let view = found.as_ref().map(Kind::view);
+        let candidate = view.as_ref().map(|view| view.candidate(&self.namespace));
+        question.withdrawn(candidate.as_ref())
+    }
+}
+
+impl<K: Kind> Approvable for Bindings<K> {
+    fn kind(&self) -> &'static str {
+        K::title()
+    }
+
+    fn is_of_the_cluster(&self) -> bool {
+        K::CLUSTER
+    }
+
+    fn judge<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<Judged, Rejection>> {
+        self.allowed(question).boxed()
+    }
+
+    fn withdraw<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<(), Rejection>> {
+        self.withdrawn(question).boxed()
+    }
+}

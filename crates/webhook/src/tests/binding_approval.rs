@@ -1,0 +1,333 @@
+//! Policies about transient bindings at admission, and answers to those that others have to approve.
+
+use oz_core::access::policy::Judgement;
+use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
+use oz_core::audit::{Action, Decision};
+use oz_core::transient::{Kind, rules};
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{Attempt, UID, Webhook, keys, registered, with};
+
+fn policy(name: &str, text: &str, then: Value) -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "AccessPolicy",
+        "metadata": { "name": name, "uid": format!("uid-of-{name}") },
+        "spec": { "match": text, "then": then },
+    })
+}
+
+fn security() -> Value {
+    json!({ "approval": { "rules": [{ "name": "security", "users": ["carol"] }] } })
+}
+
+fn deny() -> Value {
+    json!({ "deny": { "message": "the freeze lasts until Monday" } })
+}
+
+fn binding(kind: &str) -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": "on-call", "namespace": (kind == "TransientRoleBinding").then_some("shop") },
+        "spec": {
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+            },
+            "subjects": [{ "kind": "Group", "name": "oncall" }],
+            "duration": "1h",
+        },
+    })
+}
+
+fn published() -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",
+        "metadata": { "name": "on-call", "namespace": "shop" },
+        "validFrom": "2026-01-01T12:00:00Z", "validUntil": "2026-01-01T13:00:00Z",
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+        "subjects": [{ "kind": "User", "name": "alice" }],
+    })
+}
+
+fn bob(object: Value) -> Attempt {
+    Attempt::create("bob", &["leads"], object)
+}
+
+fn webhook(known: Vec<Value>) -> Webhook {
+    Webhook::new(Server::with(known))
+}
+
+fn sealed<K: Kind>(object: &Value) -> Option<Judgement> {
+    let object: K = serde_json::from_value(registered(object.clone())).unwrap();
+    object.view().stamp(&keys()).unwrap().judgement
+}
+
+#[tokio::test]
+async fn without_policies_nothing_is_sealed_of_them() {
+    let webhook = webhook(Vec::new());
+    let object = webhook.stamped(&bob(binding("TransientRoleBinding"))).await;
+    assert_eq!(sealed::<TransientRoleBinding>(&object), None);
+}
+
+#[tokio::test]
+async fn policies_see_what_a_binding_asks_for_and_what_they_come_to_holds() {
+    let reason = json!({ "requireReason": true });
+    for (text, then, refusal) in [
+        (
+            "request.kind == 'TransientRoleBinding'",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        ("request.kind == 'ExecAccessRequest'", deny(), None),
+        (
+            "request.role.kind == 'ClusterRole' && request.role.name == 'view'",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        ("request.role.name == 'edit'", deny(), None),
+        (
+            "request.subjects.exists(s, s.kind == 'Group' && s.name == 'oncall')",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        (
+            "request.duration > duration('30m')",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        ("request.duration > duration('1h')", deny(), None),
+        (
+            "requester.user == 'bob' && request.namespace == 'shop'",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        (
+            "namespaceLabels['env'] == 'prod'",
+            deny(),
+            Some("PolicyDenied"),
+        ),
+        (
+            "namespaceLabels['team'] == 'prod'",
+            deny(),
+            Some("PolicyFailed"),
+        ),
+        // What is a template's is empty, and what asks for more of it fails, and so refuses.
+        ("request.template == ''", deny(), Some("PolicyDenied")),
+        (
+            "template.labels['tier'] == 'prod'",
+            deny(),
+            Some("PolicyFailed"),
+        ),
+        ("true", reason, Some("ReasonRequired")),
+        ("true", security(), None),
+    ] {
+        let webhook = webhook(vec![policy("one", text, then)]);
+        let answer = webhook.create(&bob(binding("TransientRoleBinding"))).await;
+        assert_eq!(answer.refusal(), refusal, "{text}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_is_told_of_a_shorter_time_and_the_record_names_the_policies() {
+    let webhook = webhook(vec![policy(
+        "short",
+        "true",
+        json!({ "maxDuration": "10m" }),
+    )]);
+    let answer = webhook.create(&bob(binding("TransientRoleBinding"))).await;
+    assert_eq!(answer.refusal(), None, "{answer:?}");
+    assert!(
+        answer.warnings[0].contains("it will last 10m0s"),
+        "{:?}",
+        answer.warnings
+    );
+    let record = webhook.recorded().pop().unwrap();
+    assert_eq!(record.action, Action::RequestCreated);
+    assert!(
+        record.details["policies"].starts_with("short sha256:"),
+        "{record:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_published_kind_is_no_way_around_policies() {
+    for (then, refusal) in [
+        (deny(), Some("PolicyDenied")),
+        // It cannot wait for others.
+        (security(), Some("CannotBeApproved")),
+        (json!({ "maxDuration": "10m" }), None),
+    ] {
+        let webhook = webhook(vec![policy("one", "true", then)]);
+        let answer = webhook.create(&bob(published())).await;
+        assert_eq!(answer.refusal(), refusal, "{answer:?}");
+    }
+}
+
+/// Bob's binding that waits, as it was stamped when these policies were there.
+async fn waiting(kind: &str, policies: Vec<Value>) -> Value {
+    registered(webhook(policies).stamped(&bob(binding(kind))).await)
+}
+
+fn answer_to<K: Kind>(asked: &Value, namespace: &str) -> Value {
+    let object: K = serde_json::from_value(asked.clone()).unwrap();
+    let view = object.view();
+    let stamp = view.stamp(&keys()).unwrap();
+    let config = rules(stamp.judgement.as_ref()).unwrap();
+    let asked = view.asked("oz-system", &stamp.requester, &config).unwrap();
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "AccessRequestApproval",
+        "metadata": { "name": "yes", "namespace": namespace },
+        "spec": {
+            "accessRequestRef": { "kind": view.kind, "name": "on-call", "uid": UID },
+            "approval": true,
+            "digest": asked.digest,
+        },
+    })
+}
+
+#[tokio::test]
+async fn who_may_answer_a_binding_is_said_by_what_was_sealed() {
+    let agree = policy("agree", "true", security());
+    let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
+    let good = answer_to::<TransientRoleBinding>(&asked, "shop");
+    let other = "0a1b2c3d-0000-4000-8000-00000000000f";
+    let over = with(asked.clone(), "/status", json!({ "phase": "Active" }));
+    for (known, user, answer, refusal) in [
+        (&asked, "carol", good.clone(), None),
+        (
+            &asked,
+            "carol",
+            with(good.clone(), "/spec/approval", false),
+            None,
+        ),
+        (&asked, "bob", good.clone(), Some("OwnRequest")),
+        (&asked, "erin", good.clone(), Some("NotAnApprover")),
+        (
+            &asked,
+            "carol",
+            with(good.clone(), "/spec/digest", "sha256:0"),
+            Some("RequestChanged"),
+        ),
+        (
+            &asked,
+            "carol",
+            with(good.clone(), "/spec/accessRequestRef/uid", other),
+            Some("RequestReplaced"),
+        ),
+        (
+            &asked,
+            "carol",
+            with(good.clone(), "/spec/accessRequestRef/name", "other"),
+            Some("RequestMissing"),
+        ),
+        (&over, "carol", good.clone(), Some("NotWaiting")),
+    ] {
+        let webhook = webhook(vec![known.clone(), agree.clone()]);
+        let given = webhook.create(&Attempt::create(user, &[], answer)).await;
+        assert_eq!(given.refusal(), refusal, "{user}: {given:?}");
+        let record = webhook.recorded().pop().unwrap();
+        match refusal {
+            None => assert_eq!(record.details["rules"], "agree/security"),
+            Some(reason) => {
+                assert_eq!(
+                    (record.action, record.decision),
+                    (Action::ApprovalRefused, Decision::Deny)
+                );
+                assert_eq!(record.reason, reason);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_binding_that_nobody_has_to_approve_takes_no_answer() {
+    let agree = policy("agree", "true", security());
+    let asked = waiting("TransientRoleBinding", vec![agree]).await;
+    let good = answer_to::<TransientRoleBinding>(&asked, "shop");
+    let free = waiting("TransientRoleBinding", Vec::new()).await;
+    let webhook = webhook(vec![free]);
+    let given = webhook.create(&Attempt::create("carol", &[], good)).await;
+    assert_eq!(given.refusal(), Some("NoApprovalNeeded"), "{given:?}");
+}
+
+#[tokio::test]
+async fn stricter_policies_void_what_was_asked_and_a_policy_that_is_gone_changes_nothing() {
+    let agree = policy("agree", "true", security());
+    let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
+    let good = answer_to::<TransientRoleBinding>(&asked, "shop");
+    let longest = policy("long", "true", json!({ "maxDuration": "10m" }));
+    for (policies, refusal) in [
+        (vec![agree.clone()], None),
+        (vec![], None),
+        (
+            vec![agree.clone(), policy("freeze", "true", deny())],
+            Some("PoliciesStricter"),
+        ),
+        (vec![agree.clone(), longest], Some("PoliciesStricter")),
+        (
+            vec![policy("broken", "1 / 0 == 1", deny())],
+            Some("PoliciesStricter"),
+        ),
+    ] {
+        let webhook = webhook([vec![asked.clone()], policies.clone()].concat());
+        let given = webhook
+            .create(&Attempt::create("carol", &[], good.clone()))
+            .await;
+        assert_eq!(given.refusal(), refusal, "{policies:?}: {given:?}");
+        let no = with(good.clone(), "/spec/approval", false);
+        let given = webhook.create(&Attempt::create("carol", &[], no)).await;
+        assert_eq!(given.refusal(), None, "{policies:?}: {given:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_the_cluster_is_answered_in_the_namespace_of_oz_and_nothing_else_is() {
+    let agree = policy("agree", "true", security());
+    let whole = waiting("TransientClusterRoleBinding", vec![agree.clone()]).await;
+    let of_shop = waiting("TransientRoleBinding", vec![agree.clone()]).await;
+    let whole_in = |namespace| answer_to::<TransientClusterRoleBinding>(&whole, namespace);
+    let shop_in = |namespace| answer_to::<TransientRoleBinding>(&of_shop, namespace);
+    for (answer, refusal) in [
+        (whole_in("oz-system"), None),
+        (whole_in("shop"), Some("NotInOzNamespace")),
+        (shop_in("shop"), None),
+        (shop_in("oz-system"), Some("OwnNamespace")),
+    ] {
+        let webhook = webhook(vec![whole.clone(), of_shop.clone(), agree.clone()]);
+        let given = webhook.create(&Attempt::create("carol", &[], answer)).await;
+        assert_eq!(given.refusal(), refusal, "{given:?}");
+        if refusal.is_none() {
+            let record = webhook.recorded().pop().unwrap();
+            let place = record.request.namespace.as_str();
+            let is_whole = record.request.kind == "TransientClusterRoleBinding";
+            assert_eq!(place, if is_whole { "" } else { "shop" });
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_locked_out_answers_nothing() {
+    let agree = policy("agree", "true", security());
+    let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
+    let good = answer_to::<TransientRoleBinding>(&asked, "shop");
+    for (target, refusal) in [
+        (json!({ "user": "carol" }), Some("Locked")),
+        (json!({ "group": "security" }), Some("Locked")),
+        (json!({ "user": "dave" }), None),
+    ] {
+        let lock = json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessLock",
+            "metadata": { "name": "incident-7", "uid": "l" },
+            "spec": { "target": target, "reason": "stolen laptop" },
+        });
+        let webhook = webhook(vec![asked.clone(), agree.clone(), lock]);
+        let attempt = Attempt::create("carol", &["security"], good.clone());
+        let given = webhook.create(&attempt).await;
+        assert_eq!(given.refusal(), refusal, "{target}: {given:?}");
+    }
+}

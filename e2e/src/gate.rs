@@ -1,0 +1,154 @@
+//! The gate as a process of this machine, which the API server reaches by a Service: one that is a name where it
+//! listens on loopback alone, one with an endpoint where the cluster has a network.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use http::Uri;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Api;
+use oz_core::api::{ExecAccessTemplate, Operation, Sessions, TargetKind};
+use oz_core::gate::{API_SERVICE, GROUP, VERSION, prefix};
+use oz_core::names;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address};
+use serde_json::json;
+
+use crate::access::exec_template;
+use crate::system::{apply, apply_as, command, get, ready};
+use crate::{NAMESPACE, Options, Scene};
+
+/// The flag by which the operator knows of it.
+const OPERATOR_FLAG: &str = "--gate-service-account=oz-system/oz-gate";
+
+/// A running gate.
+#[derive(Debug)]
+pub struct Gate {
+    /// Its process.
+    pub process: Process,
+    /// Where it serves the API server.
+    pub serving: SocketAddr,
+    address: SocketAddr,
+}
+
+impl Gate {
+    /// What the operator has to be told of it.
+    #[must_use]
+    pub fn operator_options() -> Options {
+        Options::default().flag(OPERATOR_FLAG)
+    }
+
+    /// Starts a gate under its own service account, tells the API server where it is, and waits until that reaches
+    /// it. Without a node's network the API server has to find Services by their addresses
+    /// (`--enable-aggregator-routing=false`).
+    ///
+    /// # Errors
+    /// When it ends, does not get ready, or is not reached.
+    pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        cargo_binary(names::GATE)?;
+        apply(cluster, "deploy/rbac/gate")?;
+        let host: Uri = cluster.server_url().parse()?;
+        let host: IpAddr = host.host().context("no host")?.parse()?;
+        let serving = SocketAddr::new(host, free_address()?.port());
+        let address = free_address()?;
+        let mut command = command(cluster, names::GATE, options)?;
+        command.arg(format!("--listen={serving}"));
+        command.arg(format!("--health-probe-bind-address={address}"));
+        command.args(&options.flags);
+        let mut gate = Self {
+            process: cluster.spawn(names::GATE, command)?,
+            serving,
+            address,
+        };
+        gate.register(cluster).await?;
+        ready("the gate", gate.address, &mut gate.process).await?;
+        let services: Api<APIService> = Api::all(cluster.client("admin").await?);
+        eventually(
+            "the API server to reach the gate",
+            CONDITION_TIMEOUT,
+            async || {
+                let status = services.get(API_SERVICE).await?.status;
+                let conditions = status.and_then(|status| status.conditions);
+                let is_reached = conditions
+                    .iter()
+                    .flatten()
+                    .any(|one| one.type_ == "Available" && one.status == "True");
+                Ok(is_reached.then_some(()))
+            },
+        )
+        .await?;
+        Ok(gate)
+    }
+
+    async fn register(&self, cluster: &Cluster) -> Result<()> {
+        let admin = cluster.client("admin").await?;
+        let port = self.serving.port();
+        let spec = if self.serving.ip().is_loopback() {
+            json!({"type": "ExternalName", "externalName": "localhost"})
+        } else {
+            let slice = json!({
+                "metadata": {
+                    "name": names::GATE, "labels": {"kubernetes.io/service-name": names::GATE},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [self.serving.ip()], "conditions": {"ready": true}}],
+                "ports": [{"name": "gate", "port": port, "protocol": "TCP"}],
+            });
+            let slices = Api::<EndpointSlice>::namespaced(admin.clone(), NAMESPACE);
+            apply_as(&slices, slice).await?;
+            json!({"ports": [{"name": "gate", "port": port}]})
+        };
+        let service = json!({"metadata": {"name": names::GATE}, "spec": spec});
+        apply_as(
+            &Api::<Service>::namespaced(admin.clone(), NAMESPACE),
+            service,
+        )
+        .await?;
+        let service = json!({
+            "metadata": {"name": API_SERVICE},
+            "spec": {
+                "group": GROUP, "version": VERSION,
+                "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": {
+                    "namespace": NAMESPACE, "name": names::GATE, "port": port,
+                },
+            },
+        });
+        apply_as(&Api::<APIService>::all(admin), service).await?;
+        Ok(())
+    }
+
+    /// The page of metrics.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(get(self.address, "/metrics").await?.1)
+    }
+}
+
+/// The template [`crate::TEMPLATE`], whose sessions go through the gate.
+#[must_use]
+pub fn gate_template() -> ExecAccessTemplate {
+    let mut template = exec_template(crate::TEMPLATE, TargetKind::Deployment, crate::WORKLOAD);
+    let config = &mut template.spec.access_config;
+    config.sessions = Sessions::Gate;
+    config.operations = vec![Operation::Exec, Operation::Log];
+    template
+}
+
+impl Scene {
+    /// kubectl in the scene, as it is, through the gate of a request.
+    #[must_use]
+    pub fn through_gate(&self, user: &str, request: &str, arguments: &[&str]) -> Command {
+        let server = format!(
+            "{}{}",
+            self.cluster.server_url(),
+            prefix(self.name(), request)
+        );
+        let server = ["--server", &server];
+        self.kubectl(user, &[&server, arguments].concat())
+    }
+}

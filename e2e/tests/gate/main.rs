@@ -1,0 +1,44 @@
+//! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
+
+mod passing;
+
+use anyhow::Result;
+use oz_e2e::{Gate, Options, Scene, System, gate_template};
+use oz_testkit::{Cluster, ClusterOptions};
+use tokio::sync::{Mutex, MutexGuard};
+
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// oz with a gate, and a scene whose template goes through it; one test at a time.
+struct Whole {
+    system: System,
+    gate: Gate,
+    scene: Scene,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The cluster, whose API server finds Services by their addresses.
+async fn cluster() -> Result<&'static Cluster> {
+    Cluster::shared_with(ClusterOptions {
+        api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
+        ..ClusterOptions::default()
+    })
+    .await
+}
+
+impl Whole {
+    async fn start(prefix: &str) -> Result<Self> {
+        let turn = TURN.lock().await;
+        let cluster = cluster().await?;
+        let system = System::start_with(cluster, &Gate::operator_options()).await?;
+        let gate = Gate::start(cluster, &Options::default()).await?;
+        let scene = Scene::set(cluster, prefix).await?;
+        scene.template(&gate_template()).await?;
+        Ok(Self {
+            system,
+            gate,
+            scene,
+            _turn: turn,
+        })
+    }
+}

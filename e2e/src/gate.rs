@@ -129,10 +129,13 @@ impl Gate {
     }
 }
 
-/// The template [`crate::TEMPLATE`], whose sessions go through the gate.
+/// Name of the template whose sessions go through the gate.
+pub const GATED: &str = "gated";
+
+/// The template [`GATED`].
 #[must_use]
 pub fn gate_template() -> ExecAccessTemplate {
-    let mut template = exec_template(crate::TEMPLATE, TargetKind::Deployment, crate::WORKLOAD);
+    let mut template = exec_template(GATED, TargetKind::Deployment, crate::WORKLOAD);
     let config = &mut template.spec.access_config;
     config.sessions = Sessions::Gate;
     config.operations = vec![Operation::Exec, Operation::Log];

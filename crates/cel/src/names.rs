@@ -162,8 +162,8 @@ mod tests {
             (
                 "request.nmae == 'x'",
                 Some(
-                    "request has no field nmae (it has kind, namespace, name, duration, reason, template, pod, \
-                     container, extends)",
+                    "request has no field nmae (it has kind, namespace, name, duration, reason, ticket, template, \
+                     pod, container, extends, role, subjects)",
                 ),
             ),
             (

@@ -311,6 +311,8 @@ impl<'a> Denial<'a> {
                 "oz-view-access"
             }
             (resource, _) if resource.ends_with("accesstemplates") => "oz-template-manager-role",
+            ("accessrequestapprovals", _) => "oz-approve-access",
+            ("accessreviews", _) => "oz-review-access",
             (resource, _) if resource.starts_with("pods") => {
                 return "ask for access first: `ozctl templates` says what may be asked for here"
                     .to_owned();

@@ -71,6 +71,15 @@ impl Refused {
         }
         response
     }
+
+    /// In words alone.
+    pub(crate) fn text(&self) -> Response<Body> {
+        let mut response = Response::new(Body::from(format!("oz: {}", self.message)));
+        *response.status_mut() = self.status;
+        let text = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, text);
+        response
+    }
 }
 
 impl From<Refusal> for Refused {

@@ -93,6 +93,7 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         door.metrics.answered("group", "OK");
         return answered;
     }
+    let discovers = discovers(request.headers());
     let (what, answered) = door.pass(user.clone(), request).await;
     match answered {
         Ok(response) => {
@@ -102,9 +103,23 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         Err(refused) => {
             door.metrics.answered(what, refused.reason);
             tracing::info!(user = ?user.user, what, reason = refused.reason, "refused");
-            refused.response()
+            match discovers {
+                true => refused.text(),
+                false => refused.response(),
+            }
         }
     }
+}
+
+/// Whether this is of a client that finds out about kinds: it shows what it is answered in words, and reads no
+/// Status there.
+fn discovers(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter();
+    accepted.any(|value| {
+        value
+            .to_str()
+            .is_ok_and(|text| text.contains("as=APIGroupDiscoveryList"))
+    })
 }
 
 /// What anybody may know of the group.

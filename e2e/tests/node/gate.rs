@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use oz_core::api::Operation;
 use oz_core::audit::Action;
 use oz_e2e::{
-    Gate, Options, Scene, Session, System, TEMPLATE, exec_request, gate_template, on_a_terminal,
+    GATED, Gate, Options, Scene, Session, System, exec_request, gate_template, on_a_terminal,
     records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
@@ -40,7 +40,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     ];
     scene.template(&template).await?;
     let alice = scene.requests("alice").await?;
-    let granted = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let granted = alice.granted(&exec_request("mine", GATED, "5m")).await?;
     let pod = granted.pod();
     let through = |request: &str, words: &[&str]| scene.through_gate("alice", request, words);
 
@@ -58,9 +58,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     let logs = through("mine", &["logs", &pod]).output()?;
     assert!(logs.status.success(), "{}", said(&logs));
 
-    let short = alice
-        .granted(&exec_request("short", TEMPLATE, "20s"))
-        .await?;
+    let short = alice.granted(&exec_request("short", GATED, "20s")).await?;
     let until = short.status().expires_at.context("no end")?;
     let command = [
         "exec",

@@ -55,8 +55,6 @@ pub struct Check {
     pub ca_file: Option<PathBuf>,
     /// CEL over `status` and `body`: whether the ticket lets somebody in.
     pub accept: String,
-    /// How long the server may take.
-    pub timeout: SignedDuration,
     /// What decisions go by.
     pub terms: CheckTerms,
 }
@@ -154,8 +152,8 @@ impl Check {
             token_file: written.token_file,
             ca_file: written.ca_file,
             accept: written.accept,
-            timeout: length("timeout", written.timeout, timeout, TIMEOUT)?,
             terms: CheckTerms {
+                timeout: length("timeout", written.timeout, timeout, TIMEOUT)?,
                 when_away: written.when_away,
                 every: length("every", written.every, SignedDuration::from_secs(60), EVERY)?,
             },
@@ -236,7 +234,7 @@ mod tests {
     #[test]
     fn a_check_has_what_it_does_not_say() {
         let check = read(at("https://jira.test/issue/{ticket}")).unwrap();
-        assert_eq!(check.timeout, SignedDuration::from_secs(3));
+        assert_eq!(check.terms.timeout, SignedDuration::from_secs(3));
         assert_eq!(check.terms.every, SignedDuration::from_secs(60));
         assert_eq!(check.terms.when_away, WhenAway::Refuse);
     }

@@ -44,8 +44,10 @@ pub struct Said {
 pub struct CheckTerms {
     /// What holds while its server does not answer.
     pub when_away: WhenAway,
-    /// How long an answer is good for.
+    /// How often its server is asked while access lasts.
     pub every: SignedDuration,
+    /// How long its server has to answer.
+    pub timeout: SignedDuration,
 }
 
 impl CheckTerms {
@@ -53,6 +55,7 @@ impl CheckTerms {
     pub const UNKNOWN: Self = Self {
         when_away: WhenAway::Refuse,
         every: SignedDuration::from_secs(60),
+        timeout: SignedDuration::from_secs(3),
     };
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::request::own_name;
-use super::text::{check_reason, expression};
+use super::text::{expression, undisguised};
 use super::{Found, Violation, name};
 use crate::access::approval::matching;
 use crate::api::{AccessRequestApprovalSpec, ApprovalConfig};
@@ -110,7 +110,7 @@ pub fn approval(metadata: &ObjectMeta, spec: &AccessRequestApprovalSpec) -> Vec<
         );
     }
     if let Some(reason) = &spec.reason {
-        check_reason(reason, &mut found);
+        undisguised("spec.reason", reason, &mut found);
     }
     found.0
 }

@@ -36,6 +36,11 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     if text.trim().is_empty() {
         found.add(field, "must say something");
     }
+    undisguised(field, text, found);
+}
+
+/// Notes what is wrong with a text of which nothing may look like something else.
+pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     found.0.extend(readable(field, text));
     if text.chars().any(reorders) {
         let message = "must not contain marks that change the direction of text";

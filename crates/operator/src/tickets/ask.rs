@@ -47,7 +47,7 @@ impl Server {
 
     /// What the server says of a ticket, in the time that it has.
     pub(super) async fn ask(&self, ticket: &str) -> Answer {
-        let timeout = self.check.timeout.unsigned_abs();
+        let timeout = self.check.terms.timeout.unsigned_abs();
         let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
         let answered = answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
         match answered {
@@ -91,10 +91,13 @@ impl Server {
             }
             Err(_) => Value::Null,
         };
+        // Of a ticket that was found something is said.
+        let body = Some(body).filter(|body| !(status.is_success() && body.is_null()));
         let accept = self.check.accept.clone();
         let work = move || {
             let until = Instant::now() + JUDGE_TIMEOUT;
-            let judge = move || oz_cel::ticket::accepts(&accept, status.as_u16(), &body, until);
+            let judge =
+                move || oz_cel::ticket::accepts(&accept, status.as_u16(), body.as_ref(), until);
             oz_cel::apart(JUDGE_TIMEOUT, judge).and_then(|judged| judged)
         };
         let judged = tokio::task::spawn_blocking(work).await;

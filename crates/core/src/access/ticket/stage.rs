@@ -38,7 +38,8 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 pub(in crate::access) enum Fresh {
     /// It was asked for since the request was created.
     SinceCreated,
-    /// And no longer ago than the check's interval.
+    /// And no longer ago than the check's interval, and the time that its server has to answer: an answer that
+    /// took all of it is one.
     Now,
 }
 
@@ -126,7 +127,8 @@ fn counts(
     terms: CheckTerms,
     fresh: Fresh,
 ) -> bool {
-    let recent = fresh == Fresh::SinceCreated || !has_come(now, after(said.asked_at, terms.every));
+    let good_for = terms.every + terms.timeout;
+    let recent = fresh == Fresh::SinceCreated || !has_come(now, after(said.asked_at, good_for));
     has_come(said.asked_at, request.created()) && recent
 }
 

@@ -14,6 +14,8 @@ use crate::controller::{Plan, Step};
 use crate::tickets::{Answer, Ask, CheckTerms, Said, WhenAway};
 
 const EVERY: i64 = 60;
+/// How long it waits for an answer, in seconds.
+const TIMEOUT: i64 = 3;
 
 fn config(pattern: Option<&str>, check: Option<&str>) -> TicketConfig {
     TicketConfig {
@@ -38,6 +40,7 @@ fn asking(ticket: Option<&str>, wants: TicketConfig) -> World {
     let terms = |when_away| CheckTerms {
         when_away,
         every: SignedDuration::from_secs(EVERY),
+        timeout: SignedDuration::from_secs(TIMEOUT),
     };
     world.tickets.checks = Some(Arc::new(BTreeMap::from([
         ("jira".to_owned(), terms(WhenAway::Refuse)),
@@ -169,13 +172,27 @@ fn an_answer_from_before_the_request_or_from_long_ago_is_none() {
         assert_eq!(asked(&world.pass(at(1))).len(), 1);
         assert_eq!(world.status().phase, Phase::Pending);
     }
-    // To the nanosecond: an answer is good for less than the interval of its check.
+    // To the nanosecond: how long an answer is good for.
     world.said("jira", 1, Answer::Accepted);
-    let old = world.plan(at(1 + EVERY));
+    let old = world.plan(at(1 + EVERY + TIMEOUT));
     assert_eq!(asked(&old).len(), 1);
     assert!(old.steps().all(|step| matches!(step, Step::Effect(_))));
-    let last = world.plan(at(1 + EVERY) - NANOSECOND);
+    let last = world.plan(at(1 + EVERY + TIMEOUT) - NANOSECOND);
     assert!(last.steps().any(|step| matches!(step, Step::Apply(_))));
+}
+
+#[test]
+fn an_answer_that_took_longer_than_the_interval_is_one() {
+    let mut world = by("jira");
+    let mut checks = BTreeMap::clone(world.tickets.checks.as_ref().unwrap());
+    for terms in checks.values_mut() {
+        terms.every = SignedDuration::from_secs(1);
+        terms.timeout = SignedDuration::from_secs(10);
+    }
+    world.tickets.checks = Some(Arc::new(checks));
+    world.pass(at(1));
+    world.said("jira", 1, Answer::Accepted);
+    assert_eq!(world.settle(at(11)).phase, Phase::Active);
 }
 
 #[test]

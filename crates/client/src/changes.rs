@@ -206,7 +206,7 @@ impl From<Failure> for Stop {
 }
 
 /// Who is told of a change; `false` is enough.
-pub type Told<'a> = &'a dyn Fn(Change) -> Result<bool>;
+pub type OnChange<'a> = &'a dyn Fn(Change) -> Result<bool>;
 
 impl<K: Watched> Feed<K> {
     /// What is there now, of which nothing is told.
@@ -233,7 +233,7 @@ impl<K: Watched> Feed<K> {
     ///
     /// # Errors
     /// Always: why it ended.
-    pub async fn follow(mut self, cluster: &Cluster, told: Told<'_>) -> Result<(), Stop> {
+    pub async fn follow(mut self, cluster: &Cluster, told: OnChange<'_>) -> Result<(), Stop> {
         let parameters = WatchParams::default();
         let mut retry = Retry::default();
         loop {
@@ -264,7 +264,7 @@ impl<K: Watched> Feed<K> {
     async fn events(
         &mut self,
         events: impl Stream<Item = kube::Result<WatchEvent<K>>>,
-        told: Told<'_>,
+        told: OnChange<'_>,
     ) -> Result<(), Stop> {
         let mut events = std::pin::pin!(events);
         while let Some(Ok(event)) = events.next().await {
@@ -292,7 +292,7 @@ impl<K: Watched> Feed<K> {
     }
 
     /// Tells how what is there differs from what was.
-    async fn catch_up(&mut self, cluster: &Cluster, told: Told<'_>) -> Result<(), Stop> {
+    async fn catch_up(&mut self, cluster: &Cluster, told: OnChange<'_>) -> Result<(), Stop> {
         let api = self.api.clone();
         let list = cluster.answer(api.list(&ListParams::default())).await?;
         let there: Vec<_> = list.items.iter().map(key).collect();
@@ -307,7 +307,7 @@ impl<K: Watched> Feed<K> {
         Ok(())
     }
 
-    fn seen(&mut self, object: &K, told: Told<'_>) -> Result<(), Stop> {
+    fn seen(&mut self, object: &K, told: OnChange<'_>) -> Result<(), Stop> {
         let (key, uid) = (key(object), object.uid());
         let standing = object.standing(Timestamp::now());
         // One that was made anew under its name is another.
@@ -326,7 +326,7 @@ impl<K: Watched> Feed<K> {
         tell::<K>(key, standing, false, told)
     }
 
-    fn gone(&mut self, key: &(Option<String>, String), told: Told<'_>) -> Result<(), Stop> {
+    fn gone(&mut self, key: &(Option<String>, String), told: OnChange<'_>) -> Result<(), Stop> {
         match self.known.remove(key) {
             Some((_, standing)) => tell::<K>(key.clone(), standing, true, told),
             None => Ok(()),
@@ -342,7 +342,7 @@ fn tell<K: Watched>(
     (namespace, name): (Option<String>, String),
     standing: Standing,
     deleted: bool,
-    told: Told<'_>,
+    told: OnChange<'_>,
 ) -> Result<(), Stop> {
     let change = Change {
         kind: K::kind(&()).into_owned(),

@@ -288,12 +288,13 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
     ensure!(list.success());
     let inside = |name: &str| std::fs::read_to_string(files.path().join("oz-evidence").join(name));
     let summary = inside("summary.csv")?;
+    // What other tests left may end meanwhile.
+    let ours = |line: &&str| line.contains(scene.name());
+    let ours: Vec<&str> = summary.lines().filter(ours).collect();
     ensure!(
-        summary.lines().count() == 2 && summary.contains(",alice,asked,sha256:"),
-        "{summary}"
-    );
-    ensure!(
-        summary.contains("bob (security)") || summary.contains("bob"),
+        ours.len() == 1
+            && ours[0].contains(",alice,asked,sha256:")
+            && ours[0].contains("bob (security)"),
         "{summary}"
     );
     let approvals = inside("approvals.csv")?;

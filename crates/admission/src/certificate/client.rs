@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, ServerConnection, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConnection, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, UnixTime},
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::WebPkiClientVerifier,
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::resolver::client_verifier;
 use crate::crypto::provider;
 
 /// The certificates that the peer of a connection has shown, and the key of whose first it holds. No more is
@@ -125,4 +125,18 @@ impl ClientCertVerifier for AnyClient {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Lets in whoever presents a certificate that one of these authorities (PEM) signed.
+pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("it is no PEM: {error}"))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("it is no authority: {error}"))?;
+    }
+    let provider = Arc::new(provider::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|error| error.to_string())
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier},
+    ServerConfig,
+    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use tokio::sync::Notify;
 
-use super::{authority::Leaf, client::AnyClient};
+use super::authority::Leaf;
+use super::client::{AnyClient, client_verifier};
 use crate::crypto::provider;
 
 /// Holds the current leaf. Clones share it.
@@ -72,20 +72,6 @@ impl Current {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
-}
-
-/// Lets in whoever presents a certificate that one of these authorities (PEM) signed.
-pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("it is no PEM: {error}"))?;
-        roots
-            .add(certificate)
-            .map_err(|error| format!("it is no authority: {error}"))?;
-    }
-    let provider = Arc::new(provider::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    verifier.map_err(|error| error.to_string())
 }
 
 impl ResolvesServerCert for Current {

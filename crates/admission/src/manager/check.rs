@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::builder::{ConfigError, ManagerBuilder};
 use crate::{
-    certificate::{CertSource, resolver::client_verifier},
+    certificate::{CertSource, client::client_verifier},
     endpoint::Endpoint,
     hook::{Hook, HookKind},
     review::Operation,

@@ -12,25 +12,13 @@ use crate::api::{AccessConfig, Bind, Operation};
 /// What the refusal of a request without a reason ends with: the field that lacks one.
 pub const REASON_REQUIRED: &str = "; set spec.reason";
 
+pub use super::ask::Ask;
 pub use super::denial::Denial;
 
 /// The name of the rule about tickets.
 const TICKET: &str = "ticket";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// What a request asks for, besides a pod.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ask<'a> {
-    /// The requester's reason.
-    pub reason: Option<&'a str>,
-    /// The container, if one is named.
-    pub container: Option<&'a str>,
-    /// The ticket, if one is named.
-    pub ticket: Option<&'a str>,
-    /// Whether it is an emergency.
-    pub emergency: bool,
-}
 
 /// One rule of a template, and what it says of one ask.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
 
 pub mod approval;
+mod ask;
 mod assess;
 pub mod author;
 pub mod continued;

@@ -21,16 +21,11 @@ use crate::api::{AccessConfig, Operation, Sessions};
 use crate::connect::{self, Refusal, Standing, binds};
 
 pub use account::GateAccount;
+pub use path::{GROUP, RESOURCE, VERSION, prefix};
 use path::{Path, Rest};
 
-/// The group that the gate serves.
-pub const GROUP: &str = "gate.oz.wizardofoz.co";
-/// Its version.
-pub const VERSION: &str = "v1alpha1";
 /// The APIService by which the API server knows the gate.
 pub const API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
-/// The resource: one for each request. Its subresource is called `proxy`, since what is called so may last.
-pub const RESOURCE: &str = "gates";
 
 /// The gate that a template's sessions go through; `None` if they do not.
 ///
@@ -53,12 +48,6 @@ pub fn needed(
         (Sessions::Gate, Some(gate)) => Ok(Some(gate.clone())),
         (Sessions::BestEffort | Sessions::Required, _) => Ok(None),
     }
-}
-
-/// Where a user sends what the gate passes on for a request, below the address of the API server.
-#[must_use]
-pub fn prefix(namespace: &str, request: &str) -> String {
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/proxy")
 }
 
 /// Who asks for what.

@@ -2,10 +2,22 @@
 //! before it passes it on, and what it authorized was read from the path as a whole; so whatever could be read
 //! in two ways is refused: escapes, empty segments, dots, a query that names a thing twice.
 
-use super::{GROUP, RESOURCE, VERSION, prefix};
 use crate::api::Operation;
 use crate::connect::Refusal;
 use crate::validate::dns_subdomain;
+
+/// The group that the gate serves.
+pub const GROUP: &str = "gate.oz.wizardofoz.co";
+/// Its version.
+pub const VERSION: &str = "v1alpha1";
+/// The resource: one for each request. Its subresource is called `proxy`, since what is called so may last.
+pub const RESOURCE: &str = "gates";
+
+/// Where a user sends what the gate passes on for a request, below the address of the API server.
+#[must_use]
+pub fn prefix(namespace: &str, request: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/proxy")
+}
 
 /// The longest query that is read, in bytes: a command is in it.
 pub const MAX_QUERY: usize = 64 << 10;

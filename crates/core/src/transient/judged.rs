@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::assess::{Assessment, Facts, Otherwise, State, denied};
+use super::facts::{Assessment, Facts, Otherwise, State, denied};
 use super::kind::{Binding, Kind, Transient};
 use super::terms::Terms;
 use crate::access::approval::{self, Approvals, Asked, Candidate};

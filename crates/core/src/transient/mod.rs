@@ -8,6 +8,7 @@
 mod assess;
 mod danger;
 mod events;
+mod facts;
 mod flags;
 mod grant;
 mod instant;
@@ -19,8 +20,8 @@ mod report;
 mod roles;
 mod terms;
 
-pub use assess::{Assessment, Facts, Lookup, Opens, Question, State, Want};
 pub use danger::danger;
+pub use facts::{Assessment, Facts, Lookup, Opens, Question, State, Want};
 pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use instant::InstantError;

@@ -6,7 +6,8 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{Assessment, Facts, Opens, Question, State, end_message, end_reason, ours};
+use super::assess::{end_message, end_reason, ours};
+use super::facts::{Assessment, Facts, Opens, Question, State};
 use super::grant::Grant;
 use super::judged;
 use super::kind::{Binding, Kind, Transient};

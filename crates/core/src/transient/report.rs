@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::assess::{Assessment, Opens, State, end_message, end_reason, ours};
+use super::assess::{end_message, end_reason, ours};
+use super::facts::{Assessment, Opens, State};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;

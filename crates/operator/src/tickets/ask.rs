@@ -15,7 +15,8 @@ use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::AT_ONCE;
+/// How many tickets are asked about at once, by each check.
+pub(super) const AT_ONCE: usize = 16;
 
 /// How much of an answer is read.
 const MOST_ANSWERED: usize = 256 << 10;

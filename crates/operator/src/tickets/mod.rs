@@ -1,5 +1,5 @@
 //! Asks servers about tickets. A plan names who is to be asked ([`Ask`]); the answer is kept, and has the
-//! requests looked at that it matters to. Each ask is a task of its own, as many at once as [`AT_ONCE`] for each
+//! requests looked at that it matters to. Each ask is a task of its own, as many at once as [`ask::AT_ONCE`] for each
 //! check, and one for each ticket however many requests name it: nothing that is decided or ended waits for any.
 
 mod ask;
@@ -27,8 +27,6 @@ use serde_json::Value;
 use ask::Server;
 use meters::Meters;
 
-/// How many tickets are asked about at once, by each check.
-const AT_ONCE: usize = 16;
 /// How many tickets are known at most, each by each check.
 const MOST: usize = 20_000;
 /// From how many on those are forgotten that nobody asks about any more.

@@ -8,7 +8,7 @@ use oz_core::api::AccessLock;
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 
-use crate::changes::{Change, Feed, Stop, Told, Watched};
+use crate::changes::{Change, Feed, Stop, OnChange, Watched};
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -49,7 +49,7 @@ enum Format {
 struct Watching<'a> {
     context: &'a Context,
     cluster: &'a Cluster,
-    told: Told<'a>,
+    told: OnChange<'a>,
     follow: Vec<LocalBoxFuture<'a, Result<(), Stop>>>,
     refused: Option<Failure>,
 }

@@ -6,7 +6,7 @@ mod stage;
 
 use serde::{Deserialize, Serialize};
 
-use super::decide::Ask;
+use super::ask::Ask;
 use super::denial::Denial;
 use super::policy::Judgement;
 use crate::api::TicketConfig;

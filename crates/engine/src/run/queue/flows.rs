@@ -1,20 +1,18 @@
-//! Keys that take turns by flow, so that nobody's many postpone another's one.
+//! Strings that take turns by flow, so that nobody's many postpone another's one.
 
 use std::collections::{HashMap, VecDeque};
-
-use super::Key;
 
 /// The keys that wait. Those of one flow are in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
-    waiting: HashMap<String, VecDeque<Key>>,
+    waiting: HashMap<String, VecDeque<String>>,
     /// The flows of which some wait, each once: the first is next.
     turns: VecDeque<String>,
     len: usize,
 }
 
 impl Flows {
-    pub(super) fn push(&mut self, flow: &str, key: Key) {
+    pub(super) fn push(&mut self, flow: &str, key: String) {
         self.len += 1;
         if let Some(waiting) = self.waiting.get_mut(flow) {
             waiting.push_back(key);
@@ -25,7 +23,7 @@ impl Flows {
     }
 
     /// The first key of the flow whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<Key> {
+    pub(super) fn pop(&mut self) -> Option<String> {
         let flow = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&flow)?;
         let key = waiting.pop_front()?;

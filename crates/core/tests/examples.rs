@@ -215,6 +215,7 @@ fn every_field_has_an_example() {
                 ".spec.reason",
                 ".spec.extends",
                 ".spec.emergency",
+                ".spec.ticket",
             ];
             let elsewhere =
                 kind.starts_with("Pod") && shared.iter().any(|part| field.starts_with(part));

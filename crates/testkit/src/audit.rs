@@ -188,11 +188,17 @@ impl AuditLog {
     /// Fails when the cluster keeps no audit log, or a line of it is not an audit event.
     pub fn since(&self, mark: AuditMark) -> Result<AuditEntries> {
         let mut file = File::open(&self.path).with_context(|| self.failed())?;
-        file.seek(SeekFrom::Start(mark.0))
+        // A mark may lie in a line that was half written by then: that line came before it.
+        file.seek(SeekFrom::Start(mark.0.saturating_sub(1)))
             .with_context(|| self.failed())?;
         let mut reader = BufReader::new(file);
         let mut entries = Vec::new();
         let mut line = String::new();
+        if mark.0 > 0 {
+            reader
+                .read_until(b'\n', &mut Vec::new())
+                .with_context(|| self.failed())?;
+        }
         loop {
             line.clear();
             reader.read_line(&mut line).with_context(|| self.failed())?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{template, value_files};
 
 /// The API groups of which the chart has objects.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     "api/v1",
     "apis/admissionregistration.k8s.io/v1",
     "apis/apps/v1",
@@ -23,6 +23,7 @@ const GROUPS: [&str; 9] = [
     "apis/networking.k8s.io/v1",
     "apis/scheduling.k8s.io/v1",
     "apis/apiextensions.k8s.io/v1",
+    "apis/apiregistration.k8s.io/v1",
 ];
 
 /// Refuses fields that are not described.
@@ -83,6 +84,7 @@ fn write_schemas(cluster: &Cluster, directory: &Path) -> Result<usize> {
 /// Kinds that the chart may have; each file repeats the whole of its group.
 fn is_ours(kind: &str) -> bool {
     [
+        "APIService",
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
@@ -109,7 +111,7 @@ async fn the_api_server_knows_every_field_of_every_object() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let directory = tempfile::tempdir()?;
     let kinds = write_schemas(cluster, directory.path())?;
-    assert_eq!(kinds, 17);
+    assert_eq!(kinds, 18);
     let ours = repository().join("e2e/tests/chart/schemas");
     let tools = Tools::obtain(&Tool::CHART)?;
     let check = |manifests: &Path| {

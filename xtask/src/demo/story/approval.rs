@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{STEP_TIMEOUT, Story, TEMPLATE, WORKLOAD};
 use crate::demo::NAMESPACE;
+use crate::demo::people::Answer;
 
 impl Story<'_> {
     /// Bob has to agree from now on: alice asks in one terminal, he approves in another.
@@ -35,14 +36,20 @@ impl Story<'_> {
             anyhow::Ok((listed, approved))
         };
         let (ran, (listed, approved)) = tokio::try_join!(alice, bob)?;
-        self.command("bob", &listed.command)?;
-        for line in listed.text.lines() {
-            self.screen.line(&format!("     {line}"))?;
-        }
+        self.shown("bob", &listed)?;
         self.answer("bob", &approved, true, "")?;
-        self.answer("alice", &ran, true, "")?;
+        self.shown("alice", &ran)?;
         ensure!(ran.text.contains("uid="), "it said: {}", ran.text);
         self.good("Her command waited for bob, and ran when he had agreed.")
+    }
+
+    /// A command with all that it said.
+    fn shown(&self, who: &str, said: &Answer) -> Result<()> {
+        self.command(who, &said.command)?;
+        for line in said.text.lines() {
+            self.screen.line(&format!("     {line}"))?;
+        }
+        Ok(())
     }
 
     async fn bob_has_to_agree(&self) -> Result<()> {

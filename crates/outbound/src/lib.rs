@@ -4,6 +4,7 @@
 //! proxy of the environment is used.
 
 mod address;
+mod endpoint;
 mod resolver;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
+pub use endpoint::{Endpoint, read};
 pub use resolver::Resolver;
 
 /// How long a connection is kept that nobody uses.
@@ -59,6 +61,18 @@ impl Allowed {
             return Err(format!("{address} is the API server"));
         }
         Ok(())
+    }
+
+    /// A URL that may be asked.
+    ///
+    /// # Errors
+    /// Why it may not. The URL is not in the message.
+    pub fn url(&self, text: &str) -> Result<Uri, String> {
+        let url: Uri = text
+            .parse()
+            .map_err(|error| format!("it is no URL: {error}"))?;
+        self.check_url(&url)?;
+        Ok(url)
     }
 
     /// That a URL names a server that may be asked. What its name stands for is checked when it is looked up.

@@ -40,7 +40,7 @@ impl Notifier {
         let mut ways = Vec::new();
         for route in read.routes {
             if let Some(url) = &route.url
-                && let Err(why) = send::checked(url, &allowed)
+                && let Err(why) = allowed.url(url.trim())
             {
                 bail!(
                     "failed to use --notifications: url of route {:?}: {why}",

@@ -1,15 +1,14 @@
 //! Sends what waits for one server, and tries again for an hour. The URL may be a secret: it is in no message.
 
-use std::path::Path;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use oz_core::notify::Route;
 use oz_core::notify::signature::SigningKey;
-use oz_outbound::{Allowed, HttpClient, Trust};
+use oz_outbound::{Allowed, Endpoint, HttpClient, read};
 use oz_runtime::root_cause;
 
 use super::queue::{Message, Queue};
@@ -39,23 +38,21 @@ enum Attempt {
 pub(super) struct Sender {
     route: Route,
     queue: Queue,
-    allowed: Allowed,
-    /// It is made anew when other authorities vouch for the server.
-    client: Option<(Trust, HttpClient)>,
+    endpoint: Endpoint,
 }
 
 impl Sender {
     pub(super) fn new(route: Route, queue: Queue, allowed: Allowed) -> Self {
+        let (ca_file, token_file) = (route.ca_file.clone(), route.token_file.clone());
         Self {
             route,
             queue,
-            allowed,
-            client: None,
+            endpoint: Endpoint::new(allowed, ca_file, token_file),
         }
     }
 
     /// Sends what comes, until the process ends.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
         let mut pause = FIRST_PAUSE;
         loop {
             let message = self.queue.first().await;
@@ -96,7 +93,7 @@ impl Sender {
         }
     }
 
-    async fn attempt(&mut self, message: &Message) -> Attempt {
+    async fn attempt(&self, message: &Message) -> Attempt {
         let prepared = self.request(message);
         let (client, request) = match prepared {
             Ok(both) => both,
@@ -120,11 +117,11 @@ impl Sender {
     }
 
     /// What is sent, and by whom. Files are read anew each time: a Secret may have been changed.
-    fn request(&mut self, message: &Message) -> Result<(HttpClient, Request<Full<Bytes>>), String> {
+    fn request(&self, message: &Message) -> Result<(HttpClient, Request<Full<Bytes>>), String> {
         let route = &self.route;
         let from_file = route.url_file.as_deref().map(read).transpose()?;
         let url = from_file.as_deref().or(route.url.as_deref());
-        let uri = checked(url.unwrap_or_default(), &self.allowed)?;
+        let uri = self.endpoint.allowed.url(url.unwrap_or_default().trim())?;
         let seconds = jiff::Timestamp::now().as_second();
         let mut request = Request::post(uri)
             .header(CONTENT_TYPE, route.format.media_type())
@@ -136,30 +133,10 @@ impl Sender {
             let signature = key.sign(&message.id, seconds, &message.body);
             request = request.header("webhook-signature", signature);
         }
-        if let Some(file) = &route.token_file {
-            let token = HeaderValue::from_str(&format!("Bearer {}", read(file)?.trim()));
-            let mut token = token.map_err(|_| format!("{} has no token", file.display()))?;
-            token.set_sensitive(true);
-            request = request.header(AUTHORIZATION, token);
-        }
+        let request = self.endpoint.authorized(request)?;
         let body = Full::new(Bytes::from(message.body.clone()));
         let request = request.body(body).map_err(|error| error.to_string())?;
-        Ok((self.client()?, request))
-    }
-
-    fn client(&mut self) -> Result<HttpClient, String> {
-        let trust = match &self.route.ca_file {
-            Some(file) => Trust::Only(read(file)?.into_bytes()),
-            None => Trust::System,
-        };
-        if let Some((trusted, client)) = &self.client
-            && *trusted == trust
-        {
-            return Ok(client.clone());
-        }
-        let client = oz_outbound::client(self.allowed.clone(), &trust)?;
-        self.client = Some((trust, client.clone()));
-        Ok(client)
+        Ok((self.endpoint.client()?, request))
     }
 }
 
@@ -176,26 +153,9 @@ fn judged(status: StatusCode, headers: &HeaderMap) -> Attempt {
     }
 }
 
-/// A URL that something may be sent to.
-///
-/// # Errors
-/// Why nothing may. The URL is not in the message.
-pub(super) fn checked(url: &str, allowed: &Allowed) -> Result<Uri, String> {
-    let uri: Uri = url
-        .trim()
-        .parse()
-        .map_err(|error| format!("it is no URL: {error}"))?;
-    allowed.check_url(&uri)?;
-    Ok(uri)
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file)
-        .map_err(|error| format!("failed to read {}: {error}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use http::header::RETRY_AFTER;
 
     use super::*;
@@ -236,7 +196,7 @@ mod tests {
             "https://u:secret@hooks.test/",
             "ftp://secret.test",
         ] {
-            let error = checked(url, &Allowed::default()).unwrap_err();
+            let error = Allowed::default().url(url).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
     }

@@ -1,16 +1,15 @@
 //! One question about one ticket, and what its answer means. The token is in no message, and of what a server
 //! says nothing is told but its code.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{ACCEPT, AUTHORIZATION};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::header::ACCEPT;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use oz_core::tickets::{Answer, Check};
-use oz_outbound::{Allowed, HttpClient, Trust};
+use oz_outbound::{Allowed, Endpoint};
 use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -26,9 +25,7 @@ const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The server of a check.
 pub(super) struct Server {
     check: Check,
-    allowed: Allowed,
-    /// It is made anew when other authorities vouch for the server.
-    client: Mutex<Option<(Trust, HttpClient)>>,
+    endpoint: Endpoint,
     pub(super) turns: Arc<Semaphore>,
 }
 
@@ -37,11 +34,13 @@ impl Server {
     /// When the check cannot be asked, or its answers not be judged.
     pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, String> {
         oz_cel::ticket::compile(&check.accept).map_err(|why| format!("accept: {why}"))?;
-        checked(&check.url("ticket"), &allowed).map_err(|why| format!("url: {why}"))?;
+        allowed
+            .url(&check.url("ticket"))
+            .map_err(|why| format!("url: {why}"))?;
+        let (ca_file, token_file) = (check.ca_file.clone(), check.token_file.clone());
         Ok(Self {
             check,
-            allowed,
-            client: Mutex::default(),
+            endpoint: Endpoint::new(allowed, ca_file, token_file),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         })
     }
@@ -58,17 +57,12 @@ impl Server {
     }
 
     async fn answered(&self, ticket: &str) -> Result<(StatusCode, Bytes), String> {
-        let uri = checked(&self.check.url(ticket), &self.allowed)?;
-        let mut request = Request::get(uri).header(ACCEPT, "application/json");
-        if let Some(file) = &self.check.token_file {
-            let token = HeaderValue::from_str(&format!("Bearer {}", read(file)?.trim()));
-            let mut token = token.map_err(|_| format!("{} has no token", file.display()))?;
-            token.set_sensitive(true);
-            request = request.header(AUTHORIZATION, token);
-        }
+        let uri = self.endpoint.allowed.url(&self.check.url(ticket))?;
+        let request = Request::get(uri).header(ACCEPT, "application/json");
+        let request = self.endpoint.authorized(request)?;
         let request = request.body(Full::default());
         let request = request.map_err(|error| error.to_string())?;
-        let answer = self.client()?.request(request).await;
+        let answer = self.endpoint.client()?.request(request).await;
         let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
         let body = Limited::new(body, MOST_ANSWERED).collect().await;
         let body = body.map_err(|error| {
@@ -108,22 +102,6 @@ impl Server {
             Err(why) => Answer::Away(format!("{told}, and accept cannot be evaluated: {why}")),
         }
     }
-
-    fn client(&self) -> Result<HttpClient, String> {
-        let trust = match &self.check.ca_file {
-            Some(file) => Trust::Only(read(file)?.into_bytes()),
-            None => Trust::System,
-        };
-        let mut known = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((trusted, client)) = &*known
-            && *trusted == trust
-        {
-            return Ok(client.clone());
-        }
-        let client = oz_outbound::client(self.allowed.clone(), &trust)?;
-        *known = Some((trust, client.clone()));
-        Ok(client)
-    }
 }
 
 /// Whether a code is about the ticket, and not about the server or about who asks it. A redirect is not followed,
@@ -138,20 +116,6 @@ fn speaks_of_ticket(status: StatusCode) -> bool {
         StatusCode::TOO_MANY_REQUESTS,
     ];
     status.is_success() || status.is_client_error() && !OF_THE_ASKER.contains(&status)
-}
-
-/// A URL that may be asked. It is not in the message.
-fn checked(url: &str, allowed: &Allowed) -> Result<Uri, String> {
-    let uri: Uri = url
-        .parse()
-        .map_err(|error| format!("it is no URL: {error}"))?;
-    allowed.check_url(&uri)?;
-    Ok(uri)
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file)
-        .map_err(|error| format!("failed to read {}: {error}", file.display()))
 }
 
 #[cfg(test)]

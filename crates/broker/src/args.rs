@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use oz_audit::AuditArgs;
-use oz_core::duration::not_negative;
+use oz_core::duration::wait;
 use oz_core::names;
 use oz_runtime::{Address, Common};
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) audit: AuditArgs,
 
     /// How long calls are still answered after a signal, until nobody sends any more.
-    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
     pub(crate) drain: Duration,
 }
 
@@ -57,10 +57,6 @@ impl Args {
             .chain(further.filter(|it| !it.is_empty()).cloned())
             .collect()
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    not_negative(text).map(|duration| duration.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -71,6 +71,14 @@ pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
     Ok(duration.into())
 }
 
+/// As [`not_negative`], for what waits so long.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn wait(text: &str) -> Result<std::time::Duration, String> {
+    not_negative(text).map(SignedDuration::unsigned_abs)
+}
+
 /// The value of a flag that must be some time.
 ///
 /// # Errors

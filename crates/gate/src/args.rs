@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use oz_audit::AuditArgs;
-use oz_core::duration::not_negative;
+use oz_core::duration::wait;
 use oz_core::gate::GateAccount;
 use oz_core::names;
 use oz_runtime::{Address, Common};
@@ -46,11 +46,11 @@ pub(crate) struct Args {
     pub(crate) audit: AuditArgs,
 
     /// How long sessions may go on after a signal, while no new ones are opened.
-    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = wait)]
     pub(crate) session_drain: Duration,
 
     /// How long calls are still answered after the last session has ended.
-    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
     pub(crate) drain: Duration,
 }
 
@@ -71,10 +71,6 @@ impl Args {
             name: self.service_account.clone(),
         }
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    not_negative(text).map(|duration| duration.unsigned_abs())
 }
 
 #[cfg(test)]

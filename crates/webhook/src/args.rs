@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_audit::AuditArgs;
 use oz_core::composite::Account;
-use oz_core::duration::{not_negative, positive};
+use oz_core::duration::{positive, wait};
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::transient::TransientArgs;
@@ -118,7 +118,7 @@ pub(crate) struct Args {
     no_register: bool,
 
     /// How long calls are still answered after a signal, until nobody sends any more.
-    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
     pub(crate) drain: Duration,
 }
 
@@ -174,10 +174,6 @@ impl Args {
             RegistrationMode::Maintain
         }
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    not_negative(text).map(|duration| duration.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -207,7 +207,7 @@ fn of_binding<K: transient::Kind>(
 ) -> Option<Waiting> {
     let view = binding.view();
     let stamp = stamp::told(view.metadata)?;
-    let config = transient::rules(stamp.judgement.as_ref())?;
+    let config = policy::rules(stamp.judgement.as_ref())?;
     let asked = view.asked(own_namespace, &stamp.requester, &config)?;
     let candidate = view.candidate(own_namespace);
     if !may_approve(&asked, read.me) || read.is_answered(&candidate) {

@@ -80,7 +80,7 @@ impl Binding<'_> {
         reason: Option<&str>,
     ) -> Result<(), Denial> {
         policy::permits(judgement, reason)?;
-        if self.is_approvable || rules(judgement).is_none() {
+        if self.is_approvable || policy::rules(judgement).is_none() {
             return Ok(());
         }
         let names = judgement.map(Judgement::names).unwrap_or_default();
@@ -94,12 +94,6 @@ impl Binding<'_> {
         );
         Err(Denial::new(NOT_APPROVABLE, why))
     }
-}
-
-/// Who has to agree, by what policies came to.
-#[must_use]
-pub fn rules(judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
-    policy::rules(judgement)
 }
 
 /// The end of what would last until `until` if it begins `now`: policies may say that it lasts no longer.
@@ -118,7 +112,7 @@ impl<K: Kind> Transient<K> {
         asking: &Asking<'_>,
         known: &Facts,
     ) -> Option<Approvals> {
-        let config = rules(asking.judgement)?;
+        let config = policy::rules(asking.judgement)?;
         let own = &self.policy.own_namespace;
         let asked = binding.asked(own, asking.requester, &config)?;
         let read = known.confirmed.as_ref().and_then(|read| read.as_ref().ok());
@@ -145,7 +139,7 @@ pub(super) fn settled(
     if let Some(approvals) = approvals {
         assessment.approval = Some(approvals.status.clone());
     }
-    let needed = rules(asking.judgement).is_some();
+    let needed = policy::rules(asking.judgement).is_some();
     let mut facts = Vec::new();
     let settled: Result<_, State> = approval::settled(needed, approvals, &mut facts);
     assessment.approved = facts.pop();
@@ -167,7 +161,7 @@ pub(super) fn requested<K: Kind>(
     };
     let asked = assessment.approval.as_ref()?;
     let stamp = binding.stamp(&transient.keys).ok()?;
-    let config = rules(stamp.judgement.as_ref())?;
+    let config = policy::rules(stamp.judgement.as_ref())?;
     let (action, decision) = (Action::ApprovalRequested, Decision::Note);
     let message = failure.message.clone();
     let record = binding.record(now, action, decision, approval::WAITING, message);

@@ -26,7 +26,7 @@ pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use instant::InstantError;
 pub(crate) use instant::instant;
-pub use judged::{limit, rules};
+pub use judged::limit;
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};

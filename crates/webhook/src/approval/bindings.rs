@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicObject};
 use oz_admission::Rejection;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::policy::{self, Judgement};
-use oz_core::transient::{self, Binding, Kind};
+use oz_core::transient::{Binding, Kind};
 
 use super::approvable::{Approvable, Judged, Question, answers, stricter, unproven};
 use crate::permission::within_permission_timeout;
@@ -67,7 +67,7 @@ impl<K: Kind> Bindings<K> {
         let view = found.view();
         let candidate = view.candidate(&self.namespace);
         let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
-        let config = transient::rules(judgement.as_ref());
+        let config = policy::rules(judgement.as_ref());
         let answers = answers(question).await?;
         let seen = Found {
             template: Some((view.spec_digest.clone(), config)),

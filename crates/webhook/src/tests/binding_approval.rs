@@ -3,7 +3,7 @@
 use oz_core::access::policy::Judgement;
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::audit::{Action, Decision};
-use oz_core::transient::{Kind, rules};
+use oz_core::transient::Kind;
 use serde_json::{Value, json};
 
 use super::server::Server;
@@ -176,7 +176,7 @@ fn answer_to<K: Kind>(asked: &Value, namespace: &str) -> Value {
     let object: K = serde_json::from_value(asked.clone()).unwrap();
     let view = object.view();
     let stamp = view.stamp(&keys()).unwrap();
-    let config = rules(stamp.judgement.as_ref()).unwrap();
+    let config = oz_core::access::policy::rules(stamp.judgement.as_ref()).unwrap();
     let asked = view.asked("oz-system", &stamp.requester, &config).unwrap();
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::lock::Locks;
-use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule, TicketRule};
+use crate::access::policy::{self, Applied, Extra, Judgement, Longest, Refused, Rule, TicketRule};
 use crate::access::stamp::{Requester, Stamp};
 use crate::api::{
     AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
@@ -17,7 +17,6 @@ use crate::api::{
 use crate::conditions;
 use crate::kinds::Kind as _;
 use crate::labels;
-use crate::transient::rules;
 
 const OWN: &str = "oz-system";
 
@@ -65,7 +64,7 @@ fn answer<K: InMemory>(
 ) -> AccessRequestApproval {
     let view = world.object.view();
     let judgement = view.stamp(&keys()).unwrap().judgement;
-    let config = rules(judgement.as_ref()).unwrap();
+    let config = policy::rules(judgement.as_ref()).unwrap();
     let requester = view.requester(&keys()).unwrap();
     let candidate = view.candidate(OWN);
     let spec = AccessRequestApprovalSpec {

@@ -26,6 +26,7 @@ pub mod mutate;
 pub mod names;
 pub mod notify;
 pub mod policies;
+pub mod recording;
 pub mod sessions;
 pub mod settings;
 pub mod tickets;

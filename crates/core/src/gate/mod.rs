@@ -1,11 +1,12 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
 //! ([`lasts`]), the word by which the connect hook knows whose session it is ([`ticket`]), and where in a
-//! stream a last word may be put ([`frames`]).
+//! stream a last word may be put ([`frames`]), and what is said in it ([`messages`]).
 
 mod account;
 pub mod frames;
 pub mod front_proxy;
+pub mod messages;
 pub mod path;
 #[cfg(test)]
 mod tests;

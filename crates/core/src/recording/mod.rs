@@ -1,8 +1,16 @@
 //! Recordings of sessions: what is kept of one, in which form, and how it is known to be whole. Pure: the gate
 //! says what passed and when, and stores what comes of it.
 
+mod cast;
 mod chain;
+mod echo;
 mod key;
+mod plain;
+mod recorder;
+#[cfg(test)]
+mod tests;
 
+pub use cast::{About, Code, Event, Header, MAX_LINE, Part};
 pub use chain::Head;
 pub use key::{PartName, SessionKey};
+pub use recorder::{KEPT, Recorder, Stream};

@@ -7,11 +7,14 @@ mod caller;
 mod discovery;
 mod grants;
 mod metrics;
+mod play;
+mod recordings;
 mod registration;
 mod relay;
 mod router;
 mod run;
 mod sessions;
+mod tape;
 mod upstream;
 
 use clap::Parser;

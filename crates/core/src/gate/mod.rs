@@ -4,6 +4,7 @@
 //! stream a last word may be put ([`frames`]), and what is said in it ([`messages`]).
 
 mod account;
+mod exit;
 pub mod frames;
 pub mod front_proxy;
 pub mod messages;
@@ -22,7 +23,8 @@ use crate::api::{AccessConfig, Operation, Sessions};
 use crate::connect::{self, Refusal, Standing, binds};
 
 pub use account::GateAccount;
-pub use path::{GROUP, RESOURCE, VERSION, prefix};
+pub use exit::Exit;
+pub use path::{GROUP, RESOURCE, VERSION, prefix, recordings};
 use path::{Path, Rest};
 
 /// The APIService by which the API server knows the gate.

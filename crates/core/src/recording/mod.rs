@@ -5,12 +5,16 @@ mod cast;
 mod chain;
 mod echo;
 mod key;
+mod listing;
 mod plain;
 mod recorder;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use cast::{About, Code, Event, Header, MAX_LINE, Part};
 pub use chain::Head;
 pub use key::{PartName, SessionKey};
+pub use listing::{Listing, Recorded};
 pub use recorder::{KEPT, Recorder, Stream};
+pub use verify::{Finding, Stored, check};

@@ -11,6 +11,7 @@ use super::cast::{About, Code, Event, Part};
 use super::chain::Head;
 use super::key::{PartName, SessionKey};
 use super::recorder::{KEPT, Recorder, Stream};
+use super::verify::{Finding, Stored, check};
 use crate::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
 
 fn about(tty: bool) -> About {
@@ -279,10 +280,10 @@ fn a_head_is_of_its_parts_in_their_order() {
 #[test]
 fn the_names_of_parts_are_read_in_one_form_alone() {
     let at: Timestamp = "2026-11-25T12:00:00Z".parse().unwrap();
-    let key = SessionKey::new("default", "mine", at, "oz-gate-abc", 7);
+    let key = SessionKey::new("default", "mine", at, "OZ_gate.abc", 7);
     assert_eq!(
         key.to_string(),
-        "default/mine/20261125t120000z-oz-gate-abc-7"
+        "default/mine/20261125t120000000z-oz-gate-abc-7"
     );
     assert_eq!(SessionKey::read(&key.to_string()), Some(key.clone()));
     for encrypted in [false, true] {
@@ -374,4 +375,67 @@ proptest! {
         let rest = kept.replace("characters not shown", "").replace("character not shown", "");
         prop_assert!(!rest.contains(|letter: char| letter.is_ascii_lowercase()), "{}", kept);
     }
+}
+
+/// Three parts of a session, and the head that is on record.
+fn three() -> (Vec<Stored>, Head) {
+    let session = SessionKey::read("default/mine/s-1").unwrap();
+    let mut head = Head::start(&session.to_string());
+    let parts = (0..3).map(|number| {
+        let bytes = format!("part {number} after {}", head.digest).into_bytes();
+        let previous = Some(head.digest.clone());
+        head = head.after(&bytes);
+        let name = PartName { session: session.clone(), number, encrypted: false };
+        Stored { name, bytes, previous }
+    });
+    (parts.collect(), head)
+}
+
+#[test]
+fn whatever_is_done_to_what_is_stored_is_found() {
+    type Deed = fn(&mut Vec<Stored>);
+    let tampered: [(&str, Deed, Vec<Finding>); 12] = [
+        ("nothing", |_| {}, vec![]),
+        ("the first changed", |all| all[0].bytes[0] ^= 1, vec![Finding::Changed(Some(0))]),
+        ("the second changed", |all| all[1].bytes[3] ^= 1, vec![Finding::Changed(Some(1))]),
+        ("the last changed", |all| all[2].bytes[3] ^= 1, vec![Finding::Changed(None)]),
+        ("the first gone", |all| drop(all.remove(0)), vec![Finding::Missing(0)]),
+        ("the second gone", |all| drop(all.remove(1)), vec![Finding::Missing(1)]),
+        ("the last gone", |all| drop(all.pop()), vec![Finding::Missing(2)]),
+        ("all gone", Vec::clear, vec![Finding::Missing(0), Finding::Missing(1), Finding::Missing(2)]),
+        ("the last emptied", |all| all[2].bytes.clear(), vec![Finding::Changed(None)]),
+        (
+            "two exchanged",
+            |all| {
+                let one = std::mem::take(&mut all[0].bytes);
+                all[0].bytes = std::mem::replace(&mut all[1].bytes, one);
+            },
+            vec![Finding::Changed(Some(0))],
+        ),
+        (
+            "one more",
+            |all| {
+                let mut more = all[2].clone();
+                more.name.number = 3;
+                all.push(more);
+            },
+            vec![Finding::Surplus(3)],
+        ),
+        (
+            "the second replaced by one that fits the first",
+            |all| all[1].bytes = b"another".to_vec(),
+            vec![Finding::Changed(Some(1))],
+        ),
+    ];
+    for (what, deed, expected) in tampered {
+        let (mut parts, head) = three();
+        deed(&mut parts);
+        assert_eq!(check("default/mine/s-1", Some(&head), &parts), expected, "{what}");
+    }
+    let (parts, head) = three();
+    // Another session's parts are whole, but not this one's.
+    assert!(!check("default/mine/s-2", Some(&head), &parts).is_empty());
+    // Of an open session nothing is on record yet.
+    assert_eq!(check("default/mine/s-1", None, &parts[..2]), []);
+    assert_eq!(check("default/mine/s-1", None, &parts[1..]), [Finding::Missing(0)]);
 }

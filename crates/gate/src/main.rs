@@ -12,6 +12,13 @@ mod relay;
 mod router;
 mod run;
 mod sessions;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "what is recorded comes with the recorder")
+)]
+mod spool;
+#[cfg_attr(not(test), expect(dead_code, reason = "as the spool"))]
+mod storage;
 mod upstream;
 
 use clap::Parser;

@@ -1,5 +1,6 @@
 //! The gate's flags. Those that operator and webhook have as well have the same names.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -8,6 +9,9 @@ use oz_core::duration::wait;
 use oz_core::gate::GateAccount;
 use oz_core::names;
 use oz_runtime::{Address, Common};
+
+use crate::spool::{SpoolMeters, SpoolOptions};
+use crate::storage::Storage;
 
 /// Lets people into the pods of their grants, through the API server, and closes what they opened when the
 /// grant ends.
@@ -45,6 +49,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
 
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
+
     /// How long sessions may go on after a signal, while no new ones are opened.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = wait)]
     pub(crate) session_drain: Duration,
@@ -73,9 +80,75 @@ impl Args {
     }
 }
 
+/// Flags about recordings of sessions.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Recordings")]
+pub(crate) struct RecordingArgs {
+    /// Where recordings of sessions are stored: file:///DIRECTORY. Without it, none is made.
+    #[arg(long = "recordings", value_name = "URL", requires = "spool")]
+    url: Option<String>,
+
+    /// Directory in which recordings are until they are stored. No other process may have it.
+    #[arg(long = "recording-spool", value_name = "DIRECTORY", id = "spool")]
+    spool: Option<PathBuf>,
+
+    /// How many bytes of recordings are in there at most. When it is full, nothing is recorded.
+    #[arg(
+        long = "recording-spool-bytes",
+        default_value_t = 1 << 30,
+        value_name = "BYTES",
+        value_parser = clap::value_parser!(u64).range(16 << 20..)
+    )]
+    spool_bytes: u64,
+}
+
+impl RecordingArgs {
+    /// With what recordings are made; `None` if there are none.
+    ///
+    /// # Errors
+    /// When they cannot be stored where they should be.
+    #[cfg_attr(not(test), expect(dead_code, reason = "as the spool"))]
+    pub(crate) fn open(
+        &self,
+        meters: &SpoolMeters,
+    ) -> anyhow::Result<Option<(SpoolOptions, Storage)>> {
+        let (Some(url), Some(directory)) = (&self.url, &self.spool) else {
+            return Ok(None);
+        };
+        let options = SpoolOptions {
+            directory: directory.clone(),
+            limit: self.spool_bytes,
+            meters: meters.clone(),
+        };
+        Ok(Some((options, Storage::new(url)?)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recordings_need_a_spool() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("--recordings=file://{}/store", directory.path().display());
+        let spool = format!("--recording-spool={}", directory.path().display());
+        let parse =
+            |flags: &[&str]| Args::try_parse_from([&["oz-gate", "--namespace=oz"], flags].concat());
+        let open = |flags: &[&str]| {
+            let opened = parse(flags)
+                .unwrap()
+                .recording
+                .open(&SpoolMeters::default());
+            opened.unwrap()
+        };
+        assert!(open(&[]).is_none());
+        assert!(open(&[&spool]).is_none());
+        assert!(parse(&[&url]).is_err());
+        let (options, _) = open(&[&url, &spool]).unwrap();
+        assert_eq!(options.limit, 1 << 30);
+        assert!(parse(&[&url, &spool, "--recording-spool-bytes=1000"]).is_err());
+    }
 
     #[test]
     fn certificate_and_account_are_of_the_namespace_that_the_gate_runs_in() {

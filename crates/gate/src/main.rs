@@ -14,6 +14,9 @@ mod relay;
 mod router;
 mod run;
 mod sessions;
+
+mod spool;
+mod storage;
 mod tape;
 mod upstream;
 

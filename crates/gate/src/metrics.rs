@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::spool::SpoolMeters;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AskedLabels {
     what: &'static str,
@@ -29,6 +31,8 @@ pub(crate) struct Metrics {
     open: Gauge,
     ended: Family<EndLabels, Counter>,
     bytes: Family<DirectionLabels, Counter>,
+    /// Of recordings that wait to be stored.
+    pub(crate) spool: SpoolMeters,
 }
 
 impl Metrics {
@@ -55,6 +59,7 @@ impl Metrics {
             "Bytes that ended sessions carried, in from the user and out to them",
             metrics.bytes.clone(),
         );
+        metrics.spool.register(registry);
         metrics
     }
 

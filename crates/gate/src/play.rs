@@ -28,20 +28,21 @@ const ONE_VIEWING: SignedDuration = SignedDuration::from_mins(10);
 /// How many viewings are remembered.
 const MAX_VIEWINGS: usize = 1_000;
 
-/// Who has been given which recording lately.
+/// Which users have been given which recording lately, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Viewings {
-    last: Mutex<HashMap<(Requester, SessionKey), Timestamp>>,
+    last: Mutex<HashMap<(String, SessionKey), Timestamp>>,
 }
 
 impl Viewings {
     /// Whether a viewing goes on that is on record.
-    fn goes_on(&self, viewer: &(Requester, SessionKey), now: Timestamp) -> bool {
+    fn goes_on(&self, viewer: &(String, SessionKey), now: Timestamp) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.get(viewer).is_some_and(|at| now.duration_since(*at) < ONE_VIEWING)
+        last.get(viewer)
+            .is_some_and(|at| now.duration_since(*at) < ONE_VIEWING)
     }
 
-    fn began(&self, viewer: (Requester, SessionKey), now: Timestamp) {
+    fn began(&self, viewer: (String, SessionKey), now: Timestamp) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() >= MAX_VIEWINGS {
             last.retain(|_, at| now.duration_since(*at) < ONE_VIEWING);
@@ -63,7 +64,11 @@ impl Door {
     ) -> Result<Response<Body>, Refused> {
         if method != Method::GET {
             let status = StatusCode::METHOD_NOT_ALLOWED;
-            return Err(Refused::new(status, "MethodNotAllowed", "recordings are read, by GET"));
+            return Err(Refused::new(
+                status,
+                "MethodNotAllowed",
+                "recordings are read, by GET",
+            ));
         }
         let Some(recordings) = &self.recordings else {
             let message = "this gate keeps no recordings (gate.recordings.url of the chart)";
@@ -83,12 +88,17 @@ impl Door {
     ) -> Result<Response<Body>, Refused> {
         let key = &part.session;
         let name = key.part(part.number, part.encrypted);
-        let found = recordings.storage.get(&name, MAX_PART).await.map_err(|error| away(&error))?;
+        let found = recordings
+            .storage
+            .get(&name, MAX_PART)
+            .await
+            .map_err(|error| away(&error))?;
         let Some(bytes) = found else {
-            let message = format!("there is no part {name}; ozctl sessions list shows what there is");
+            let message =
+                format!("there is no part {name}; ozctl sessions list shows what there is");
             return Err(Refused::new(StatusCode::NOT_FOUND, "NotFound", message));
         };
-        let (now, viewer) = (self.clock.now(), (user.clone(), key.clone()));
+        let (now, viewer) = (self.clock.now(), (user.user.clone(), key.clone()));
         if !self.viewings.goes_on(&viewer, now) {
             self.trail.record(&self.played(user, key, now)).await.map_err(|failure| {
                 let message = format!("the record is not written ({failure}), and nobody is given a recording without");
@@ -118,7 +128,11 @@ impl Door {
 impl Recordings {
     async fn listing(&self, asked: &Asked) -> Result<Response<Body>, Refused> {
         let prefix = format!("{}/{}/", asked.namespace, asked.request);
-        let names = self.storage.list(&prefix, "", MAX_LISTED).await.map_err(|error| away(&error))?;
+        let names = self
+            .storage
+            .list(&prefix, "", MAX_LISTED)
+            .await
+            .map_err(|error| away(&error))?;
         let listing = Listing::of(names.iter().filter_map(|name| PartName::read(name)));
         let listing = serde_json::to_value(&listing)
             .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;

@@ -1,6 +1,7 @@
 //! Whether and where sessions are recorded, and what is put on record of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::header::SEC_WEBSOCKET_PROTOCOL;
 use axum::http::request::Parts;
@@ -19,6 +20,8 @@ use crate::spool::{Recovered, Spool};
 use crate::storage::Storage;
 use crate::tape::{Tape, Writer};
 
+/// How long a process that stops waits for recordings to be stored.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The protocols whose messages are read.
 pub(crate) const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
@@ -67,14 +70,19 @@ impl Plan {
         parts: &Parts,
     ) -> Result<Self, Refused> {
         // Forwarded ports and logs are no sessions that somebody types in; what they carried is counted.
-        let config = grant.sessions.recording.filter(|_| matches!(way, "exec" | "attach"));
+        let config = grant
+            .sessions
+            .recording
+            .filter(|_| matches!(way, "exec" | "attach"));
         let Some(config) = config else {
             return Ok(Self::None);
         };
         let why = match recordings {
-            None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)".to_owned(),
+            None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
+                .to_owned(),
             Some(_) if !offers_channels(&parts.headers) => {
-                let message = "its protocol is none that is recorded; use kubectl 1.31 or newer, or ozctl";
+                let message =
+                    "its protocol is none that is recorded; use kubectl 1.31 or newer, or ozctl";
                 message.to_owned()
             }
             Some(recordings) => match recordings.spool.room() {
@@ -121,6 +129,15 @@ impl Recordings {
         })
     }
 
+    /// Waits for what is in the spool to be stored, as long as a process that stops can.
+    pub(crate) async fn flush(&self) {
+        if !self.spool.flush(FLUSH_TIMEOUT).await {
+            tracing::warn!(
+                "not all recordings are stored; what is in the spool is taken up by the next process that has it"
+            );
+        }
+    }
+
     /// Puts on record what an earlier process left, which broke off.
     pub(crate) async fn recovered(&self, trail: &Trail, clock: &dyn Clock, left: Vec<Recovered>) {
         for Recovered { key, head, header } in left {
@@ -135,7 +152,11 @@ impl Recordings {
             if let Some(about) = about {
                 record.request.kind = about.request_kind;
                 record.request.uid = about.request_uid;
-                record.user = Some(Requester { user: about.user, uid: about.user_uid, groups: Vec::new() });
+                record.user = Some(Requester {
+                    user: about.user,
+                    uid: about.user_uid,
+                    groups: Vec::new(),
+                });
             }
             trail.note(record);
             if let Err(error) = self.spool.forget(&key).await {
@@ -164,11 +185,20 @@ pub(crate) fn recorded(
 }
 
 fn about(opening: &Opening<'_>) -> About {
-    let Opening { grant, user, way, key, query, at } = *opening;
+    let Opening {
+        grant,
+        user,
+        way,
+        key,
+        query,
+        at,
+    } = *opening;
     let options: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
     let values = |wanted: &str| {
         let of_it = options.iter().filter(move |(name, _)| name == wanted);
-        of_it.map(|(_, value)| value.clone().into_owned()).collect::<Vec<String>>()
+        of_it
+            .map(|(_, value)| value.clone().into_owned())
+            .collect::<Vec<String>>()
     };
     let command = values("command");
     let named = values("container").pop();

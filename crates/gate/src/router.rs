@@ -178,7 +178,10 @@ impl Door {
     ) -> (&'static str, Result<Response<Body>, Refused>) {
         let uri = request.uri();
         if let Some(asked) = path::read_recordings(uri.path()) {
-            return ("recordings", self.play(&user, &asked, request.method()).await);
+            return (
+                "recordings",
+                self.play(&user, &asked, request.method()).await,
+            );
         }
         let read = path::read(request.method().as_str(), uri.path(), uri.query());
         let path = match read {
@@ -264,7 +267,13 @@ impl Door {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request = &grant.request;
         let session = Session {
-            key: SessionKey::new(&request.namespace, &request.name, opened_at, &self.replica, number),
+            key: SessionKey::new(
+                &request.namespace,
+                &request.name,
+                opened_at,
+                &self.replica,
+                number,
+            ),
             must_be_recorded: plan.is_required(),
             grant,
             user,
@@ -399,10 +408,13 @@ impl Door {
             session.user.user, session.grant.pod.name, session.way
         );
         let (action, now) = (Action::SessionUnrecorded, self.clock.now());
-        let mut record = session.grant.record(now, action, Decision::Note, "NotRecorded", message);
+        let mut record = session
+            .grant
+            .record(now, action, Decision::Note, "NotRecorded", message);
         record.id = Record::id(action, &session.key.to_string());
         record.user = Some(session.user.clone());
-        self.trail.note(record.detail("session", session.key.to_string()));
+        self.trail
+            .note(record.detail("session", session.key.to_string()));
     }
 
     /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
@@ -483,7 +495,9 @@ impl Door {
             record.details.insert(key.to_owned(), value);
         }
         if let Some(code) = carried.exit {
-            record.details.insert("exitCode".to_owned(), code.to_string());
+            record
+                .details
+                .insert("exitCode".to_owned(), code.to_string());
         }
         self.trail.note(record);
     }
@@ -511,14 +525,19 @@ async fn not_recorded(tape: Option<&Arc<Tape>>) -> Refusal {
         None => std::future::pending().await,
     };
     let message = format!("this session must be recorded, and is not any more: {why}");
-    Refusal { reason: "NotRecorded", message }
+    Refusal {
+        reason: "NotRecorded",
+        message,
+    }
 }
 
 /// What the client of a session can be told, by the protocol that the API server agreed to.
 fn speaks(headers: &HeaderMap, query: Option<&str>) -> Speaks {
     let protocol = headers.get(SEC_WEBSOCKET_PROTOCOL);
     if protocol.is_some_and(|one| CHANNELS.iter().any(|known| one == known)) {
-        return Speaks::Channels { tty: recordings::is_tty(query) };
+        return Speaks::Channels {
+            tty: recordings::is_tty(query),
+        };
     }
     Speaks::Other
 }

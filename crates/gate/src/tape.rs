@@ -66,7 +66,11 @@ impl Tape {
         recording.append(&recorder.take()).await?;
         let tape = Arc::new(Self {
             opened: Instant::now(),
-            state: Mutex::new(State { recorder, resize: Vec::new(), over: false }),
+            state: Mutex::new(State {
+                recorder,
+                resize: Vec::new(),
+                over: false,
+            }),
             news: Notify::new(),
             written: Notify::new(),
             broken: watch::Sender::new(None),
@@ -120,10 +124,12 @@ impl Tape {
     /// Ready when nothing more is recorded, with the reason.
     pub(crate) async fn broken(&self) -> String {
         let mut broken = self.broken.subscribe();
-        match broken.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
+        let why = broken.wait_for(Option::is_some).await.ok();
+        let why = why.and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
             // It is as long as there is a tape.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -137,11 +143,14 @@ impl Tape {
                 let at = self.opened.elapsed();
                 let mut state = self.state();
                 state.recorder.tick(at);
-                (state.recorder.take(), state.recorder.is_full(at), state.over)
+                (
+                    state.recorder.take(),
+                    state.recorder.is_full(at),
+                    state.over,
+                )
             };
-            if self.why_broken().is_none()
-                && let Err(error) = self.put(&mut recording, &lines, full).await
-            {
+            let goes_on = self.why_broken().is_none();
+            if goes_on && let Err(error) = self.put(&mut recording, &lines, full).await {
                 tracing::warn!(%error, "a session is not recorded any more");
                 self.broken.send_replace(Some(error.to_string()));
             }
@@ -156,7 +165,12 @@ impl Tape {
         }
     }
 
-    async fn put(&self, recording: &mut Recording, lines: &[u8], full: bool) -> Result<(), SpoolError> {
+    async fn put(
+        &self,
+        recording: &mut Recording,
+        lines: &[u8],
+        full: bool,
+    ) -> Result<(), SpoolError> {
         recording.append(lines).await?;
         if full {
             let head = recording.seal().await?;
@@ -199,6 +213,10 @@ impl Writer {
         let mut recording = self.task.await.ok()?;
         let head = recording.seal().await;
         let broken = self.tape.why_broken();
-        Some(Ended { recording, head, broken })
+        Some(Ended {
+            recording,
+            head,
+            broken,
+        })
     }
 }

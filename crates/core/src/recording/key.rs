@@ -27,7 +27,13 @@ impl SessionKey {
     #[must_use]
     pub fn new(namespace: &str, request: &str, at: Timestamp, replica: &str, number: u64) -> Self {
         let at = at.strftime("%Y%m%dt%H%M%S%3fz");
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let plain = |letter: char| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        };
         let replica: String = replica.to_ascii_lowercase().chars().map(plain).collect();
         Self {
             namespace: namespace.to_owned(),

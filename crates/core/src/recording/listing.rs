@@ -32,9 +32,16 @@ impl Listing {
         }
         let sessions = sessions.into_iter().map(|(key, mut parts)| {
             parts.sort_unstable();
-            let parts = parts.iter().map(|part| key.part(part.number, part.encrypted));
-            Recorded { session: key.to_string(), parts: parts.collect() }
+            let parts = parts
+                .iter()
+                .map(|part| key.part(part.number, part.encrypted));
+            Recorded {
+                session: key.to_string(),
+                parts: parts.collect(),
+            }
         });
-        Self { sessions: sessions.collect() }
+        Self {
+            sessions: sessions.collect(),
+        }
     }
 }

@@ -110,7 +110,8 @@ impl Recorder {
         if !self.about.tty {
             followed.digest.update(bytes);
         }
-        if !kept.is_empty() && !(stream == Stream::Stdin && self.input == RecordedInput::None) {
+        let keeps = stream != Stream::Stdin || self.input != RecordedInput::None;
+        if keeps && !kept.is_empty() {
             let (text, exactly) = followed.text(kept);
             self.said(at, stream, &text, exactly.as_deref());
         }

@@ -80,9 +80,12 @@ fn kept(steps: &[(u64, char, &str)]) -> String {
     all(&read(&mut recorder), Code::Input)
 }
 
+fn hidden(count: usize) -> String {
+    format!("‹{count} characters not shown›")
+}
+
 #[test]
-fn what_comes_back_is_kept_and_of_the_rest_how_long_it_was() {
-    let hidden = |count: usize| format!("‹{count} characters not shown›");
+fn what_comes_back_is_kept() {
     for (name, steps, expected) in [
         (
             "letter by letter",
@@ -94,7 +97,7 @@ fn what_comes_back_is_kept_and_of_the_rest_how_long_it_was() {
                 (400, 'i', "\r"),
                 (410, 'o', "\r\nbin\r\n"),
             ][..],
-            "ls\r".to_owned(),
+            "ls\r",
         ),
         (
             "a line at once, whose echo comes in pieces",
@@ -103,12 +106,12 @@ fn what_comes_back_is_kept_and_of_the_rest_how_long_it_was() {
                 (5, 'o', "ec"),
                 (9, 'o', "ho hi\r\nhi\r\n"),
             ],
-            "echo hi\r".to_owned(),
+            "echo hi\r",
         ),
         (
             "before the prompt",
             &[(0, 'i', "echo hi\r"), (5, 'o', "$ echo hi\r\nhi\r\n")],
-            "echo hi\r".to_owned(),
+            "echo hi\r",
         ),
         (
             "two lines at once",
@@ -116,7 +119,7 @@ fn what_comes_back_is_kept_and_of_the_rest_how_long_it_was() {
                 (0, 'i', "echo hi\recho ho\r"),
                 (5, 'o', "$ echo hi\r\nhi\r\n$ echo ho\r\nho\r\n"),
             ],
-            "echo hi\recho ho\r".to_owned(),
+            "echo hi\recho ho\r",
         ),
         (
             "with colours in between",
@@ -124,8 +127,16 @@ fn what_comes_back_is_kept_and_of_the_rest_how_long_it_was() {
                 (0, 'i', "ls"),
                 (5, 'o', "\u{1b}[32ml\u{1b}[1;31ms\u{1b}[0m"),
             ],
-            "ls".to_owned(),
+            "ls",
         ),
+    ] {
+        assert_eq!(kept(steps), expected, "{name}");
+    }
+}
+
+#[test]
+fn of_what_does_not_come_back_it_is_kept_how_long_it_was() {
+    for (name, steps, expected) in [
         (
             "a password, typed",
             &[
@@ -385,25 +396,70 @@ fn three() -> (Vec<Stored>, Head) {
         let bytes = format!("part {number} after {}", head.digest).into_bytes();
         let previous = Some(head.digest.clone());
         head = head.after(&bytes);
-        let name = PartName { session: session.clone(), number, encrypted: false };
-        Stored { name, bytes, previous }
+        let name = PartName {
+            session: session.clone(),
+            number,
+            encrypted: false,
+        };
+        Stored {
+            name,
+            bytes,
+            previous,
+        }
     });
     (parts.collect(), head)
 }
 
-#[test]
-fn whatever_is_done_to_what_is_stored_is_found() {
-    type Deed = fn(&mut Vec<Stored>);
-    let tampered: [(&str, Deed, Vec<Finding>); 12] = [
+type Deed = fn(&mut Vec<Stored>);
+
+/// What is done, and what is found then.
+fn tampered() -> Vec<(&'static str, Deed, Vec<Finding>)> {
+    vec![
         ("nothing", |_| {}, vec![]),
-        ("the first changed", |all| all[0].bytes[0] ^= 1, vec![Finding::Changed(Some(0))]),
-        ("the second changed", |all| all[1].bytes[3] ^= 1, vec![Finding::Changed(Some(1))]),
-        ("the last changed", |all| all[2].bytes[3] ^= 1, vec![Finding::Changed(None)]),
-        ("the first gone", |all| drop(all.remove(0)), vec![Finding::Missing(0)]),
-        ("the second gone", |all| drop(all.remove(1)), vec![Finding::Missing(1)]),
-        ("the last gone", |all| drop(all.pop()), vec![Finding::Missing(2)]),
-        ("all gone", Vec::clear, vec![Finding::Missing(0), Finding::Missing(1), Finding::Missing(2)]),
-        ("the last emptied", |all| all[2].bytes.clear(), vec![Finding::Changed(None)]),
+        (
+            "the first changed",
+            |all| all[0].bytes[0] ^= 1,
+            vec![Finding::Changed(Some(0))],
+        ),
+        (
+            "the second changed",
+            |all| all[1].bytes[3] ^= 1,
+            vec![Finding::Changed(Some(1))],
+        ),
+        (
+            "the last changed",
+            |all| all[2].bytes[3] ^= 1,
+            vec![Finding::Changed(None)],
+        ),
+        (
+            "the first gone",
+            |all| drop(all.remove(0)),
+            vec![Finding::Missing(0)],
+        ),
+        (
+            "the second gone",
+            |all| drop(all.remove(1)),
+            vec![Finding::Missing(1)],
+        ),
+        (
+            "the last gone",
+            |all| drop(all.pop()),
+            vec![Finding::Missing(2)],
+        ),
+        (
+            "all gone",
+            Vec::clear,
+            vec![
+                Finding::Missing(0),
+                Finding::Missing(1),
+                Finding::Missing(2),
+            ],
+        ),
+        (
+            "the last emptied",
+            |all| all[2].bytes.clear(),
+            vec![Finding::Changed(None)],
+        ),
         (
             "two exchanged",
             |all| {
@@ -426,16 +482,27 @@ fn whatever_is_done_to_what_is_stored_is_found() {
             |all| all[1].bytes = b"another".to_vec(),
             vec![Finding::Changed(Some(1))],
         ),
-    ];
-    for (what, deed, expected) in tampered {
+    ]
+}
+
+#[test]
+fn whatever_is_done_to_what_is_stored_is_found() {
+    for (what, deed, expected) in tampered() {
         let (mut parts, head) = three();
         deed(&mut parts);
-        assert_eq!(check("default/mine/s-1", Some(&head), &parts), expected, "{what}");
+        assert_eq!(
+            check("default/mine/s-1", Some(&head), &parts),
+            expected,
+            "{what}"
+        );
     }
     let (parts, head) = three();
     // Another session's parts are whole, but not this one's.
     assert!(!check("default/mine/s-2", Some(&head), &parts).is_empty());
     // Of an open session nothing is on record yet.
     assert_eq!(check("default/mine/s-1", None, &parts[..2]), []);
-    assert_eq!(check("default/mine/s-1", None, &parts[1..]), [Finding::Missing(0)]);
+    assert_eq!(
+        check("default/mine/s-1", None, &parts[1..]),
+        [Finding::Missing(0)]
+    );
 }

@@ -22,7 +22,10 @@ impl fmt::Display for Finding {
             Self::Missing(part) => write!(formatter, "part {part} is missing"),
             Self::Changed(Some(part)) => write!(formatter, "part {part} was changed or exchanged"),
             Self::Changed(None) => write!(formatter, "a part was changed or exchanged"),
-            Self::Surplus(part) => write!(formatter, "from part {part} on there is more than was recorded"),
+            Self::Surplus(part) => write!(
+                formatter,
+                "from part {part} on there is more than was recorded"
+            ),
         }
     }
 }
@@ -62,13 +65,19 @@ pub fn check(session: &str, recorded: Option<&Head>, parts: &[Stored]) -> Vec<Fi
         head = head.after(&stored.bytes);
     }
     let Some(recorded) = recorded else {
-        findings.extend(suspect.filter(|_| findings.is_empty()).map(|part| Finding::Changed(Some(part))));
+        findings.extend(
+            suspect
+                .filter(|_| findings.is_empty())
+                .map(|part| Finding::Changed(Some(part))),
+        );
         return findings;
     };
     for part in head.parts..recorded.parts {
         findings.push(Finding::Missing(part));
     }
-    let complete = !findings.iter().any(|finding| matches!(finding, Finding::Missing(_)));
+    let complete = !findings
+        .iter()
+        .any(|finding| matches!(finding, Finding::Missing(_)));
     if complete && head.digest != recorded.digest {
         findings.push(Finding::Changed(suspect));
     }

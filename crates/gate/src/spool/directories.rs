@@ -1,0 +1,131 @@
+//! The directories of sessions: `NAMESPACE/REQUEST/SESSION`, as they are named where recordings are stored. They are
+//! made and removed one at a time, as one session's may be removed while another's is made below the same.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use oz_core::recording::SessionKey;
+
+use super::disk::Disk;
+use super::state;
+
+/// The file whose lock says who has the spool.
+const LOCK: &str = "lock";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Directories {
+    root: PathBuf,
+    pub(super) disk: Disk,
+    turn: Mutex<()>,
+    /// It is held as long as it is open.
+    _lock: File,
+}
+
+impl Directories {
+    /// Opens the spool in `root`, which no other process may have meanwhile.
+    pub(super) fn open(root: &Path, disk: Disk) -> io::Result<Self> {
+        disk.make(root)?;
+        let path = root.join(LOCK);
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        lock.try_lock()
+            .map_err(|error| io::Error::other(format!("another process has it: {error}")))?;
+        Ok(Self {
+            root: root.to_owned(),
+            disk,
+            turn: Mutex::default(),
+            _lock: lock,
+        })
+    }
+
+    pub(super) fn of(&self, key: &SessionKey) -> PathBuf {
+        let above = self.root.join(&key.namespace).join(&key.request);
+        above.join(&key.session)
+    }
+
+    /// Makes the directory of a session. One that is there is another session's.
+    pub(super) fn make(&self, directory: &Path) -> io::Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if directory.try_exists()? {
+            let why = format!("{} is there already", directory.display());
+            return Err(io::Error::new(ErrorKind::AlreadyExists, why));
+        }
+        self.disk.make(directory)
+    }
+
+    /// Has it on the disk that a session's directory is there, with what is in it.
+    pub(super) fn sync(&self, directory: &Path) -> io::Result<()> {
+        let above = directory.ancestors();
+        for directory in above.take_while(|one| one.starts_with(&self.root)) {
+            match File::open(directory) {
+                Ok(directory) => directory.sync_all()?,
+                // Removed meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the directory of a session, of which nothing is needed any more. Its state goes last: without it,
+    /// nobody knows what the rest is.
+    pub(super) fn remove(&self, directory: &Path) -> io::Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in entries(directory)? {
+            if !entry.ends_with(state::NAME) {
+                self.disk.remove(&entry)?;
+            }
+        }
+        self.disk.remove(&directory.join(state::NAME))?;
+        let above = directory.ancestors();
+        for directory in above.take_while(|one| one.starts_with(&self.root) && *one != self.root) {
+            if !self.disk.remove_empty(directory)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sessions that have directories, with these, in order.
+    pub(super) fn sessions(&self) -> io::Result<Vec<(SessionKey, PathBuf)>> {
+        let mut sessions = Vec::new();
+        for namespace in entries(&self.root)? {
+            for request in entries(&namespace)? {
+                for directory in entries(&request)? {
+                    let below = directory.strip_prefix(&self.root).unwrap_or(&directory);
+                    match below.to_str().and_then(SessionKey::read) {
+                        Some(key) if directory.is_dir() => sessions.push((key, directory)),
+                        _ => {
+                            tracing::warn!(path = %directory.display(), "the spool has what is no session");
+                        }
+                    }
+                }
+            }
+        }
+        sessions.sort();
+        Ok(sessions)
+    }
+}
+
+/// What is in a directory, if it is one.
+pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,80 @@
+//! What is counted of the spool. Labels are of this program's own words.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Why a part was not stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FailureLabels {
+    reason: &'static str,
+}
+
+/// Handles to every metric of the spool. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpoolMeters {
+    pub(super) bytes: Gauge,
+    pub(super) limit: Gauge,
+    pub(super) waiting: Gauge,
+    pub(super) stored: Counter,
+    pub(super) failures: Family<FailureLabels, Counter>,
+    pub(super) different: Counter,
+    pub(super) damaged: Counter,
+}
+
+impl SpoolMeters {
+    /// Into a registry that has the program's prefix.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("recording");
+        registry.register(
+            "spool_bytes",
+            "Bytes of recordings on the gate's disk: of parts that are open, and of those that wait to be stored",
+            self.bytes.clone(),
+        );
+        registry.register(
+            "spool_limit_bytes",
+            "How many of these there may be (--recording-spool-bytes)",
+            self.limit.clone(),
+        );
+        registry.register(
+            "parts_waiting",
+            "Parts of recordings that wait to be stored",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "parts_stored",
+            "Parts of recordings that were stored",
+            self.stored.clone(),
+        );
+        registry.register(
+            "upload_failures",
+            "Attempts to store a part that failed, by reason; each is repeated",
+            self.failures.clone(),
+        );
+        registry.register(
+            "parts_different",
+            "Parts that are not stored, as something else is there by their name; they stay on the gate's disk",
+            self.different.clone(),
+        );
+        registry.register(
+            "sessions_damaged",
+            "Sessions whose files on the gate's disk could not be taken up when it started; they stay there",
+            self.damaged.clone(),
+        );
+    }
+
+    pub(super) fn failed(&self, reason: &'static str) {
+        let labels = FailureLabels { reason };
+        self.failures.get_or_create(&labels).inc();
+    }
+}
+
+#[cfg(test)]
+impl SpoolMeters {
+    pub(super) fn failures_of(&self, reason: &'static str) -> u64 {
+        let labels = FailureLabels { reason };
+        self.failures.get_or_create(&labels).get()
+    }
+}

@@ -1,0 +1,242 @@
+//! Recordings on the gate's own disk, until they are stored: lines come in, parts go out. The terminal waits for no
+//! store; what a process leaves, the next one takes up.
+
+mod directories;
+mod disk;
+mod meters;
+mod recording;
+mod recover;
+mod session;
+mod state;
+#[cfg(test)]
+mod tests;
+mod uploads;
+mod usage;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use oz_core::recording::{Head, SessionKey};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub(crate) use meters::SpoolMeters;
+pub(crate) use recording::Recording;
+#[cfg_attr(not(test), expect(unused_imports, reason = "as the spool"))]
+pub(crate) use recording::SpoolError;
+pub(crate) use uploads::Waiting;
+pub(crate) use usage::Full;
+
+use crate::storage::Storage;
+use directories::Directories;
+use disk::Disk;
+use recover::TakenUp;
+use session::{Sealed, Session};
+use uploads::{Part, Uploads};
+use usage::Usage;
+
+/// How many parts are packed at once: each is in memory meanwhile.
+const SEALS_AT_ONCE: usize = 4;
+
+/// What a spool needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct SpoolOptions {
+    /// The directory, which no other process has.
+    pub(crate) directory: PathBuf,
+    /// How many bytes it takes. What is being sealed may be there twice for a moment: four parts at most.
+    pub(crate) limit: u64,
+    /// Where it counts.
+    pub(crate) meters: SpoolMeters,
+}
+
+/// A session that an earlier process left open, sealed as far as whole lines were on the disk. It is found again at
+/// each start until it is forgotten ([`Spool::forget`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// Which.
+    pub(crate) key: SessionKey,
+    /// Its head, after its last part.
+    pub(crate) head: Head,
+    /// Its first line without its end, the header of the asciicast, if it was no longer than 64 KiB.
+    pub(crate) header: Option<Vec<u8>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    directories: Arc<Directories>,
+    usage: Arc<Usage>,
+    uploads: Arc<Uploads>,
+    seals: Arc<Semaphore>,
+    left_open: Mutex<BTreeMap<SessionKey, Arc<Session>>>,
+    /// They end with the spool.
+    workers: JoinSet<()>,
+}
+
+impl Spool {
+    /// Opens the directory, takes up what an earlier process left there, and starts storing it.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or another process has it.
+    pub(crate) async fn start(
+        options: SpoolOptions,
+        storage: Storage,
+    ) -> anyhow::Result<(Arc<Self>, Vec<Recovered>)> {
+        let open = move || Self::open(&options, storage, Disk::default());
+        let (mut spool, recovered) = tokio::task::spawn_blocking(open).await??;
+        for _ in 0..uploads::AT_ONCE {
+            spool.workers.spawn(Arc::clone(&spool.uploads).run());
+        }
+        Ok((Arc::new(spool), recovered))
+    }
+
+    fn open(
+        options: &SpoolOptions,
+        storage: Storage,
+        disk: Disk,
+    ) -> anyhow::Result<(Self, Vec<Recovered>)> {
+        let SpoolOptions {
+            directory,
+            limit,
+            meters,
+        } = options;
+        let name = || format!("failed to use the spool {}", directory.display());
+        let directories = Directories::open(directory, disk).with_context(name)?;
+        let directories = Arc::new(directories);
+        let usage = Arc::new(Usage::new(*limit, meters.clone()));
+        let uploads = Uploads::new(storage, Arc::clone(&usage), meters.clone());
+        let spool = Self {
+            directories,
+            usage,
+            uploads: Arc::new(uploads),
+            seals: Arc::new(Semaphore::new(SEALS_AT_ONCE)),
+            left_open: Mutex::default(),
+            workers: JoinSet::new(),
+        };
+        let mut recovered = Vec::new();
+        let mut parts = Vec::new();
+        for (key, path) in spool.directories.sessions().with_context(name)? {
+            match recover::take_up(&spool.directories, key.clone()) {
+                Ok(Some(taken)) => recovered.extend(spool.take_up(taken, &mut parts)),
+                Ok(None) => {}
+                Err(error) => {
+                    meters.damaged.inc();
+                    spool.usage.take_anyway(size(&path));
+                    tracing::error!(
+                        session = %key, %error, path = %path.display(),
+                        "failed to take up a recording that an earlier process left; it stays where it is"
+                    );
+                }
+            }
+        }
+        // The oldest first, of whichever session.
+        parts.sort_by_key(|part: &Part| part.since);
+        for part in parts {
+            spool.uploads.push(part);
+        }
+        Ok((spool, recovered))
+    }
+
+    fn take_up(&self, taken: TakenUp, parts: &mut Vec<Part>) -> Option<Recovered> {
+        let TakenUp {
+            session,
+            sealed,
+            was_open,
+        } = taken;
+        for sealed in sealed {
+            self.usage.take_anyway(sealed.length);
+            parts.push(Part {
+                since: since(&sealed),
+                session: Arc::clone(&session),
+                sealed,
+            });
+        }
+        let (key, head) = (session.key.clone(), session.head());
+        let header = session.inner().state.header.clone();
+        was_open.then(|| {
+            self.left_open().insert(key.clone(), session);
+            Recovered {
+                key,
+                head,
+                header: header.map(String::into_bytes),
+            }
+        })
+    }
+
+    fn left_open(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Arc<Session>>> {
+        let left = self.left_open.lock();
+        left.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That one more recording has room.
+    ///
+    /// # Errors
+    /// When it has not: what waits cannot be stored, or too much is being recorded.
+    pub(crate) fn room(&self) -> Result<(), Full> {
+        self.usage.room()
+    }
+
+    /// Begins to record a session, of which nothing may be there yet.
+    pub(crate) fn begin(self: &Arc<Self>, key: SessionKey) -> Recording {
+        Recording::new(Arc::clone(self), Session::new(&self.directories, key))
+    }
+
+    /// Has a session that was recovered not be found again. To be called once its head is on record.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub(crate) async fn forget(&self, key: &SessionKey) -> io::Result<()> {
+        let Some(session) = self.left_open().get(key).cloned() else {
+            return Ok(());
+        };
+        blocking(move || session.finish()).await?;
+        self.left_open().remove(key);
+        Ok(())
+    }
+
+    /// What waits to be stored.
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.uploads.waiting()
+    }
+
+    /// Waits until all parts are stored, but no longer than that; `false` if some are not. A process that stops calls
+    /// it after its last session: what is on the disk of a pod is gone with the pod.
+    pub(crate) async fn flush(&self, within: Duration) -> bool {
+        let stored = self.uploads.all_stored();
+        tokio::time::timeout(within, stored).await.is_ok()
+    }
+}
+
+/// Since when a part waits that an earlier process left.
+fn since(sealed: &Sealed) -> Instant {
+    let modified = std::fs::metadata(&sealed.path).and_then(|metadata| metadata.modified());
+    let age = modified.ok().and_then(|modified| {
+        let age = SystemTime::now().duration_since(modified);
+        age.ok()
+    });
+    let now = Instant::now();
+    now.checked_sub(age.unwrap_or_default()).unwrap_or(now)
+}
+
+/// How many bytes the files in a directory have.
+fn size(directory: &std::path::Path) -> u64 {
+    let entries = directories::entries(directory).unwrap_or_default();
+    let sizes = entries
+        .iter()
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .map(|metadata| metadata.len());
+    sizes.sum()
+}
+
+/// Does what waits for a disk where nothing else waits for it. It is done also if nobody waits for its end.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,173 @@
+//! The recording of one session that is open.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use oz_core::recording::Head;
+use tokio::time::Instant;
+
+use super::session::Session;
+use super::uploads::Part;
+use super::{Full, Spool, blocking};
+
+/// How long lines may not be on the disk, and how often a session's are brought there.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why something could not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    /// There is no room, and nothing was appended.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The disk did not do it.
+    #[error("failed to record session {session}: {source}")]
+    Io {
+        /// Which.
+        session: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// See the module. One that is dropped is left as if the process had been killed: the next one recovers it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    spool: Arc<Spool>,
+    session: Arc<Session>,
+    syncs: Arc<Syncs>,
+}
+
+impl Recording {
+    pub(super) fn new(spool: Arc<Spool>, session: Session) -> Self {
+        Self {
+            spool,
+            session: Arc::new(session),
+            syncs: Arc::default(),
+        }
+    }
+
+    /// Appends whole lines to the open part. They survive the process at once, and a loss of power after a second.
+    ///
+    /// # Errors
+    /// When they are not appended. After anything but [`SpoolError::Full`], nothing is until the part is sealed.
+    pub(crate) async fn append(&mut self, lines: &[u8]) -> Result<(), SpoolError> {
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\n"), "lines end");
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let bytes = lines.len() as u64;
+        self.spool.usage.take(bytes)?;
+        let (session, lines) = (Arc::clone(&self.session), lines.to_vec());
+        let usage = Arc::clone(&self.spool.usage);
+        let append = move || {
+            let appended = session.append(&lines);
+            if appended.is_err() {
+                usage.give_back(bytes);
+            }
+            appended
+        };
+        let file = blocking(append).await.map_err(|error| self.failed(error))?;
+        self.syncs.request(&self.session, file);
+        Ok(())
+    }
+
+    /// Closes the open part, which is stored from then on. Gives the head after it.
+    ///
+    /// # Errors
+    /// When the disk does not do it. The part is still open then, and may be sealed again.
+    pub(crate) async fn seal(&mut self) -> Result<Head, SpoolError> {
+        let turn = Arc::clone(&self.spool.seals).acquire_owned().await;
+        let (session, spool) = (Arc::clone(&self.session), Arc::clone(&self.spool));
+        let seal = move || {
+            let _turn = turn;
+            let Some(sealed) = session.seal()? else {
+                return Ok(session.head());
+            };
+            spool.usage.take_anyway(sealed.length);
+            spool.usage.give_back(sealed.lines);
+            let head = session.head();
+            spool.uploads.push(Part {
+                session,
+                sealed,
+                since: Instant::now(),
+            });
+            Ok(head)
+        };
+        blocking(seal).await.map_err(|error| self.failed(error))
+    }
+
+    /// The head after the last part that was sealed.
+    pub(crate) fn head(&self) -> Head {
+        self.session.head()
+    }
+
+    /// Seals what is open, and forgets the session: no later process recovers it. So put the head on record first,
+    /// that [`Recording::seal`] gives; this one is the same then.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub(crate) async fn finish(mut self) -> Result<Head, SpoolError> {
+        let head = self.seal().await?;
+        let session = Arc::clone(&self.session);
+        let finished = blocking(move || session.finish()).await;
+        finished.map_err(|error| self.failed(error))?;
+        Ok(head)
+    }
+
+    fn failed(&self, error: io::Error) -> SpoolError {
+        if error.kind() == io::ErrorKind::StorageFull {
+            return SpoolError::Full(self.spool.usage.full());
+        }
+        SpoolError::Io {
+            session: self.session.key.to_string(),
+            source: error,
+        }
+    }
+}
+
+/// When lines are brought to the disk: at once, and then each second as long as some come.
+#[derive(Debug, Default)]
+struct Syncs {
+    inner: Mutex<Requested>,
+}
+
+#[derive(Debug, Default)]
+struct Requested {
+    requested: bool,
+    last: Option<Instant>,
+}
+
+impl Syncs {
+    fn request(self: &Arc<Self>, session: &Arc<Session>, file: Arc<File>) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut inner.requested, true) {
+            return;
+        }
+        let due = inner.last.map(|last| last + SYNC_INTERVAL);
+        let (syncs, session) = (Arc::clone(self), Arc::downgrade(session));
+        tokio::spawn(async move {
+            if let Some(due) = due {
+                tokio::time::sleep_until(due).await;
+            }
+            syncs.begun();
+            // It may be over.
+            let Some(session) = session.upgrade() else {
+                return;
+            };
+            let _ = blocking(move || {
+                session.sync(&file);
+                Ok(())
+            })
+            .await;
+        });
+    }
+
+    /// What is appended from now on needs another one.
+    fn begun(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.requested = false;
+        inner.last = Some(Instant::now());
+    }
+}

@@ -1,0 +1,122 @@
+//! Takes up what an earlier process left in the directory of a session, wherever it was killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use oz_core::recording::{PartName, SessionKey};
+
+use super::directories::{Directories, entries};
+use super::session::{Sealed, Session, is_partial, read_open_name, whole_lines};
+use super::state::{self, State};
+
+/// A session that was taken up, with the parts that are still to be stored.
+#[derive(Debug)]
+pub(super) struct TakenUp {
+    pub(super) session: Arc<Session>,
+    pub(super) sealed: Vec<Sealed>,
+    /// Whether an earlier process left it open.
+    pub(super) was_open: bool,
+}
+
+/// What is in the directory of a session.
+#[derive(Default)]
+struct Found {
+    sealed: BTreeMap<u32, Sealed>,
+    open: BTreeMap<u32, PathBuf>,
+}
+
+/// Takes the session up, and closes its open part; `None` if nothing of it is needed any more.
+///
+/// # Errors
+/// When what is there is nothing that a process of ours leaves, or cannot be read. It stays as it is.
+pub(super) fn take_up(
+    directories: &Arc<Directories>,
+    key: SessionKey,
+) -> io::Result<Option<TakenUp>> {
+    let directory = directories.of(&key);
+    let mut found = find(&directory, &key)?;
+    let Some(state) = State::read(&directory, &key)? else {
+        if !found.sealed.is_empty() || !found.open.is_empty() {
+            return Err(io::Error::other(format!("{} is missing", state::NAME)));
+        }
+        directories.remove(&directory)?;
+        return Ok(None);
+    };
+    let was_open = !state.finished;
+    let session = Session::with(directories, key, state, true);
+    {
+        let mut inner = session.inner();
+        inner.waiting = found.sealed.len();
+        let next = inner.state.head().parts;
+        if let Some(sealed) = found.sealed.get(&next) {
+            // It has its name, but the state does not say so: nobody has seen it yet.
+            let state = inner.state.after(&fs::read(&sealed.path)?);
+            state.write(&directories.disk, &directory, true)?;
+            inner.state = state;
+        }
+        let next = inner.state.head().parts;
+        let beyond = found.sealed.range(next..).next().is_some();
+        if beyond || found.open.range(next.saturating_add(1)..).next().is_some() {
+            return Err(io::Error::other(format!(
+                "it has parts after the {next} of {}",
+                state::NAME
+            )));
+        }
+        if let Some(path) = found.open.remove(&next) {
+            let bytes = fs::read(&path)?;
+            let lines = whole_lines(&bytes);
+            if !lines.is_empty() {
+                let sealed = session.seal_lines(&mut inner, lines)?;
+                found.sealed.insert(next, sealed);
+            }
+            directories.disk.remove(&path)?;
+        }
+        for path in found.open.values() {
+            directories.disk.remove(path)?;
+        }
+    }
+    if !was_open && found.sealed.is_empty() {
+        session.finish()?;
+        return Ok(None);
+    }
+    Ok(Some(TakenUp {
+        session: Arc::new(session),
+        sealed: found.sealed.into_values().collect(),
+        was_open,
+    }))
+}
+
+/// What is in the directory. What was to get another name is removed.
+fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
+    let mut found = Found::default();
+    for path in entries(directory)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name == state::NAME {
+            continue;
+        }
+        if is_partial(&path) {
+            fs::remove_file(&path)?;
+        } else if let Some(number) = read_open_name(&name) {
+            found.open.insert(number, path);
+        } else if let Some(part) = PartName::read(&format!("{key}/{name}")) {
+            let sealed = Sealed {
+                name: format!("{key}/{name}"),
+                length: fs::metadata(&path)?.len(),
+                lines: 0,
+                path,
+            };
+            if found.sealed.insert(part.number, sealed).is_some() {
+                return Err(io::Error::other(format!(
+                    "it has part {} twice",
+                    part.number
+                )));
+            }
+        } else {
+            return Err(io::Error::other(format!("{name} is no file of ours")));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,309 @@
+//! A session's directory in the spool: its state, the part that is open, and those that wait to be stored.
+//!
+//! A part is sealed in steps, each of which may be the last of the process:
+//! 1. the lines are packed into a file of another name, which is synced,
+//! 2. it gets its name,
+//! 3. the state says so (until now nobody has seen the part, and it may be made anew),
+//! 4. the open file is removed, and the part may be stored.
+//!
+//! All of this waits for a disk, and is to be called where nothing else waits for it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oz_core::recording::{Head, SessionKey};
+
+use super::directories::Directories;
+use super::disk::Disk;
+use super::state::State;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) key: SessionKey,
+    pub(super) directory: PathBuf,
+    directories: Arc<Directories>,
+    pub(super) inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) state: State,
+    /// Whether the directory is there.
+    pub(super) exists: bool,
+    pub(super) open: Option<Open>,
+    /// How many parts wait to be stored.
+    pub(super) waiting: usize,
+    /// Why nothing can be appended: what is on the disk is not known, until a part has been sealed.
+    pub(super) broken: Option<String>,
+}
+
+/// The part that is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) file: Arc<File>,
+    pub(super) length: u64,
+}
+
+/// A part that may be stored.
+#[derive(Clone, Debug)]
+pub(super) struct Sealed {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    pub(super) length: u64,
+    /// How long its lines were, which no longer take up room.
+    pub(super) lines: u64,
+}
+
+impl Session {
+    pub(super) fn new(directories: &Arc<Directories>, key: SessionKey) -> Self {
+        let state = State::new(&key);
+        Self::with(directories, key, state, false)
+    }
+
+    /// One whose directory is there, or not.
+    pub(super) fn with(
+        directories: &Arc<Directories>,
+        key: SessionKey,
+        state: State,
+        exists: bool,
+    ) -> Self {
+        Self {
+            directory: directories.of(&key),
+            key,
+            directories: Arc::clone(directories),
+            inner: Mutex::new(Inner {
+                state,
+                exists,
+                open: None,
+                waiting: 0,
+                broken: None,
+            }),
+        }
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        &self.directories.disk
+    }
+
+    /// Where the lines of the part with this number are while it is open.
+    pub(super) fn open_path(&self, number: u32) -> PathBuf {
+        self.directory.join(open_name(number))
+    }
+
+    /// Appends lines to the open part, which is made if there is none. Gives its file.
+    pub(super) fn append(&self, lines: &[u8]) -> io::Result<Arc<File>> {
+        let mut inner = self.inner();
+        if let Some(why) = &inner.broken {
+            return Err(io::Error::other(why.clone()));
+        }
+        if inner.open.is_none() {
+            if !inner.exists {
+                let state = inner.state.clone().with_header(lines);
+                self.directories.make(&self.directory)?;
+                state.write(self.disk(), &self.directory, false)?;
+                inner.state = state;
+                inner.exists = true;
+            }
+            let path = self.open_path(inner.state.head().parts);
+            let file = Arc::new(self.disk().create(&path)?);
+            inner.open = Some(Open { file, length: 0 });
+        }
+        let Some(open) = &mut inner.open else {
+            return Err(io::Error::other("no part is open"));
+        };
+        let appended = self.disk().append(&open.file, open.length, lines);
+        if let Err(error) = appended {
+            if error.kind() != io::ErrorKind::StorageFull {
+                inner.broken = Some(format!("an earlier write failed: {error}"));
+            }
+            return Err(error);
+        }
+        open.length += lines.len() as u64;
+        Ok(Arc::clone(&open.file))
+    }
+
+    /// Has on the disk what was appended to a part, if it is still open.
+    pub(super) fn sync(&self, file: &Arc<File>) {
+        let is_open = |inner: &Inner| match &inner.open {
+            Some(open) => Arc::ptr_eq(&open.file, file),
+            None => false,
+        };
+        if !is_open(&self.inner()) {
+            return;
+        }
+        // Without the lock: what is appended meanwhile does not wait.
+        let synced = self.try_sync(file);
+        let mut inner = self.inner();
+        if let Err(error) = synced
+            && is_open(&inner)
+        {
+            // What the disk has lost is not written again by another attempt.
+            inner.broken = Some(format!("failed to write to the disk: {error}"));
+        }
+    }
+
+    fn try_sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()?;
+        let state = self.directory.join(super::state::NAME);
+        match File::open(state) {
+            Ok(state) => state.sync_data()?,
+            // Finished meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.directories.sync(&self.directory)
+    }
+
+    /// Closes the open part, if there is one with lines.
+    pub(super) fn seal(&self) -> io::Result<Option<Sealed>> {
+        let mut inner = self.inner();
+        let Some(open) = &inner.open else {
+            return Ok(None);
+        };
+        let path = self.open_path(inner.state.head().parts);
+        if open.length == 0 {
+            self.disk().remove(&path)?;
+            inner.open = None;
+            inner.broken = None;
+            return Ok(None);
+        }
+        // What failed to be written may be there in part.
+        let mut lines = fs::read(&path)?;
+        lines.truncate(usize::try_from(open.length).unwrap_or(usize::MAX));
+        let sealed = match self.seal_lines(&mut inner, &lines) {
+            Ok(sealed) => sealed,
+            Err(error) => {
+                inner.broken = Some(format!("failed to seal a part: {error}"));
+                return Err(error);
+            }
+        };
+        inner.open = None;
+        inner.broken = None;
+        if let Err(error) = self.disk().remove(&path) {
+            // The state says that it is over: whoever takes the directory up removes it.
+            tracing::warn!(session = %self.key, %error, "failed to remove a part that is sealed");
+        }
+        Ok(Some(sealed))
+    }
+
+    /// Steps 1 to 3, for the next part.
+    pub(super) fn seal_lines(&self, inner: &mut Inner, lines: &[u8]) -> io::Result<Sealed> {
+        let stored = oz_recording::pack(lines)?;
+        let name = self.key.part(inner.state.head().parts, false);
+        let path = self.directory.join(file_name(&name));
+        self.disk().replace(&path, &stored, true)?;
+        let state = inner.state.after(&stored);
+        state.write(self.disk(), &self.directory, true)?;
+        inner.state = state;
+        inner.waiting += 1;
+        Ok(Sealed {
+            name,
+            path,
+            length: stored.len() as u64,
+            lines: lines.len() as u64,
+        })
+    }
+
+    /// A part is stored: nothing of it is needed any more.
+    pub(super) fn stored(&self, sealed: &Sealed) -> io::Result<()> {
+        let mut inner = self.inner();
+        self.disk().remove(&sealed.path)?;
+        inner.waiting = inner.waiting.saturating_sub(1);
+        self.remove_if_over(&inner)
+    }
+
+    /// Nobody has to be told of this session any more.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.state.finished = true;
+        if inner.exists {
+            inner.state.write(self.disk(), &self.directory, true)?;
+        }
+        self.remove_if_over(&inner)
+    }
+
+    fn remove_if_over(&self, inner: &Inner) -> io::Result<()> {
+        if !inner.exists || !inner.state.finished || inner.waiting > 0 || inner.open.is_some() {
+            return Ok(());
+        }
+        self.directories.remove(&self.directory)
+    }
+
+    pub(super) fn head(&self) -> Head {
+        self.inner().state.head()
+    }
+}
+
+/// The last segment of a name.
+pub(super) fn file_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+const OPEN: &str = "open-";
+const CAST: &str = ".cast";
+
+fn open_name(number: u32) -> String {
+    format!("{OPEN}{number:06}{CAST}")
+}
+
+/// Reads what [`open_name`] writes.
+pub(super) fn read_open_name(name: &str) -> Option<u32> {
+    let number = name.strip_prefix(OPEN)?.strip_suffix(CAST)?.parse().ok()?;
+    (open_name(number) == name).then_some(number)
+}
+
+/// As many whole lines as were written for certain. After a machine has lost its power, a file may be longer than what
+/// of it is on the disk, and the rest is zeros.
+pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let written = bytes.iter().position(|byte| *byte == 0);
+    let written = &bytes[..written.unwrap_or(bytes.len())];
+    let end = written.iter().rposition(|byte| *byte == b'\n');
+    &written[..end.map_or(0, |end| end + 1)]
+}
+
+/// Whether a file is one that was to get another name.
+pub(super) fn is_partial(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(super::disk::PARTIAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_half_written_is_left_out() {
+        for (bytes, whole) in [
+            ("", ""),
+            ("[1", ""),
+            ("[1]\n", "[1]\n"),
+            ("[1]\n[2]\n[3", "[1]\n[2]\n"),
+            ("[1]\n\0\0\0\0", "[1]\n"),
+            ("[1]\n[2\0\0]\n[3]\n", "[1]\n"),
+            ("\0", ""),
+        ] {
+            assert_eq!(whole_lines(bytes.as_bytes()), whole.as_bytes(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_open_parts_are_read_as_they_are_written() {
+        for number in [0, 7, 999_999, 1_000_000] {
+            assert_eq!(read_open_name(&open_name(number)), Some(number));
+        }
+        for name in [
+            "open-1.cast",
+            "open-000001",
+            "000001.cast",
+            "open--00001.cast",
+        ] {
+            assert_eq!(read_open_name(name), None, "{name}");
+        }
+    }
+}

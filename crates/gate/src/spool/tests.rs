@@ -1,0 +1,426 @@
+//! The spool as a whole: what is stored of what was recorded, wherever the process was killed, whatever the store does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use oz_core::recording::{Head, SessionKey};
+use oz_testkit::eventually;
+use tempfile::TempDir;
+
+use super::*;
+
+const LIMIT: u64 = 1 << 20;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A spool's directory and a store beside it.
+struct Place {
+    directory: TempDir,
+    meters: SpoolMeters,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            meters: SpoolMeters::default(),
+        }
+    }
+
+    fn spool(&self) -> PathBuf {
+        self.directory.path().join("spool")
+    }
+
+    fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
+    fn storage(&self) -> Storage {
+        Storage::new(&format!("file://{}", self.store().display())).unwrap()
+    }
+
+    fn options(&self, limit: u64) -> SpoolOptions {
+        SpoolOptions {
+            directory: self.spool(),
+            limit,
+            meters: self.meters.clone(),
+        }
+    }
+
+    /// A spool that stores nothing by itself, and is killed after so many steps.
+    async fn open(&self, steps: Option<i64>) -> anyhow::Result<(Arc<Spool>, Vec<Recovered>)> {
+        let opened = async || {
+            let disk = Disk {
+                left: steps.map(|steps| Arc::new(AtomicI64::new(steps))),
+            };
+            let opened = Spool::open(&self.options(LIMIT), self.storage(), disk);
+            match opened {
+                Ok((spool, recovered)) => Ok(Some(Ok((Arc::new(spool), recovered)))),
+                // Something of the one before is just being written to the disk.
+                Err(error) if is_locked(&error) => Err(error),
+                Err(error) => Ok(Some(Err(error))),
+            }
+        };
+        eventually("the lock of the spool", DEADLINE, opened).await?
+    }
+
+    /// The lines of a session as they are stored, and the head of what is.
+    async fn stored(&self, key: &SessionKey) -> (Vec<u8>, Head) {
+        let storage = self.storage();
+        let mut lines = Vec::new();
+        let mut head = Head::start(&key.to_string());
+        for name in storage.list(&format!("{key}/"), "", 1000).await.unwrap() {
+            assert_eq!(name, key.part(head.parts, false), "none is left out");
+            let bytes = storage.get(&name, 1 << 20).await.unwrap().unwrap();
+            lines.extend(oz_recording::unpack(&bytes, 1 << 20).unwrap());
+            head = head.after(&bytes);
+        }
+        (lines, head)
+    }
+}
+
+fn is_locked(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("another process has it")
+}
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::read(&format!("shop/fix/20261125t190000z-gate-{name}")).unwrap()
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in directories::entries(directory).unwrap() {
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What is known of a session when the process is killed.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// What was appended for certain.
+    appended: Vec<u8>,
+    /// What may have been appended besides.
+    perhaps: Vec<u8>,
+    /// The last head that was told.
+    head: Option<Head>,
+    /// Whether `finish` was asked for: the session may be forgotten.
+    finishing: bool,
+}
+
+type World = BTreeMap<SessionKey, Known>;
+
+/// Records two sessions, one of which ends. Breaks off where the process is killed.
+async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError> {
+    let (first, second) = (key("0"), key("1"));
+    let mut one = spool.begin(first.clone());
+    let mut other = spool.begin(second.clone());
+    let mut line = 0;
+    for round in 0..3 {
+        for (recording, key) in [(&mut one, &first), (&mut other, &second)] {
+            for _ in 0..2 {
+                line += 1;
+                let known = world.entry(key.clone()).or_default();
+                known.perhaps = format!("[{line}, \"o\", \"some text of some length\"]\n").into();
+                recording.append(&known.perhaps).await?;
+                known.appended.append(&mut known.perhaps);
+            }
+        }
+        for (recording, key) in [(&mut one, &first), (&mut other, &second)] {
+            // One has a part that is open at the end.
+            if round < 2 || key == &first {
+                let head = recording.seal().await?;
+                assert_eq!(head, recording.head());
+                world.entry(key.clone()).or_default().head = Some(head);
+            }
+        }
+        if round > 0 {
+            spool.uploads.upload_one().await;
+        }
+    }
+    world.entry(first.clone()).or_default().finishing = true;
+    let head = one.finish().await?;
+    assert_eq!(Some(head), world[&first].head);
+    while spool.uploads.upload_one().await {}
+    Ok(())
+}
+
+/// Takes up what is there, and looks whether it is what was recorded.
+async fn recover_and_check(place: &Place, world: &World, case: &str) {
+    let (spool, recovered) = place.open(None).await.unwrap();
+    while spool.uploads.upload_one().await {}
+    assert_eq!(spool.waiting(), Waiting::default(), "{case}");
+    for (key, known) in world {
+        let (lines, head) = place.stored(key).await;
+        let all = [known.appended.as_slice(), &known.perhaps].concat();
+        assert!(lines == known.appended || lines == all, "{case}: {key}");
+        let found = recovered.iter().find(|recovered| &recovered.key == key);
+        match found {
+            Some(recovered) => {
+                assert_eq!(recovered.head, head, "{case}: {key}");
+                let header = all.split(|byte| *byte == b'\n').next().unwrap();
+                assert_eq!(recovered.header.as_deref().unwrap(), header, "{case}");
+            }
+            None if lines.is_empty() => {}
+            None => {
+                assert!(known.finishing, "{case}: {key} is recovered");
+                assert_eq!(known.head, Some(head), "{case}: {key}");
+            }
+        }
+    }
+    for recovered in &recovered {
+        spool.forget(&recovered.key).await.unwrap();
+    }
+    assert_eq!(spool.usage.full().used, 0, "{case}");
+    drop(spool);
+    let left = files(&place.spool());
+    assert_eq!(left, [place.spool().join("lock")], "{case}");
+    let (_, recovered) = place.open(None).await.unwrap();
+    assert_eq!(recovered, [], "{case}");
+    assert_eq!(place.meters.different.get(), 0, "{case}");
+    assert_eq!(place.meters.damaged.get(), 0, "{case}");
+}
+
+/// The process is killed after `steps` steps on files, and the next one after `again`, if there is one. Whether it was
+/// killed before it was done.
+async fn killed(steps: i64, again: Option<i64>) -> (bool, bool) {
+    let mut place = Place::new();
+    let mut world = World::new();
+    let mut done = false;
+    if let Ok((spool, recovered)) = place.open(Some(steps)).await {
+        assert_eq!(recovered, []);
+        done = record(&spool, &mut world).await.is_ok();
+    }
+    let mut done_again = true;
+    if let Some(again) = again {
+        done_again = match place.open(Some(again)).await {
+            Ok((spool, recovered)) => {
+                while spool.uploads.upload_one().await {}
+                let mut forgotten = true;
+                for recovered in &recovered {
+                    // It is on record already: by whom it is recovered, matters no more.
+                    let known = world.entry(recovered.key.clone()).or_default();
+                    known.finishing = true;
+                    known.head = Some(recovered.head.clone());
+                    forgotten &= spool.forget(&recovered.key).await.is_ok();
+                }
+                let left = spool.directories.disk.left.as_ref().unwrap();
+                forgotten && left.load(std::sync::atomic::Ordering::SeqCst) >= 0
+            }
+            Err(_) => false,
+        };
+        // What could not be taken up since the process was killed is counted as damaged, by nobody who lives.
+        place.meters = SpoolMeters::default();
+    }
+    recover_and_check(&place, &world, &format!("{steps} steps, then {again:?}")).await;
+    (done, done_again)
+}
+
+#[tokio::test]
+async fn wherever_a_process_is_killed_all_that_was_recorded_is_stored_and_in_the_chain() {
+    let mut steps = 0;
+    while !killed(steps, None).await.0 {
+        steps += 1;
+        assert!(steps < 1000);
+    }
+    assert!(steps > 50, "there are steps: {steps}");
+}
+
+#[tokio::test]
+async fn a_process_that_takes_up_what_another_left_may_be_killed_as_well() {
+    for steps in [16, 22, 40] {
+        let mut again = 0;
+        while !killed(steps, Some(again)).await.1 {
+            again += 1;
+            assert!(again < 1000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
+    let place = Place::new();
+    let storage = place.storage();
+    fs::remove_dir(place.store()).unwrap();
+    fs::write(place.store(), "in the way").unwrap();
+    let (spool, recovered) = Spool::start(place.options(LIMIT), storage.clone())
+        .await
+        .unwrap();
+    assert_eq!(recovered, []);
+    let mut recording = spool.begin(key("0"));
+    for line in ["{}\n", "[1]\n", "[2]\n"] {
+        recording.append(line.as_bytes()).await.unwrap();
+        recording.seal().await.unwrap();
+    }
+    assert!(!spool.flush(Duration::ZERO).await);
+    let failed = || async { Ok((place.meters.failures_of("Unavailable") > 0).then_some(())) };
+    eventually("a failed attempt", DEADLINE, failed)
+        .await
+        .unwrap();
+    let waiting = spool.waiting();
+    assert_eq!(waiting.parts, 3);
+    assert!(waiting.oldest.is_some());
+    assert_eq!(waiting.bytes, spool.usage.full().used);
+    drop((recording, spool));
+
+    fs::remove_file(place.store()).unwrap();
+    let opened = || async {
+        Spool::start(place.options(LIMIT), storage.clone())
+            .await
+            .map(Some)
+    };
+    let (spool, recovered) = eventually("the lock of the spool", DEADLINE, opened)
+        .await
+        .unwrap();
+    assert!(spool.flush(DEADLINE).await);
+    let (lines, head) = place.stored(&key("0")).await;
+    assert_eq!(lines, b"{}\n[1]\n[2]\n");
+    let expected = Recovered {
+        key: key("0"),
+        head,
+        header: Some(b"{}".to_vec()),
+    };
+    assert_eq!(recovered, [expected]);
+}
+
+#[tokio::test]
+async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
+    let place = Place::new();
+    let disk = Disk::default();
+    let (spool, _) = Spool::open(&place.options(1000), place.storage(), disk).unwrap();
+    let spool = Arc::new(spool);
+    let mut recording = spool.begin(key("0"));
+    let line = [vec![b'1'; 99], b"\n".to_vec()].concat();
+    for number in 0..10 {
+        assert_eq!(spool.room().is_ok(), number < 9, "line {number}");
+        recording.append(&line).await.unwrap();
+    }
+    let error = recording.append(b"\n").await.unwrap_err();
+    let full = Full {
+        used: 1000,
+        limit: 1000,
+    };
+    assert!(matches!(error, SpoolError::Full(error) if error == full));
+    assert_eq!(spool.room(), Err(full));
+    // What is sealed takes the place of what was open.
+    recording.seal().await.unwrap();
+    assert_eq!(spool.room(), Ok(()));
+    recording.append(&line).await.unwrap();
+    recording.finish().await.unwrap();
+    while spool.uploads.upload_one().await {}
+    assert_eq!(spool.usage.full().used, 0);
+    assert_eq!(place.stored(&key("0")).await.0, line.repeat(11));
+}
+
+#[tokio::test]
+async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_are_stored() {
+    let place = Place::new();
+    let name = key("0").part(0, false);
+    let put = place.storage().put(&name, "another part".into()).await;
+    put.unwrap();
+    for start in 1..=2 {
+        let (spool, _) = place.open(None).await.unwrap();
+        if start == 1 {
+            for session in ["0", "1"] {
+                let mut recording = spool.begin(key(session));
+                recording.append(b"{}\n").await.unwrap();
+                recording.finish().await.unwrap();
+            }
+        }
+        while spool.uploads.upload_one().await {}
+        assert_eq!(place.meters.different.get(), start);
+        assert_eq!(spool.waiting(), Waiting::default());
+        assert!(spool.usage.full().used > 0, "its room is taken");
+        let kept = fs::read(place.spool().join(&name)).unwrap();
+        assert_eq!(oz_recording::unpack(&kept, 10).unwrap(), b"{}\n");
+    }
+    let read = place.storage().get(&name, 100).await.unwrap();
+    assert_eq!(read.unwrap(), "another part");
+    assert_eq!(place.stored(&key("1")).await.0, b"{}\n");
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
+    let place = Place::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let damaged = ["state", "no-state", "file", "gap"];
+    for session in [damaged.as_slice(), &["fine"]].concat() {
+        let mut recording = spool.begin(key(session));
+        recording.append(b"{}\n").await.unwrap();
+        recording.seal().await.unwrap();
+    }
+    drop(spool);
+    let at = |session: &str| place.spool().join(key(session).to_string());
+    fs::write(at("state").join("state.json"), "{\"parts\": 7").unwrap();
+    fs::remove_file(at("no-state").join("state.json")).unwrap();
+    fs::write(at("file").join("README"), "whose is this?").unwrap();
+    let part = at("gap").join("000000.cast.zst");
+    fs::rename(part, at("gap").join("000007.cast.zst")).unwrap();
+
+    let before = files(&place.spool());
+    let (spool, recovered) = place.open(None).await.unwrap();
+    let keys: Vec<&SessionKey> = recovered.iter().map(|recovered| &recovered.key).collect();
+    assert_eq!(keys, [&key("fine")]);
+    assert_eq!(place.meters.damaged.get(), damaged.len() as u64);
+    assert_eq!(files(&place.spool()), before);
+    while spool.uploads.upload_one().await {}
+    assert_eq!(place.stored(&key("fine")).await.0, b"{}\n");
+}
+
+#[tokio::test]
+async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
+    let place = Place::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let again = Spool::open(&place.options(LIMIT), place.storage(), Disk::default());
+    let error = again.unwrap_err();
+    assert!(is_locked(&error), "{error:#}");
+    let mut recording = spool.begin(key("0"));
+    recording.append(b"{}\n").await.unwrap();
+    let mut same = spool.begin(key("0"));
+    let error = same.append(b"{}\n").await.unwrap_err();
+    assert!(matches!(error, SpoolError::Io { .. }), "{error}");
+    let head = recording.finish().await.unwrap();
+    assert_eq!(head.parts, 1);
+}
+
+#[tokio::test]
+async fn a_session_without_a_line_leaves_nothing() {
+    let place = Place::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recording = spool.begin(key("0"));
+    recording.append(b"").await.unwrap();
+    let start = Head::start(&key("0").to_string());
+    assert_eq!(recording.seal().await.unwrap(), start);
+    assert_eq!(recording.finish().await.unwrap(), start);
+    assert_eq!(files(&place.spool()), [place.spool().join("lock")]);
+}
+
+#[tokio::test]
+async fn nobody_else_reads_what_waits() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recording = spool.begin(key("0"));
+    for _ in 0..2 {
+        recording.append(b"{}\n").await.unwrap();
+        recording.seal().await.unwrap();
+    }
+    recording.append(b"{}\n").await.unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let below = place.spool().join(key("0").to_string());
+    let names = directories::entries(&below).unwrap();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for path in names {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(&below), 0o700);
+    assert_eq!(mode(&place.spool()), 0o700);
+}

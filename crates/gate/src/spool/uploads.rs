@@ -1,0 +1,280 @@
+//! Stores parts, a few at once, the oldest first, again and again until each is stored. What cannot be stored keeps
+//! nothing else from it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::meters::SpoolMeters;
+use super::session::{Sealed, Session};
+use super::usage::Usage;
+use crate::storage::{Put, Storage, StorageError};
+
+/// How many parts are stored at once.
+pub(super) const AT_ONCE: usize = 4;
+/// How long after the first failure a part is tried again; twice as long after each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// How long after a failure at most.
+const LAST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// What waits to be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// How many parts.
+    pub(crate) parts: usize,
+    /// How many bytes they have, as they are stored.
+    pub(crate) bytes: u64,
+    /// For how long the oldest has waited.
+    pub(crate) oldest: Option<Duration>,
+}
+
+/// A part that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) session: Arc<Session>,
+    pub(super) sealed: Sealed,
+    pub(super) since: Instant,
+}
+
+#[derive(Debug)]
+struct Entry {
+    part: Part,
+    failures: u32,
+    /// When it may be tried; nobody tries it meanwhile if there is none.
+    due: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: BTreeMap<u64, Entry>,
+    next: u64,
+    /// Whether the last attempt failed: what fails for long is told once.
+    failing: bool,
+}
+
+/// What came of looking for a part to store.
+enum Next {
+    Part(u64, Part),
+    At(Instant),
+    Nothing,
+}
+
+/// Why a part was not stored.
+enum Failure {
+    /// Something else is there. Another try has no other end.
+    Different,
+    Storage(StorageError),
+    Disk(std::io::Error),
+}
+
+#[derive(Debug)]
+pub(super) struct Uploads {
+    queue: Mutex<Queue>,
+    changed: Notify,
+    storage: Storage,
+    usage: Arc<Usage>,
+    meters: SpoolMeters,
+}
+
+impl Uploads {
+    pub(super) fn new(storage: Storage, usage: Arc<Usage>, meters: SpoolMeters) -> Self {
+        Self {
+            queue: Mutex::default(),
+            changed: Notify::new(),
+            storage,
+            usage,
+            meters,
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a part stored, after those that came before.
+    pub(super) fn push(&self, part: Part) {
+        let mut queue = self.queue();
+        let number = queue.next;
+        queue.next += 1;
+        let entry = Entry {
+            part,
+            failures: 0,
+            due: Some(Instant::now()),
+        };
+        queue.entries.insert(number, entry);
+        self.changed(&queue);
+    }
+
+    fn changed(&self, queue: &Queue) {
+        let waiting = i64::try_from(queue.entries.len()).unwrap_or(i64::MAX);
+        self.meters.waiting.set(waiting);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn waiting(&self) -> Waiting {
+        let queue = self.queue();
+        let parts = queue.entries.values().map(|entry| &entry.part);
+        Waiting {
+            parts: queue.entries.len(),
+            bytes: parts.clone().map(|part| part.sealed.length).sum(),
+            oldest: parts.map(|part| part.since.elapsed()).max(),
+        }
+    }
+
+    /// Returns once nothing waits.
+    pub(super) async fn all_stored(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.queue().entries.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Stores one part after the other, for ever.
+    pub(super) async fn run(self: Arc<Self>) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.take() {
+                Next::Part(number, part) => self.upload(number, &part).await,
+                Next::At(due) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
+                Next::Nothing => changed.await,
+            }
+        }
+    }
+
+    /// Stores the oldest part that is due; `false` if none is.
+    #[cfg(test)]
+    pub(super) async fn upload_one(&self) -> bool {
+        let Next::Part(number, part) = self.take() else {
+            return false;
+        };
+        self.upload(number, &part).await;
+        true
+    }
+
+    fn take(&self) -> Next {
+        let now = Instant::now();
+        let mut queue = self.queue();
+        let mut later = None;
+        for (number, entry) in &mut queue.entries {
+            match entry.due {
+                Some(due) if due <= now => {
+                    entry.due = None;
+                    return Next::Part(*number, entry.part.clone());
+                }
+                Some(due) => later = Some(later.map_or(due, |later: Instant| later.min(due))),
+                None => {}
+            }
+        }
+        later.map_or(Next::Nothing, Next::At)
+    }
+
+    async fn upload(&self, number: u64, part: &Part) {
+        let failure = match self.store(part).await {
+            Ok(()) => {
+                self.usage.give_back(part.sealed.length);
+                self.meters.stored.inc();
+                let mut queue = self.queue();
+                queue.entries.remove(&number);
+                queue.failing = false;
+                self.changed(&queue);
+                return;
+            }
+            Err(failure) => failure,
+        };
+        let (reason, why) = match failure {
+            Failure::Different => {
+                self.meters.different.inc();
+                tracing::error!(
+                    part = part.sealed.name,
+                    kept = %part.sealed.path.display(),
+                    "a part of a recording cannot be stored: something else is there by its name; see who wrote it, \
+                     and keep the gate's copy"
+                );
+                let mut queue = self.queue();
+                queue.entries.remove(&number);
+                self.changed(&queue);
+                return;
+            }
+            Failure::Storage(error) => (error.reason(), error.to_string()),
+            Failure::Disk(error) => ("Disk", error.to_string()),
+        };
+        self.meters.failed(reason);
+        let mut queue = self.queue();
+        if !std::mem::replace(&mut queue.failing, true) {
+            tracing::warn!(
+                part = part.sealed.name,
+                error = why,
+                "recordings are not stored; it is tried again"
+            );
+        } else {
+            tracing::debug!(part = part.sealed.name, error = why, "a part is not stored");
+        }
+        if let Some(entry) = queue.entries.get_mut(&number) {
+            entry.due = Some(Instant::now() + backoff(entry.failures));
+            entry.failures = entry.failures.saturating_add(1);
+        }
+        self.changed(&queue);
+    }
+
+    async fn store(&self, part: &Part) -> Result<(), Failure> {
+        let Sealed { name, path, .. } = &part.sealed;
+        let read = tokio::fs::read(path).await.map_err(Failure::Disk)?;
+        let bytes = Bytes::from(read);
+        let put = self.storage.put(name, bytes.clone()).await;
+        if put.map_err(Failure::Storage)? == Put::Exists {
+            self.check_same(name, &bytes).await?;
+        }
+        let (session, sealed) = (Arc::clone(&part.session), part.sealed.clone());
+        let removed = tokio::task::spawn_blocking(move || session.stored(&sealed)).await;
+        let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        removed.map_err(Failure::Disk)
+    }
+
+    /// That what is there is what was to be put there: an answer may have been lost.
+    async fn check_same(&self, name: &str, bytes: &Bytes) -> Result<(), Failure> {
+        match self.storage.get(name, bytes.len()).await {
+            Ok(Some(stored)) if stored == bytes => Ok(()),
+            Ok(Some(_)) | Err(StorageError::TooLarge { .. }) => Err(Failure::Different),
+            Ok(None) => Err(Failure::Storage(StorageError::Unavailable {
+                what: "store",
+                name: name.to_owned(),
+                why: "something was there, and is no longer".to_owned(),
+            })),
+            Err(error) => Err(Failure::Storage(error)),
+        }
+    }
+}
+
+/// How long after that many failures before the last one.
+fn backoff(failures: u32) -> Duration {
+    FIRST_BACKOFF
+        .saturating_mul(2_u32.saturating_pow(failures))
+        .min(LAST_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_less_and_less_often() {
+        let seconds = [0, 1, 2, 5, 6, 7, 1000, u32::MAX].map(|n| backoff(n).as_secs());
+        assert_eq!(seconds, [1, 2, 4, 32, 60, 60, 60, 60]);
+    }
+}

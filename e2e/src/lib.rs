@@ -3,6 +3,7 @@
 //! Tests, demo and benches stand on this.
 
 mod access;
+pub mod alerts;
 mod api_proxy;
 mod approvals;
 mod audit;
@@ -28,6 +29,7 @@ mod system;
 mod terminal;
 mod tickets;
 mod traffic;
+mod watch;
 
 pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
@@ -63,3 +65,4 @@ pub use system::{
 pub use terminal::Terminal;
 pub use tickets::{TicketAnswer, TicketServer, ticket_checks, ticket_template};
 pub use traffic::{GrantTimes, Outcome, Traffic, TrafficPlan};
+pub use watch::Watch;

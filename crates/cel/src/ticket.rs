@@ -114,4 +114,21 @@ mod tests {
             assert!(compile(text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn what_could_cost_without_end_is_refused_before_anybody_asks() {
+        for text in [
+            "(".repeat(400),
+            format!("{}true", "!".repeat(900)),
+            "x".repeat(1024 * 1024),
+            format!("[body]{}.size() == 1", ".map(a,[a,a])".repeat(30)),
+            format!("size(body.title{}) > 0", " + body.title".repeat(30)),
+            "body.labels.all(a, a.matches(a))".to_owned(),
+            "body.title.matches('(((a{1000}){1000}){1000}')".to_owned(),
+            format!("{}true", "body.labels.all(a, a == '') || ".repeat(9)),
+        ] {
+            assert!(compile(&text).is_err(), "{}", &text[..30]);
+            assert!(said(&text, 200, &json!({"title": "x", "labels": ["y"]})).is_err());
+        }
+    }
 }

@@ -208,6 +208,53 @@ impl From<Failure> for Stop {
 /// Who is told of a change; `false` is enough.
 pub type OnChange<'a> = &'a dyn Fn(Change) -> Result<bool>;
 
+/// Whether changes come.
+#[derive(Clone, Copy, Debug)]
+pub enum Link<'a> {
+    /// No more, for this reason; it is tried over.
+    Broken(&'a Failure),
+    /// Again.
+    Back,
+}
+
+/// Who is told of the link of one kind.
+pub type OnLink<'a> = &'a dyn Fn(Link<'_>);
+
+/// How often it is not believed that what was watched may be watched no more, once the API server was away: one that
+/// has just begun does not know yet who may what.
+const DISBELIEVED: u32 = 5;
+
+/// What of a link is broken at the moment, if anything is.
+#[derive(Debug, Default)]
+struct Outage {
+    retry: Retry,
+    refusals: u32,
+}
+
+impl Outage {
+    /// Rests after a failure that passes; any other stays one.
+    async fn with(&mut self, failure: Failure, link: OnLink<'_>) -> Result<()> {
+        let is_new = !self.retry.has_failed();
+        let failure = if failure.is_forbidden() && !is_new && self.refusals < DISBELIEVED {
+            self.refusals += 1;
+            failure.passing()
+        } else {
+            failure
+        };
+        if is_new && failure.passes() {
+            link(Link::Broken(&failure));
+        }
+        self.retry.with(failure).await
+    }
+
+    fn over(&mut self, link: OnLink<'_>) {
+        if self.retry.has_failed() {
+            link(Link::Back);
+        }
+        *self = Self::default();
+    }
+}
+
 impl<K: Watched> Feed<K> {
     /// What is there now, of which nothing is told.
     ///
@@ -233,14 +280,19 @@ impl<K: Watched> Feed<K> {
     ///
     /// # Errors
     /// Always: why it ended.
-    pub async fn follow(mut self, cluster: &Cluster, told: OnChange<'_>) -> Result<(), Stop> {
+    pub async fn follow(
+        mut self,
+        cluster: &Cluster,
+        told: OnChange<'_>,
+        link: OnLink<'_>,
+    ) -> Result<(), Stop> {
         let parameters = WatchParams::default();
-        let mut retry = Retry::default();
+        let mut outage = Outage::default();
         loop {
             let api = self.api.clone();
             let followed = match cluster.answer(api.watch(&parameters, &self.version)).await {
                 Ok(events) => {
-                    retry.over();
+                    outage.over(link);
                     self.events(events, told).await
                 }
                 Err(failure) => Err(failure.into()),
@@ -250,11 +302,11 @@ impl<K: Watched> Feed<K> {
                 Ok(()) => tokio::time::sleep(WATCH_AGAIN).await,
                 Err(Stop::Failed(failure)) if failure.is_gone() => {
                     match self.catch_up(cluster, told).await {
-                        Err(Stop::Failed(failure)) => retry.with(failure).await?,
+                        Err(Stop::Failed(failure)) => outage.with(failure, link).await?,
                         caught_up => caught_up?,
                     }
                 }
-                Err(Stop::Failed(failure)) => retry.with(failure).await?,
+                Err(Stop::Failed(failure)) => outage.with(failure, link).await?,
                 Err(enough) => return Err(enough),
             }
         }

@@ -18,6 +18,7 @@ use oz_core::api::{AccessRequestApproval, Phase};
 use oz_core::controller::{Failure, Live};
 use oz_core::kinds::AccessRequest;
 use oz_core::labels;
+use oz_core::transient;
 use oz_engine::Cx;
 use oz_runtime::Store;
 
@@ -126,6 +127,20 @@ pub(crate) fn about<R: AccessRequest>(
     let found = requests.by_uid(&answer.spec.access_request_ref.uid);
     let found = found.filter(|request| approval::is_about(answer, &request.view().candidate()));
     found.into_iter().collect()
+}
+
+/// The transient bindings of a kind that an answer is about. Answers to those of the whole cluster are in
+/// `own_namespace`.
+pub(crate) fn about_bindings<K: transient::Kind>(
+    own_namespace: &Arc<str>,
+) -> impl Fn(&AccessRequestApproval, &Store<K>) -> Vec<Arc<K>> + Send + Sync + 'static {
+    let namespace = Arc::clone(own_namespace);
+    move |answer, bindings| {
+        let found = bindings.by_uid(&answer.spec.access_request_ref.uid);
+        let is_about =
+            |binding: &Arc<K>| approval::is_about(answer, &binding.view().candidate(&namespace));
+        found.filter(is_about).into_iter().collect()
+    }
 }
 
 /// What has the name of the request's grant, whoever made it. What the program that was there before oz

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::ObjectMeta;
-use oz_core::access::approval::is_about;
 use oz_core::access::policy;
 use oz_core::access::seal::Keys;
 use oz_core::api::{AccessLock, AccessRequestApproval, Phase};
@@ -16,7 +15,7 @@ use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bin
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-use crate::answers::{approvals, seen};
+use crate::answers::{about_bindings, approvals, seen};
 use crate::locks;
 use crate::roles::{self, may};
 use crate::stamps::Stamps;
@@ -46,17 +45,13 @@ impl<K: Kind> Bindings<K> {
 
 impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     fn watches(&self) -> Watches<K> {
-        let namespace = Arc::clone(&self.namespace);
-        let about = move |answer: &AccessRequestApproval, bindings: &Store<K>| {
-            let found = bindings.by_uid(&answer.spec.access_request_ref.uid);
-            let found =
-                found.filter(|binding| is_about(answer, &binding.view().candidate(&namespace)));
-            found.into_iter().collect()
-        };
         let watches = Watches::new(&self.objects)
             .marked(K::MARK)
-            .related(&self.approvals, about)
-            .related(&self.locks, locks::bindings(&self.keys));
+            .related(&self.approvals, about_bindings(&self.namespace))
+            .related(
+                &self.locks,
+                locks::bindings(&self.keys, &self.approvals, &self.namespace),
+            );
         if K::CLUSTER {
             watches.child::<ClusterRoleBinding>()
         } else {

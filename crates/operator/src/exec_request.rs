@@ -76,7 +76,7 @@ impl Observe<ExecAccess> for ExecRequests {
             .signalled(self.tickets.signal())
             .related(
                 &self.locks,
-                locks::requests(&self.controller.keys, &self.templates),
+                locks::requests(&self.controller.keys, &self.templates, &self.approvals),
             )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();

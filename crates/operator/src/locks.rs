@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 
+use oz_core::access::approval::is_concerned_by as is_by_locked;
 use oz_core::access::lock::{self, Locks};
 use oz_core::access::seal::Keys;
-use oz_core::api::AccessLock;
 use oz_core::api::harness::HarnessRun;
+use oz_core::api::{AccessLock, AccessRequestApproval, Phase};
 use oz_core::harness::run::is_concerned_by;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 use oz_core::transient::Kind;
 use oz_runtime::Store;
+
+use crate::answers::{about, about_bindings};
 
 /// The locks that a watch has shown.
 pub(crate) fn locks(store: &Store<AccessLock>) -> Locks {
@@ -20,28 +23,49 @@ pub(crate) fn locks(store: &Store<AccessLock>) -> Locks {
     }
 }
 
-/// The requests of a kind that a lock concerns.
+/// The requests of a kind that a lock concerns: those of whom it locks out, and those that somebody answered whom it
+/// locks out.
 pub(crate) fn requests<R: AccessRequest>(
     keys: &Keys,
     templates: &Store<R::Template>,
+    approvals: &Store<AccessRequestApproval>,
 ) -> impl Fn(&AccessLock, &Store<R>) -> Vec<Arc<R>> + Send + Sync + 'static {
-    let (keys, templates) = (keys.clone(), templates.clone());
+    let (keys, templates, approvals) = (keys.clone(), templates.clone(), approvals.clone());
     move |lock, requests| {
-        requests.select(|request| {
+        let mut concerned = requests.select(|request| {
             let view = request.view();
             let template = templates.get(view.metadata.namespace.as_deref(), view.template);
             let config = template.as_deref().map(AccessTemplate::config);
             lock::concerns(lock, &keys, &view, config)
-        })
+        });
+        for answer in approvals.select(|answer| is_by_locked(answer, lock, &keys)) {
+            let waiting = about(&answer, requests).into_iter();
+            concerned.extend(waiting.filter(|request| request.view().phase() == Phase::Pending));
+        }
+        concerned
     }
 }
 
-/// The transient bindings of a kind that a lock concerns.
+/// The transient bindings of a kind that a lock concerns, as for requests. Answers to those of the whole cluster are in
+/// `own_namespace`.
 pub(crate) fn bindings<K: Kind>(
     keys: &Keys,
+    approvals: &Store<AccessRequestApproval>,
+    own_namespace: &Arc<str>,
 ) -> impl Fn(&AccessLock, &Store<K>) -> Vec<Arc<K>> + Send + Sync + 'static {
-    let keys = keys.clone();
-    move |lock, bindings| bindings.select(|binding| binding.view().is_concerned_by(lock, &keys))
+    let (keys, approvals) = (keys.clone(), approvals.clone());
+    let about = about_bindings(own_namespace);
+    move |lock, bindings| {
+        let mut concerned = bindings.select(|binding| binding.view().is_concerned_by(lock, &keys));
+        for answer in approvals.select(|answer| is_by_locked(answer, lock, &keys)) {
+            let waiting = about(&answer, bindings).into_iter();
+            concerned.extend(waiting.filter(|binding| {
+                let status = binding.view().status;
+                status.is_none_or(|status| status.phase == Phase::Pending)
+            }));
+        }
+        concerned
+    }
 }
 
 /// The harness runs that a lock concerns.

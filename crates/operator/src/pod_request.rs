@@ -61,7 +61,7 @@ impl Observe<PodAccess> for PodRequests {
             .signalled(self.tickets.signal())
             .related(
                 &self.locks,
-                locks::requests(&self.controller.keys, &self.templates),
+                locks::requests(&self.controller.keys, &self.templates, &self.approvals),
             )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, ListParams};
 use oz_core::api::{AccessReview, AuditEvent, ExecAccessRequest, Finding, Phase};
 use oz_core::conditions;
 use oz_core::labels;
-use oz_e2e::{Person, Scene, conditions_line, emergency_template, found, refused};
+use oz_e2e::{Person, Scene, alerts, conditions_line, emergency_template, found, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::{scene, system};
@@ -154,6 +154,11 @@ async fn one_that_nobody_reviews_in_time_is_overdue_until_somebody_does() -> Res
         Ok(gauge().await?.filter(|count| *count >= 1.0))
     })
     .await?;
+    let metrics = system().await?.operator.metrics().await?;
+    ensure!(
+        alerts::fires("reviews.yaml", "OzReviewsOverdue", &metrics)?,
+        "{metrics}"
+    );
     ERIN.reviews(&scene, &name, &found(Finding::FollowUp))
         .await?;
     is_overdue("False").await?;

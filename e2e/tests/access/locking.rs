@@ -1,14 +1,20 @@
 //! Locks: what they end, what they refuse, and that new access can be had when they are gone.
 
 use anyhow::{Context as _, Result};
+use jiff::{SignedDuration, Timestamp};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
-use oz_core::api::{AccessLock, EndReason, Phase};
-use oz_e2e::{Scene, TEMPLATE, conditions_line, exec_request, refused};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oz_core::api::{AccessLock, EndReason, Phase, RequestStatus};
+use oz_e2e::{
+    Person, Scene, TEMPLATE, answer_to, approval_rule, approved_template, conditions_line,
+    exec_request, refused,
+};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
 use crate::scene;
+
+const ANSWERS: &str = "accessrequestapprovals";
 
 async fn lock(scene: &Scene, target: &Value) -> Result<Api<AccessLock>> {
     let lock = serde_json::from_value(json!({
@@ -69,4 +75,70 @@ async fn a_template_that_is_locked_lets_nobody_in_until_it_is_unlocked() -> Resu
     let scene = scene("locked-template").await?;
     let target = json!({"template": {"namespace": scene.name(), "name": TEMPLATE}});
     locked_and_unlocked(&scene, &target).await
+}
+
+/// A request of alice's that waits, since one of the two who approved it is locked out: by a lock that is called like
+/// the scene, on a name that nobody else goes by.
+async fn waits_for_who_is_locked_out(
+    scene: &Scene,
+    locked: &'static str,
+) -> Result<Api<AccessLock>> {
+    scene.may_approve("pairs").await?;
+    let rules = vec![
+        approval_rule("security", &[locked], &[], 1),
+        approval_rule("sre", &["bob"], &[], 1),
+    ];
+    scene
+        .template(&approved_template("asked", rules, "10m"))
+        .await?;
+    let alice = scene.requests("alice").await?;
+    alice.create(&exec_request("mine", "asked", "5m")).await?;
+    let asked = |status: &RequestStatus| status.approval.is_some();
+    let request = alice.until("mine", "to wait for others", asked).await?;
+    let give = async |user: &'static str, name: &str| {
+        let (by, answer) = (
+            Person::named(user, &["pairs"]),
+            answer_to(&request, name, true)?,
+        );
+        by.create(&scene.admin, scene.name(), ANSWERS, &answer)
+            .await?;
+        anyhow::Ok(())
+    };
+    give(locked, "one").await?;
+    let locks = lock(scene, &json!({"user": locked})).await?;
+    // A lock is looked at as soon as it is there.
+    let void = alice.until("mine", "not to count who is locked out", |status| {
+        conditions_line(status).contains("by somebody who is locked out")
+    });
+    void.await?;
+    give("bob", "two").await?;
+    let half = alice.until("mine", "to count the other", |status| {
+        let line = conditions_line(status);
+        line.contains("waiting for security") && !line.contains("sre:")
+    });
+    half.await?;
+    Ok(locks)
+}
+
+#[tokio::test]
+async fn a_request_goes_on_when_the_lock_on_who_approved_it_is_removed() -> Result<()> {
+    let scene = scene("unlocked").await?;
+    let locks = waits_for_who_is_locked_out(&scene, "grace-who-is-unlocked").await?;
+    locks.delete(scene.name(), &DeleteParams::default()).await?;
+    scene.requests("alice").await?.ready("mine").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_goes_on_when_the_lock_on_who_approved_it_ends_by_itself() -> Result<()> {
+    let scene = scene("lock-ends").await?;
+    let locks = waits_for_who_is_locked_out(&scene, "grace-whose-lock-ends").await?;
+    let until = Timestamp::now() + SignedDuration::from_secs(5);
+    let sooner = Patch::Merge(json!({"spec": {"until": until}}));
+    locks
+        .patch(scene.name(), &PatchParams::default(), &sooner)
+        .await?;
+    scene.requests("alice").await?.ready("mine").await?;
+    locks.delete(scene.name(), &DeleteParams::default()).await?;
+    Ok(())
 }

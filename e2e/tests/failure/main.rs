@@ -1,6 +1,7 @@
 //! What happens when parts of oz are missing, killed, or wrong about the time. One cluster for all
 //! tests, and one test at a time: each has the operator and the webhook to itself.
 
+mod approvals;
 mod clock;
 mod composites;
 mod crash;
@@ -13,6 +14,7 @@ mod pods;
 mod replicas;
 mod run_clock;
 mod stalled;
+mod watching;
 
 use anyhow::Result;
 use oz_testkit::Cluster;

@@ -288,7 +288,18 @@ async fn a_request_that_is_granted() -> Result<()> {
     Ok(())
 }
 
-/// Approving and denying in one second: the denial wins, and both are there.
+/// What of this kind is on record in the stage's namespace, by whom.
+async fn on_record(stage: &Stage, action: &str) -> Result<Vec<String>> {
+    let events: Api<AuditEvent> = Api::all(stage.admin.clone());
+    let selected = ListParams::default().labels(&format!("{}={action}", labels::AUDIT_KIND));
+    let records = events.list(&selected).await?.items.into_iter();
+    let records = records.map(|event| event.spec.record);
+    let here = records.filter(|record| record.request.namespace == stage.name());
+    let users = here.filter_map(|record| Some(record.user?.user));
+    Ok(users.collect())
+}
+
+/// Approving and denying in one second: the denial wins, and both are on record.
 #[tokio::test]
 async fn an_approval_and_a_denial_at_once() -> Result<()> {
     let stage = stage("both", 2, "10m").await?;
@@ -306,6 +317,18 @@ async fn an_approval_and_a_denial_at_once() -> Result<()> {
     ensure!(line.contains("carol"), "{line}");
     let uid = request.metadata.uid.context("no UID")?;
     ensure!(granted(&stage, &uid).await?.is_empty(), "it was granted");
+    // Whoever came too late is on record as refused.
+    for (user, answered, given) in [
+        ("bob", &both.0, "ApprovalGiven"),
+        ("carol", &both.1, "ApprovalDenied"),
+    ] {
+        let action = match answered {
+            Ok(()) => given,
+            Err(_) => "ApprovalRefused",
+        };
+        let by = on_record(&stage, action).await?;
+        ensure!(by == [user], "{action}: {by:?}");
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! so and are skipped.
 
 mod access;
+mod approving;
 mod chart;
 mod exec;
 mod gate;

@@ -54,6 +54,9 @@ pub(super) fn assess<K: Kind>(
         state,
         facts,
         waits_until,
+        unlocked_at: approvals
+            .as_ref()
+            .and_then(|approvals| approvals.unlocked_at),
         approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
     };
     let objects = Objects::of(&request, live);

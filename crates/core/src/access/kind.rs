@@ -314,6 +314,8 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// When a request that is not granted stops waiting.
     pub waits_until: Timestamp,
+    /// When an approval counts again whose author is locked out until then, if there is one.
+    pub unlocked_at: Option<Timestamp>,
     /// What the status says of the approvals that it takes.
     pub approval: Option<ApprovalStatus>,
 }

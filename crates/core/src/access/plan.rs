@@ -95,7 +95,11 @@ pub(super) fn plan<K: Kind>(
             let plan = Plan::default()
                 .then(asked.map(Step::Record))
                 .because(failure.clone())
-                .wake_at(waits_until);
+                .wake_at(
+                    assessment
+                        .unlocked_at
+                        .map_or(waits_until, |at| at.min(waits_until)),
+                );
             ticket::wait(kind, now, &request, known, failure.reason, plan)
         }
     }

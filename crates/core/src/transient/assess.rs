@@ -54,6 +54,7 @@ impl<K: Kind> Transient<K> {
             approved: None,
             approval: None,
             waits_until,
+            unlocked_at: None,
         };
         if let Some(state) = self.after_activation(now, binding, known, live) {
             let granted = match &state {

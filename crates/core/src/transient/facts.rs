@@ -76,6 +76,8 @@ pub struct Assessment {
     pub(super) approval: Option<ApprovalStatus>,
     /// When it stops waiting, if it does.
     pub(super) waits_until: Timestamp,
+    /// When an approval counts again whose author is locked out until then, if there is one.
+    pub(super) unlocked_at: Option<Timestamp>,
 }
 
 /// What must be found out before it can be said where an object stands.

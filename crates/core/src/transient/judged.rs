@@ -138,6 +138,7 @@ pub(super) fn settled(
         .map_err(|denial| denied(Failure::invalid(denial.reason, denial.message)))?;
     if let Some(approvals) = approvals {
         assessment.approval = Some(approvals.status.clone());
+        assessment.unlocked_at = approvals.unlocked_at;
     }
     let needed = policy::rules(asking.judgement).is_some();
     let mut facts = Vec::new();

@@ -72,7 +72,11 @@ impl<K: Kind> Controller for Transient<K> {
             State::Waiting(failure) => Plan::default()
                 .then(judged::requested(self, now, &binding, &assessment).map(Step::Record))
                 .because(failure.clone())
-                .wake_at(assessment.waits_until),
+                .wake_at(
+                    assessment
+                        .unlocked_at
+                        .map_or(assessment.waits_until, |at| at.min(assessment.waits_until)),
+                ),
         };
         Verdict::Decided(Decision {
             plan,

@@ -1,5 +1,7 @@
 //! `ozctl watch`: what changes of requests, answers, reviews and locks.
 
+use std::cell::Cell;
+
 use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, try_join_all};
@@ -8,7 +10,7 @@ use oz_core::api::AccessLock;
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 
-use crate::changes::{Change, Feed, Stop, OnChange, Watched};
+use crate::changes::{Change, Feed, Link, OnChange, OnLink, Stop, Watched};
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -19,7 +21,8 @@ use crate::output::{self, line};
 ///
 /// One line for each change: what it is, who it was, how far it is, until when, and why. What is there when it begins is
 /// not shown; `ozctl requests`, `approvals`, `reviews` and `locks` do. An API server that starts anew ends nothing: what
-/// came meanwhile is shown when it answers again, as far as it is still there.
+/// came meanwhile is shown when it answers again, as far as it is still there. Standard error says when nothing comes
+/// any more, and when it does again.
 ///
 /// What you may not list is left out, and said at the beginning.
 #[derive(Args)]
@@ -50,6 +53,7 @@ struct Watching<'a> {
     context: &'a Context,
     cluster: &'a Cluster,
     told: OnChange<'a>,
+    link: OnLink<'a>,
     follow: Vec<LocalBoxFuture<'a, Result<(), Stop>>>,
     refused: Option<Failure>,
 }
@@ -69,10 +73,13 @@ impl Watch {
     async fn watch(&self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let told = |change: Change| context.pass_on(self.text(&change)?.as_bytes());
+        let broken = Cell::new(0_usize);
+        let link = |link: Link<'_>| said_once(context, &broken, link);
         let mut watching = Watching {
             context,
             cluster: &cluster,
             told: &told,
+            link: &link,
             follow: Vec::new(),
             refused: None,
         };
@@ -122,13 +129,32 @@ impl Watch {
     }
 }
 
+/// Says that nothing comes any more, and that it does again: of all kinds together, of which so many are `broken`.
+fn said_once(context: &Context, broken: &Cell<usize>, link: Link<'_>) {
+    match link {
+        Link::Broken(failure) => {
+            if broken.get() == 0 {
+                let why = failure.message();
+                context.say_plain(&format!("no changes come: {why}; connecting again"));
+            }
+            broken.set(broken.get() + 1);
+        }
+        Link::Back => {
+            broken.set(broken.get().saturating_sub(1));
+            if broken.get() == 0 {
+                context.say("watching again; what came meanwhile is shown");
+            }
+        }
+    }
+}
+
 impl<'a> Watching<'a> {
     /// Begins to watch a kind, if whoever asks may.
     async fn begin<K: Watched>(&mut self, title: &str, api: Api<K>) -> Result<()> {
         match Feed::begin(self.cluster, api).await {
             Ok(feed) => {
-                let (cluster, told) = (self.cluster, self.told);
-                self.follow.push(feed.follow(cluster, told).boxed_local());
+                let (cluster, told, link) = (self.cluster, self.told, self.link);
+                self.follow.push(feed.follow(cluster, told, link).boxed_local());
                 Ok(())
             }
             Err(failure) if failure.is_forbidden() || failure.is_unknown_kind() => {

@@ -110,3 +110,57 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("watching; Ctrl-C ends it"), "{said}");
 }
+
+#[test]
+fn that_nothing_comes_is_said_once_and_a_refusal_while_the_api_server_starts_ends_nothing() {
+    static WATCHES: AtomicUsize = AtomicUsize::new(0);
+    let is_watch = |asked: &Asked| asked.query.contains("watch=true");
+    let stub = Stub::start(move |asked| {
+        if !(is_watch(asked) && asked.what.ends_with(WATCHED)) {
+            return shop::answer(asked);
+        }
+        // It fails, and then does not know yet who may what.
+        let (code, reason) = match WATCHES.fetch_add(1, Ordering::SeqCst) {
+            0 => (500, "InternalError"),
+            _ => (403, "Forbidden"),
+        };
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "not yet", "reason": reason, "code": code,
+        });
+        (code, status)
+    });
+    stub.streams(move |asked, stream| {
+        if !is_watch(asked) {
+            return false;
+        }
+        if !asked.what.ends_with(WATCHED) {
+            let nothing = json!({ "type": "BOOKMARK", "object": {
+                "kind": "AccessLock", "apiVersion": "crds.wizardofoz.co/v1alpha1",
+                "metadata": { "resourceVersion": "9" },
+            } });
+            return line(stream, &nothing);
+        }
+        let event = json!({ "type": "MODIFIED", "object": hers("Expired", asked) });
+        WATCHES.load(Ordering::SeqCst) >= 3 && line(stream, &event)
+    });
+    let mut child = stub.command(&["watch", "-o", "json"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let change: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&change["name"], &change["phase"]),
+        (&json!("alice-x7k2p"), &json!("Expired"))
+    );
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    let (code, said) = ended(child);
+    assert_eq!(code, Some(0), "{said}");
+    for once in [
+        "no changes come: ",
+        "; connecting again",
+        "watching again; ",
+    ] {
+        assert_eq!(said.matches(once).count(), 1, "{once} in {said}");
+    }
+}

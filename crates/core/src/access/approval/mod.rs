@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::grant::Approved;
-use super::lock::{Access, Locks};
+use super::lock::{self, Access, Locks};
 use super::stamp::{self, Requester, StampError};
-use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalRule};
+use crate::api::{AccessLock, AccessRequestApproval, ApprovalConfig, ApprovalRule};
 use crate::duration::GoDuration;
 use crate::encode;
 use crate::kinds::Kind as _;
@@ -93,6 +93,8 @@ pub struct Answer {
     pub digest: String,
     /// When it was given.
     pub at: Timestamp,
+    /// When the lock ends that keeps it from counting; `None` if there is none, or if it ends by nothing but somebody.
+    pub locked_until: Option<Timestamp>,
 }
 
 impl Answer {
@@ -117,6 +119,7 @@ impl Answer {
             reason: object.spec.reason.clone(),
             digest: object.spec.digest.clone(),
             at: stamp.at,
+            locked_until: None,
         }))
     }
 }
@@ -135,12 +138,23 @@ pub fn answers<'a>(
     let believed = objects.filter_map(|object| Answer::read(keys, object, candidate)?.ok());
     let counted = believed.map(|mut answer| {
         let access = Access::bound(&answer.by, &[], candidate.answered_in);
-        if locks.against(&access, now).is_some() {
+        if let Some(lock) = locks.against(&access, now) {
             answer.digest.clear();
+            answer.locked_until = lock.until();
         }
         answer
     });
     counted.collect()
+}
+
+/// Whether a lock is about whoever gave this answer, so that it counts no more, or again, when the lock was made,
+/// changed or removed. One that is not believed counts for nothing either way.
+#[must_use]
+pub fn is_concerned_by(object: &AccessRequestApproval, lock: &AccessLock, keys: &Keys) -> bool {
+    let kind = AccessRequestApproval::title();
+    let by = stamp::verify(keys, kind, &object.metadata, &object.spec_digest());
+    let namespace = object.metadata.namespace.as_deref();
+    by.is_ok_and(|by| lock::is_about(lock, &Access::bound(&by, &[], namespace)))
 }
 
 /// Whether an answer names this, by its UID, and is where answers to it are.

@@ -32,6 +32,8 @@ pub(crate) struct Approvals {
     note: Option<String>,
     /// What the status says of them.
     pub(crate) status: ApprovalStatus,
+    /// When the first answer counts again that does not by a lock which ends by itself.
+    pub(crate) unlocked_at: Option<Timestamp>,
 }
 
 /// What came of the approvals that a request takes; `None` if it takes none, or if it is not known who asks
@@ -75,6 +77,10 @@ impl Approvals {
                 until: asked.until,
                 digest: asked.digest.clone(),
             },
+            unlocked_at: answers
+                .iter()
+                .filter_map(|answer| answer.locked_until)
+                .min(),
         }
     }
 

@@ -67,6 +67,7 @@ fn answer(text: &str) -> Answer {
         reason: None,
         digest: digest.to_owned(),
         at: at(what[1..].parse().unwrap()),
+        locked_until: None,
     }
 }
 
@@ -274,6 +275,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
             reason: None,
             digest: if now { "now" } else { "old" }.to_owned(),
             at: at(second),
+            locked_until: None,
         },
     )
 }

@@ -228,6 +228,12 @@ impl Locked {
         End::locked(self.to_string())
     }
 
+    /// When it ends by itself. No other keeps the same access locked for longer.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        until(&self.0)
+    }
+
     /// Its refusal of what is asked for.
     #[must_use]
     pub fn denial(&self) -> Denial {

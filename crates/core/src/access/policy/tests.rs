@@ -557,6 +557,7 @@ fn is_granted(
             reason: None,
             digest: "now".into(),
             at: at(60),
+            locked_until: None,
         })
         .collect();
     matches!(decide(&asked, &answers, at(61)), Verdict::Granted { .. })

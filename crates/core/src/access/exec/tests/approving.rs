@@ -1,17 +1,21 @@
 //! A grant that others have to approve.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use serde_json::json;
 
 use super::world::*;
 use crate::access::approval;
 use crate::access::grant::Grant;
 use crate::access::kind::Question;
+use crate::access::lock::Locks;
 use crate::access::stamp::{Requester, Stamp};
 use crate::api::{
-    AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind,
-    EndReason, Phase,
+    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
+    ApprovedKind, EndReason, Phase,
 };
 use crate::audit::Action;
 use crate::conditions;
@@ -321,4 +325,53 @@ fn a_withdrawn_approval_does_not_count_and_one_after_the_grant_changes_nothing()
     assert_eq!(world.settle(at(7)).phase, Phase::Active);
     world.approvals.clear();
     assert_eq!(world.settle(at(8)).phase, Phase::Active);
+}
+
+/// A lock on bob until then.
+fn bob_is_locked(until: Option<&str>) -> Locks {
+    let lock: AccessLock = serde_json::from_value(json!({
+        "metadata": {"name": "incident-7"},
+        "spec": {"target": {"user": "bob"}, "reason": "stolen laptop", "until": until},
+    }))
+    .unwrap();
+    Locks {
+        all: vec![Arc::new(lock)],
+        unreadable: 0,
+    }
+}
+
+#[test]
+fn an_approval_of_somebody_locked_out_counts_again_when_the_lock_ends_and_that_is_looked_at_then() {
+    let mut world = world();
+    world.approvals.push(answer(&world, "bob", true, 5));
+    world.locks = bob_is_locked(Some("2026-01-01T12:01:40Z"));
+    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
+    assert!(approved(&world).2.contains("by somebody who is locked out"));
+    assert_eq!(world.plan(at(7)).wake, Some(at(100)));
+    assert_eq!(world.settle(at(100)).phase, Phase::Active);
+    // One that has no end is looked at when it is removed, and waiting ends as it does.
+    let mut endless = self::world();
+    endless.approvals.push(answer(&endless, "bob", true, 5));
+    endless.locks = bob_is_locked(None);
+    assert_eq!(endless.settle(at(6)).phase, Phase::Pending);
+    assert_eq!(endless.plan(at(7)).wake, Some(at(600)));
+    endless.locks = Locks::default();
+    assert_eq!(endless.settle(at(8)).phase, Phase::Active);
+}
+
+#[test]
+fn an_answer_is_concerned_by_a_lock_on_whoever_gave_it() {
+    let world = world();
+    let concerned = |user: &str| {
+        let lock = &bob_is_locked(None).all[0];
+        approval::is_concerned_by(&answer(&world, user, true, 5), lock, &keys())
+    };
+    assert!(concerned("bob") && !concerned("carol"));
+    let mut forged = answer(&world, "bob", true, 5);
+    forged.metadata.annotations = None;
+    assert!(!approval::is_concerned_by(
+        &forged,
+        &bob_is_locked(None).all[0],
+        &keys()
+    ));
 }

@@ -1,0 +1,66 @@
+//! Whether an alert of the chart fires on what a process says of itself.
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::repository;
+
+#[derive(Deserialize)]
+struct Alerts {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    alert: Option<String>,
+    expr: String,
+}
+
+/// Whether the expression of an alert in this file of `charts/oz/alerts` holds of these metrics. It knows those of the
+/// form `max(NAME) > NUMBER`, which is also `NAME > NUMBER` for one process.
+///
+/// # Errors
+/// When there is no such alert, its expression has another form, or nothing exports what it is about.
+pub fn fires(file: &str, alert: &str, metrics: &str) -> Result<bool> {
+    let path = repository().join("charts/oz/alerts").join(file);
+    let alerts: Alerts = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    let mut rules = alerts.groups.into_iter().flat_map(|group| group.rules);
+    let rule = rules
+        .find(|rule| rule.alert.as_deref() == Some(alert))
+        .with_context(|| format!("no alert {alert} in {file}"))?;
+    let inner = rule.expr.strip_prefix("max(");
+    let Some((name, least)) = inner.and_then(|rest| rest.split_once(") > ")) else {
+        bail!("{alert} has another form: {}", rule.expr);
+    };
+    let least: f64 = least.trim().parse()?;
+    let values = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        // The next name may begin like this one.
+        let value = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.split_once("} ")?.1,
+            None => rest.strip_prefix(' ')?,
+        };
+        value.trim().parse::<f64>().ok()
+    });
+    let highest = values.reduce(f64::max);
+    let highest = highest.with_context(|| format!("nothing exports {name}"))?;
+    Ok(highest > least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fires;
+
+    #[test]
+    fn an_alert_fires_by_what_is_exported_and_by_nothing_else() {
+        let fires = |metrics: &str| fires("reviews.yaml", "OzReviewsOverdue", metrics);
+        assert!(fires("oz_reviews_open 4\noz_reviews_overdue 1\n").unwrap());
+        assert!(!fires("oz_reviews_open 4\noz_reviews_overdue 0\n").unwrap());
+        assert!(fires("oz_reviews_overdue_total 1\n").is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! `ozctl watch` while the API server is killed and starts anew.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::DeleteParams;
+use oz_core::api::Phase;
+use oz_e2e::{Scene, System, TEMPLATE, Watch, exec_request};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::Value;
+
+use crate::alone;
+
+/// What was told of each request, in the order in which it was.
+fn told(output: &str) -> Result<BTreeMap<String, Vec<Value>>> {
+    let mut told = BTreeMap::<_, Vec<_>>::new();
+    for line in output.lines() {
+        let change: Value = serde_json::from_str(line)?;
+        let name = change["name"].as_str().context("no name")?.to_owned();
+        told.entry(name).or_default().push(change);
+    }
+    Ok(told)
+}
+
+#[tokio::test]
+async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "watched").await?;
+    scene.people_may_look().await?;
+    let alice = scene.requests("alice").await?;
+    for name in ["stays", "goes"] {
+        alice.granted(&exec_request(name, TEMPLATE, "1h")).await?;
+    }
+    // Alice has no more rights than people have: an API server that starts does not know them at first.
+    let json = Watch::start(&scene, "alice", &["-o", "json"]).await?;
+    let text = Watch::start(&scene, "alice", &[]).await?;
+    alice
+        .granted(&exec_request("before", TEMPLATE, "1h"))
+        .await?;
+    json.shows(&["\"before\"", "\"Active\""]).await?;
+
+    // What is decided about when the API server goes is told of when it is back.
+    for number in 0..3 {
+        alice
+            .create(&exec_request(&format!("during-{number}"), TEMPLATE, "1h"))
+            .await?;
+    }
+    cluster.restart_api_server().await?;
+    eventually("the request to go", CONDITION_TIMEOUT, async || {
+        let gone = alice.api().delete("goes", &DeleteParams::default()).await;
+        Ok(Some(gone?))
+    })
+    .await?;
+    for number in 0..3 {
+        alice
+            .phase(&format!("during-{number}"), Phase::Active)
+            .await?;
+    }
+    alice
+        .granted(&exec_request("after", TEMPLATE, "1h"))
+        .await?;
+
+    for watch in [&json, &text] {
+        watch
+            .says("stderr", &["no changes come", "connecting again"])
+            .await?;
+        watch.says("stderr", &["watching again"]).await?;
+        let said = watch.read("stderr")?;
+        let times = |words: &str| said.matches(words).count();
+        let told = (times("no changes come"), times("watching again"));
+        assert_eq!(told, (1, 1), "{said}");
+    }
+    for name in ["before", "during-0", "during-1", "during-2", "after"] {
+        let name = format!("\"{name}\"");
+        json.shows(&[&name, "\"Active\"", "\"until\""]).await?;
+    }
+    json.shows(&["\"goes\"", "\"deleted\":true"]).await?;
+    text.shows(&["ExecAccessRequest goes", "Deleted"]).await?;
+
+    let output = json.read("stdout")?;
+    for (name, changes) in told(&output)? {
+        let twice = changes.windows(2).any(|two| two[0] == two[1]);
+        ensure!(!twice, "{name} is told of twice: {changes:?}");
+        // Nothing that was told of comes again.
+        let mut phases: Vec<_> = changes
+            .iter()
+            .map(|change| (change["phase"].to_string(), change["deleted"].to_string()))
+            .collect();
+        phases.dedup();
+        let mut distinct = phases.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(phases.len(), distinct.len(), "{name}: {changes:?}");
+    }
+    // Nothing is told of what was there and stays as it was.
+    ensure!(!output.contains("\"stays\""), "{output}");
+    assert_eq!(json.interrupted()?, Some(0));
+    assert_eq!(text.interrupted()?, Some(0));
+    Ok(())
+}

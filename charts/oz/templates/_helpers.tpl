@@ -269,6 +269,87 @@ volumes:
 {{- end -}}
 {{- end -}}
 
+{{/* The gate's flags about recordings; none where none are made. */}}
+{{- define "oz.recordings" -}}
+{{- $recordings := (.Values.gate).recordings | default dict -}}
+{{- with $recordings.url -}}
+- {{ printf "--recordings=%s" . | quote }}
+- --recording-spool=/var/lib/oz/spool/recordings
+- --recording-spool-bytes={{ mul 1048576 (int64 (dig "spool" "mebibytes" 1024 $recordings)) }}
+{{- if hasPrefix "s3://" . }}
+- --recordings-credentials=/etc/oz/recordings
+- {{ printf "--recordings-region=%s" ($recordings.region | default "us-east-1") | quote }}
+{{- with $recordings.endpoint }}
+- {{ printf "--recordings-endpoint=%s" . | quote }}
+{{- end }}
+{{- if $recordings.pathStyle }}
+- --recordings-path-style
+{{- end }}
+{{- with ($recordings.secret | default dict).ca }}
+- --recordings-ca=/etc/oz/recordings/{{ . }}
+{{- end }}
+{{- with int $recordings.retentionDays }}
+- --recordings-retention={{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The volumes that those flags name directories of, each with where it is in the gate's container, as a list. */}}
+{{- define "oz.recordingVolumes" -}}
+{{- $recordings := (.Values.gate).recordings | default dict -}}
+{{- $volumes := list -}}
+{{- with $recordings.url -}}
+{{- $size := div (mul 5 (int64 (dig "spool" "mebibytes" 1024 $recordings))) 4 -}}
+{{- $spool := dict "emptyDir" (dict "sizeLimit" (printf "%dMi" $size)) -}}
+{{- $volumes = append $volumes (dict "name" "spool" "at" "/var/lib/oz/spool" "source" $spool) -}}
+{{- if hasPrefix "s3://" . -}}
+{{- $secret := required "gate.recordings.secret.name: name the Secret with access-key-id and secret-access-key for the bucket" ($recordings.secret | default dict).name -}}
+{{- $source := dict "secret" (dict "secretName" $secret) -}}
+{{- $volumes = append $volumes (dict "name" "recordings" "at" "/etc/oz/recordings" "readOnly" true "source" $source) -}}
+{{- else -}}
+{{- if not $recordings.volume -}}
+{{- fail "gate.recordings.volume: name the volume on which recordings are stored" -}}
+{{- end -}}
+{{- $volumes = append $volumes (dict "name" "recordings" "at" "/var/lib/oz/recordings" "source" $recordings.volume) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $volumes -}}
+{{- end -}}
+
+{{/* Where the gate's files are, in its container and in its pod, beside those about the audit trail. */}}
+{{- define "oz.gateMounts" -}}
+{{- $mounts := list }}
+{{- with include "oz.auditMounts" . }}
+{{- $mounts = (fromYaml .).volumeMounts }}
+{{- end }}
+{{- range include "oz.recordingVolumes" . | fromYamlArray }}
+{{- $mount := dict "name" .name "mountPath" .at }}
+{{- if .readOnly }}
+{{- $_ := set $mount "readOnly" true }}
+{{- end }}
+{{- $mounts = append $mounts $mount }}
+{{- end }}
+{{- with $mounts -}}
+volumeMounts:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- define "oz.gateVolumes" -}}
+{{- $volumes := list }}
+{{- with include "oz.auditVolumes" . }}
+{{- $volumes = (fromYaml .).volumes }}
+{{- end }}
+{{- range include "oz.recordingVolumes" . | fromYamlArray }}
+{{- $volumes = append $volumes (merge (dict "name" .name) .source) }}
+{{- end }}
+{{- with $volumes -}}
+volumes:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret that those flags name files of, if any. */}}
 {{- define "oz.collectorSecret" -}}
 {{- with .Values.audit.http -}}

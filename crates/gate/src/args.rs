@@ -11,7 +11,7 @@ use oz_core::names;
 use oz_runtime::{Address, Common};
 
 use crate::spool::{SpoolMeters, SpoolOptions};
-use crate::storage::Storage;
+use crate::storage::{S3Args, Storage};
 
 /// Lets people into the pods of their grants, through the API server, and closes what they opened when the
 /// grant ends.
@@ -84,9 +84,17 @@ impl Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Recordings")]
 pub(crate) struct RecordingArgs {
-    /// Where recordings of sessions are stored: file:///DIRECTORY. Without it, none is made.
-    #[arg(long = "recordings", value_name = "URL", requires = "spool")]
+    /// Where recordings of sessions are stored: s3://BUCKET/PREFIX or file:///DIRECTORY. Without it, none is made.
+    #[arg(
+        long = "recordings",
+        id = "recordings",
+        value_name = "URL",
+        requires = "spool"
+    )]
     url: Option<String>,
+
+    #[command(flatten)]
+    s3: S3Args,
 
     /// Directory in which recordings are until they are stored. No other process may have it.
     #[arg(long = "recording-spool", value_name = "DIRECTORY", id = "spool")]
@@ -120,7 +128,7 @@ impl RecordingArgs {
             limit: self.spool_bytes,
             meters: meters.clone(),
         };
-        Ok(Some((options, Storage::new(url)?)))
+        Ok(Some((options, Storage::new(url, &self.s3)?)))
     }
 }
 

@@ -89,6 +89,9 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("tickets.checks.jira.url=https://jira.test", "jira/url"),
         ("tickets.checks.jira.whenAway=Maybe", "whenAway"),
         ("tickets.checks.jira.every=often", "every"),
+        ("gate.recordings.url=file:///tmp", "recordings/url"),
+        ("gate.recordings.endpoint=minio:9000", "endpoint"),
+        ("gate.recordings.spool.sizeLimit=1Gi", "sizeLimit"),
         ("fullnameOverride=1oz", "fullnameOverride"),
         ("rbac.viewAcess.aggregateTo.a=b", "viewAcess"),
         (
@@ -102,6 +105,20 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
     ] {
         let said = refusal(&format!("--set={flag}"))?;
         assert!(said.contains(part), "{flag}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn recordings_need_where_to_be_stored() -> Result<()> {
+    for (url, needed) in [
+        ("s3://recordings/a", "gate.recordings.secret.name"),
+        ("file:///var/lib/oz/recordings", "gate.recordings.volume"),
+    ] {
+        let said = refusal(&format!(
+            "--set=gate.enabled=true,gate.recordings.url={url}"
+        ))?;
+        assert!(said.contains(needed), "{said}");
     }
     Ok(())
 }
@@ -135,6 +152,7 @@ fn a_value_set_to_null_is_as_good_as_empty() -> Result<()> {
         "audit.http.url=https://collector.example,audit.http.secret=null",
         "rbac.viewAccess=null",
         "transient.bindableRoles=null,access.namespaces=null",
+        "gate.enabled=true,gate.recordings=null",
     ] {
         rendered(&[&format!("--set={flag}")])?;
     }

@@ -12,6 +12,7 @@ use oz_testkit::eventually;
 use tempfile::TempDir;
 
 use super::*;
+use crate::storage::S3Args;
 
 const LIMIT: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -39,7 +40,8 @@ impl Place {
     }
 
     fn storage(&self) -> Storage {
-        Storage::new(&format!("file://{}", self.store().display())).unwrap()
+        let url = format!("file://{}", self.store().display());
+        Storage::new(&url, &S3Args::default()).unwrap()
     }
 
     fn options(&self, limit: u64) -> SpoolOptions {

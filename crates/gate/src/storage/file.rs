@@ -201,14 +201,15 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::Storage;
+    use super::super::{S3Args, Storage};
     use super::*;
 
     const NAME: &str = "shop/fix/20261125t190000z-gate-0/000000.cast.zst";
 
     fn storage(directory: &TempDir) -> Storage {
         let below = directory.path().join("recordings");
-        Storage::new(&format!("file://{}", below.display())).unwrap()
+        let url = format!("file://{}", below.display());
+        Storage::new(&url, &S3Args::default()).unwrap()
     }
 
     #[tokio::test]

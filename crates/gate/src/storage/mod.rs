@@ -1,7 +1,8 @@
-//! Where recordings are stored for good: a directory, for now. What is there is never written over, by whom ever it
+//! Where recordings are stored for good: a directory, or a bucket of S3. What is there is never written over, by whom ever it
 //! was put: a part of a recording is what it was first.
 
 mod file;
+mod s3;
 
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use anyhow::{Context as _, bail};
 use hyper::body::Bytes;
 
 use file::Directory;
+use s3::S3;
+pub(crate) use s3::S3Args;
 
 /// How many bytes a name has at most: what S3 allows.
 const MAX_NAME: usize = 1024;
@@ -20,6 +23,8 @@ const MAX_SEGMENT: usize = 255;
 pub(crate) enum Storage {
     /// Below a directory, which may be a volume that others have as well.
     File(Arc<Directory>),
+    /// In a bucket.
+    S3(Arc<S3>),
 }
 
 /// What came of putting something.
@@ -57,6 +62,18 @@ pub(crate) enum StorageError {
         /// Why not.
         why: String,
     },
+    /// The store does not allow it, until somebody changes something there or here.
+    #[error(
+        "failed to {what} {name}: {why}; see what the credentials may do, and whether the bucket is the right one"
+    )]
+    Refused {
+        /// What was done, as above.
+        what: &'static str,
+        /// To what.
+        name: String,
+        /// Why not.
+        why: String,
+    },
 }
 
 impl StorageError {
@@ -66,22 +83,30 @@ impl StorageError {
             Self::Name(_) => "Name",
             Self::TooLarge { .. } => "TooLarge",
             Self::Unavailable { .. } => "Unavailable",
+            Self::Refused { .. } => "Refused",
         }
     }
 }
 
 impl Storage {
-    /// The store that a URL names: `file:///DIRECTORY`.
+    /// The store that a URL names: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
     ///
     /// # Errors
     /// When it names none, or one that cannot be used.
-    pub(crate) fn new(url: &str) -> anyhow::Result<Self> {
-        let Some(path) = url.strip_prefix("file://") else {
-            bail!("failed to use --recordings={url}: it must be file:///DIRECTORY");
-        };
-        let directory = Directory::open(path);
-        let directory = directory.with_context(|| format!("failed to use --recordings={url}"))?;
-        Ok(Self::File(Arc::new(directory)))
+    pub(crate) fn new(url: &str, s3: &S3Args) -> anyhow::Result<Self> {
+        let name = || format!("failed to use --recordings={url}");
+        if let Some(path) = url.strip_prefix("file://") {
+            let directory = Directory::open(path).with_context(name)?;
+            return Ok(Self::File(Arc::new(directory)));
+        }
+        if let Some(location) = url.strip_prefix("s3://") {
+            let bucket = S3::new(location, s3).with_context(name)?;
+            return Ok(Self::S3(Arc::new(bucket)));
+        }
+        bail!(
+            "{}: it must be file:///DIRECTORY or s3://BUCKET/PREFIX",
+            name()
+        );
     }
 
     /// Stores what is not there yet. What is there stays.
@@ -92,6 +117,7 @@ impl Storage {
         check(name)?;
         match self {
             Self::File(directory) => directory.put(name, bytes).await,
+            Self::S3(bucket) => bucket.put(name, bytes).await,
         }
     }
 
@@ -107,6 +133,7 @@ impl Storage {
         check(name)?;
         match self {
             Self::File(directory) => directory.get(name, limit).await,
+            Self::S3(bucket) => bucket.get(name, limit).await,
         }
     }
 
@@ -123,6 +150,7 @@ impl Storage {
         check_prefix(prefix)?;
         match self {
             Self::File(directory) => directory.list(prefix, after, limit).await,
+            Self::S3(bucket) => bucket.list(prefix, after, limit).await,
         }
     }
 }
@@ -205,8 +233,15 @@ mod tests {
 
     #[test]
     fn a_url_of_another_kind_is_refused() {
-        for url in ["", "/recordings", "ftp://recordings", "file://recordings"] {
-            assert!(Storage::new(url).is_err(), "{url}");
+        for url in [
+            "",
+            "/recordings",
+            "ftp://recordings",
+            "file://recordings",
+            "s3://bucket",
+            "s3:///prefix",
+        ] {
+            assert!(Storage::new(url, &S3Args::default()).is_err(), "{url}");
         }
     }
 }

@@ -1,0 +1,57 @@
+//! Flags about a bucket.
+
+use std::path::PathBuf;
+
+/// See the module.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct S3Args {
+    /// Server of the bucket, as a URL; Amazon's of the region by default.
+    #[arg(
+        long = "recordings-endpoint",
+        value_name = "URL",
+        requires = "recordings"
+    )]
+    pub(super) endpoint: Option<String>,
+
+    /// Region of the bucket.
+    #[arg(
+        long = "recordings-region",
+        default_value = "us-east-1",
+        value_name = "REGION"
+    )]
+    pub(super) region: String,
+
+    /// Write the bucket into the path of URLs, not into their host: what most servers but Amazon's need.
+    #[arg(long = "recordings-path-style", requires = "recordings")]
+    pub(super) path_style: bool,
+
+    /// Directory with the files access-key-id and secret-access-key, and session-token where there is one; read again
+    /// for each call.
+    #[arg(
+        long = "recordings-credentials",
+        value_name = "DIRECTORY",
+        requires = "recordings"
+    )]
+    pub(super) credentials: Option<PathBuf>,
+
+    /// CA bundle (PEM) to verify the server of the bucket.
+    #[arg(long = "recordings-ca", value_name = "FILE", requires = "recordings")]
+    pub(super) ca: Option<PathBuf>,
+
+    /// For how many days nobody may delete what is stored, not even the bucket's owner (Object Lock, mode COMPLIANCE).
+    /// The bucket must have Object Lock.
+    #[arg(
+        long = "recordings-retention",
+        value_name = "DAYS",
+        requires = "recordings",
+        value_parser = clap::value_parser!(u32).range(1..=36_500)
+    )]
+    pub(super) retention: Option<u32>,
+}
+
+impl S3Args {
+    pub(super) fn endpoint(&self) -> String {
+        let amazon = || format!("https://s3.{}.amazonaws.com", self.region);
+        self.endpoint.clone().unwrap_or_else(amazon)
+    }
+}

@@ -1,0 +1,299 @@
+//! Recordings as objects of a bucket, by the protocol of S3. rusty-s3 signs; the client of the other endpoints sends.
+//! A part has a few MiB, far below the 5 GiB that one request may carry: it is never stored in several.
+
+mod args;
+mod credentials;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use oz_outbound::{Allowed, Endpoint};
+use oz_runtime::root_cause;
+use rusty_s3::actions::{GetObject, ListObjectsV2, PutObject, S3Action};
+use rusty_s3::{Bucket, Map, UrlStyle};
+use sha2::{Digest as _, Sha256};
+
+use super::{Put, StorageError};
+pub(crate) use args::S3Args;
+use credentials::CredentialFiles;
+
+/// How long a call may take, with its body either way.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// For how long what is signed is valid.
+const SIGNED_FOR: Duration = Duration::from_secs(300);
+/// How much of an answer about an error is read.
+const MAX_ERROR: usize = 64 << 10;
+/// How much of a page of names is read: a thousand of the longest, encoded.
+const MAX_PAGE: usize = 8 << 20;
+/// How many names a page has at most, by the protocol.
+const PAGE: usize = 1000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct S3 {
+    bucket: Bucket,
+    /// What all names begin with: nothing, or something that ends in a slash.
+    prefix: String,
+    endpoint: Endpoint,
+    credentials: CredentialFiles,
+    /// How long nobody may delete what is stored.
+    retention: Option<SignedDuration>,
+    timeout: Duration,
+}
+
+/// What a server answered.
+struct Answer {
+    status: StatusCode,
+    /// Nothing, where it was more than is read.
+    body: Option<Bytes>,
+}
+
+impl S3 {
+    /// The bucket and prefix of `s3://BUCKET/PREFIX`, without its scheme.
+    pub(super) fn new(location: &str, args: &S3Args) -> anyhow::Result<Self> {
+        let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
+        let prefix = prefix.trim_end_matches('/');
+        if !prefix.is_empty() {
+            super::check(prefix)?;
+        }
+        let url = args.endpoint();
+        let style = match args.path_style {
+            true => UrlStyle::Path,
+            false => UrlStyle::VirtualHost,
+        };
+        let parsed = url.parse().context("--recordings-endpoint is no URL")?;
+        let bucket = Bucket::new(parsed, style, bucket.to_owned(), args.region.clone());
+        let bucket = bucket.context("the URL of the bucket")?;
+        let host = bucket.base_url().host_str().unwrap_or_default();
+        // Whoever runs oz names it, and it may well be beside it.
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        let hosts = BTreeSet::from([host.to_lowercase(), literal.to_lowercase()]);
+        let allowed = Allowed {
+            hosts: Arc::new(hosts),
+            ..Allowed::default()
+        };
+        let Some(directory) = args.credentials.clone() else {
+            bail!(
+                "--recordings-credentials must name the directory with access-key-id and secret-access-key"
+            );
+        };
+        let retention = args
+            .retention
+            .map(|days| SignedDuration::from_hours(i64::from(days) * 24));
+        Ok(Self {
+            bucket,
+            prefix: match prefix {
+                "" => String::new(),
+                prefix => format!("{prefix}/"),
+            },
+            endpoint: Endpoint::new(allowed, args.ca.clone(), None),
+            credentials: CredentialFiles { directory },
+            retention,
+            timeout: CALL_TIMEOUT,
+        })
+    }
+
+    pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
+        let failed = |why| unavailable("store", name, why);
+        let credentials = self.credentials.read().map_err(failed)?;
+        let key = format!("{}{name}", self.prefix);
+        let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
+        let headers = action.headers_mut();
+        headers.insert("if-none-match", "*");
+        // Without a digest, a bucket with retention takes nothing.
+        let digest = BASE64_STANDARD.encode(Sha256::digest(&bytes));
+        headers.insert("x-amz-checksum-sha256", digest);
+        if let Some(retention) = self.retention {
+            let until = Timestamp::now().saturating_add(retention);
+            let until = until.map_err(|error| failed(error.to_string()))?;
+            let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            headers.insert("x-amz-object-lock-mode", "COMPLIANCE");
+            headers.insert("x-amz-object-lock-retain-until-date", until);
+        }
+        let headers = headers.clone();
+        let url = action.sign(SIGNED_FOR);
+        let called = self.call(Method::PUT, url.as_str(), &headers, bytes, MAX_ERROR);
+        let answer = called.await.map_err(failed)?;
+        match answer.status {
+            status if status.is_success() => Ok(Put::Stored),
+            StatusCode::PRECONDITION_FAILED => Ok(Put::Exists),
+            _ => Err(answer.error("store", name)),
+        }
+    }
+
+    pub(super) async fn get(
+        &self,
+        name: &str,
+        limit: usize,
+    ) -> Result<Option<Bytes>, StorageError> {
+        let failed = |why| unavailable("read", name, why);
+        let credentials = self.credentials.read().map_err(failed)?;
+        let key = format!("{}{name}", self.prefix);
+        let action = GetObject::new(&self.bucket, Some(&credentials), &key);
+        let (url, most) = (action.sign(SIGNED_FOR), limit.max(MAX_ERROR));
+        let answer = self.fetch(url.as_str(), most).await.map_err(failed)?;
+        if answer.status == StatusCode::NOT_FOUND && answer.code() == Some("NoSuchKey") {
+            return Ok(None);
+        }
+        if !answer.status.is_success() {
+            return Err(answer.error("read", name));
+        }
+        let body = answer.body.filter(|body| body.len() <= limit);
+        body.map(Some).ok_or_else(|| StorageError::TooLarge {
+            name: name.to_owned(),
+            limit,
+        })
+    }
+
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, StorageError> {
+        let mut names = Vec::new();
+        let mut last = after.to_owned();
+        while names.len() < limit {
+            let most = PAGE.min(limit - names.len());
+            let (page, more) = self.page(prefix, &last, most).await?;
+            for name in page {
+                if name <= last {
+                    let why = "its names are in no order".to_owned();
+                    return Err(unavailable("list", prefix, why));
+                }
+                last.clone_from(&name);
+                // Others may have put something else there.
+                if super::check(&name).is_ok() && names.len() < limit {
+                    names.push(name);
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    /// The next names, at most as many, and whether there are more.
+    async fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Vec<String>, bool), StorageError> {
+        let failed = |why| unavailable("list", prefix, why);
+        let credentials = self.credentials.read().map_err(failed)?;
+        let mut action = ListObjectsV2::new(&self.bucket, Some(&credentials));
+        action.with_prefix(format!("{}{prefix}", self.prefix));
+        if !after.is_empty() {
+            action.with_start_after(format!("{}{after}", self.prefix));
+        }
+        action.with_max_keys(most);
+        let url = action.sign(SIGNED_FOR);
+        let answer = self.fetch(url.as_str(), MAX_PAGE).await.map_err(failed)?;
+        if !answer.status.is_success() {
+            return Err(answer.error("list", prefix));
+        }
+        let body = answer.body.unwrap_or_default();
+        let text = str::from_utf8(&body).map_err(|error| failed(error.to_string()))?;
+        let page = ListObjectsV2::parse_response(text);
+        let page = page.map_err(|error| failed(format!("its list cannot be read: {error}")))?;
+        let more = page.next_continuation_token.is_some() && !page.contents.is_empty();
+        let names = page.contents.into_iter().filter_map(|object| {
+            let name = object.key.strip_prefix(&self.prefix)?;
+            name.starts_with(prefix).then(|| name.to_owned())
+        });
+        Ok((names.collect(), more))
+    }
+
+    async fn fetch(&self, url: &str, most: usize) -> Result<Answer, String> {
+        let (none, empty) = (Map::new(), Bytes::new());
+        self.call(Method::GET, url, &none, empty, most).await
+    }
+
+    /// Sends a request. The URL is signed, and in no message.
+    async fn call(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &Map<'_>,
+        body: Bytes,
+        most: usize,
+    ) -> Result<Answer, String> {
+        let timeout = self.timeout;
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers.iter() {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body));
+        let request = request.map_err(|error| error.to_string())?;
+        let client = self.endpoint.client()?;
+        let answered = async {
+            let answer = client.request(request).await;
+            let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+            let body = Limited::new(body, most).collect().await;
+            let body = match body {
+                Ok(body) => Some(body.to_bytes()),
+                Err(error) if error.is::<http_body_util::LengthLimitError>() => None,
+                Err(error) => return Err(root_cause(&*error)),
+            };
+            Ok(Answer {
+                status: head.status,
+                body,
+            })
+        };
+        let answered = tokio::time::timeout(timeout, answered).await;
+        answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
+    }
+}
+
+impl Answer {
+    /// What a server calls an error. Nothing else of what it says is told.
+    fn code(&self) -> Option<&str> {
+        let body = str::from_utf8(self.body.as_ref()?).ok()?;
+        let (_, code) = body.split_once("<Code>")?;
+        let (code, _) = code.split_once("</Code>")?;
+        let fine = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        fine.then_some(code)
+    }
+
+    fn error(&self, what: &'static str, name: &str) -> StorageError {
+        let status = self.status.as_u16();
+        let why = match self.code() {
+            Some(code) => format!("the server answers {status} {code}"),
+            None => format!("the server answers {status}"),
+        };
+        let passing = [
+            StatusCode::REQUEST_TIMEOUT,
+            // Somebody stores the same at this moment.
+            StatusCode::CONFLICT,
+            StatusCode::TOO_MANY_REQUESTS,
+        ];
+        if self.status.is_server_error() || passing.contains(&self.status) {
+            return unavailable(what, name, why);
+        }
+        StorageError::Refused {
+            what,
+            name: name.to_owned(),
+            why,
+        }
+    }
+}
+
+fn unavailable(what: &'static str, name: &str, why: String) -> StorageError {
+    StorageError::Unavailable {
+        what,
+        name: name.to_owned(),
+        why,
+    }
+}

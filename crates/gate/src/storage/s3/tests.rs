@@ -1,0 +1,415 @@
+//! A bucket behind a server that speaks S3 and checks what is signed (s3s), and that fails as it is told to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use s3s::auth::SimpleAuth;
+use s3s::dto;
+use s3s::service::S3ServiceBuilder;
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::super::Storage;
+use super::*;
+
+const NAME: &str = "shop/fix/20261125t190000z-gate-0/000000.cast.zst";
+
+/// How the server fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Fault {
+    #[default]
+    None,
+    Denied,
+    Busy,
+    Conflict,
+    /// It stores, and does not say so.
+    Stalls,
+    NoBucket,
+}
+
+/// An object, and how it was put.
+#[derive(Clone, Debug)]
+struct Object {
+    bytes: Bytes,
+    mode: Option<String>,
+    until: Option<String>,
+}
+
+#[derive(Default)]
+struct Shared {
+    fault: Mutex<Fault>,
+    objects: Mutex<BTreeMap<String, Object>>,
+}
+
+impl Shared {
+    async fn fail(&self) -> S3Result<()> {
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Fault::None => Ok(()),
+            Fault::Denied => Err(s3_error!(AccessDenied, "<Code>Whatever</Code>")),
+            Fault::Busy => Err(s3_error!(SlowDown)),
+            Fault::Conflict => Err(s3_error!(ConditionalRequestConflict)),
+            Fault::NoBucket => Err(s3_error!(NoSuchBucket)),
+            Fault::Stalls => std::future::pending().await,
+        }
+    }
+}
+
+struct Backend(Arc<Shared>);
+
+#[async_trait::async_trait]
+impl s3s::S3 for Backend {
+    async fn put_object(
+        &self,
+        request: S3Request<dto::PutObjectInput>,
+    ) -> S3Result<S3Response<dto::PutObjectOutput>> {
+        let input = request.input;
+        let mut bytes = Vec::new();
+        let mut body = input.body.unwrap();
+        while let Some(chunk) = futures::StreamExt::next(&mut body).await {
+            bytes.extend_from_slice(&chunk.unwrap());
+        }
+        let digest = BASE64_STANDARD.encode(Sha256::digest(&bytes));
+        assert_eq!(input.checksum_sha256, Some(digest));
+        assert!(input.if_none_match.is_some());
+        if *self.0.fault.lock().unwrap() != Fault::Stalls {
+            self.0.fail().await?;
+        }
+        let until = input.object_lock_retain_until_date.map(|date| {
+            let mut text = Vec::new();
+            date.format(dto::TimestampFormat::DateTime, &mut text)
+                .unwrap();
+            String::from_utf8(text).unwrap()
+        });
+        let object = Object {
+            bytes: Bytes::from(bytes),
+            mode: input.object_lock_mode.map(|mode| mode.as_str().to_owned()),
+            until,
+        };
+        {
+            let mut objects = self.0.objects.lock().unwrap();
+            if objects.contains_key(&input.key) {
+                return Err(s3_error!(PreconditionFailed));
+            }
+            objects.insert(input.key, object);
+        }
+        self.0.fail().await?;
+        Ok(S3Response::new(dto::PutObjectOutput::default()))
+    }
+
+    async fn get_object(
+        &self,
+        request: S3Request<dto::GetObjectInput>,
+    ) -> S3Result<S3Response<dto::GetObjectOutput>> {
+        self.0.fail().await?;
+        let objects = self.0.objects.lock().unwrap();
+        let Some(object) = objects.get(&request.input.key) else {
+            return Err(s3_error!(NoSuchKey));
+        };
+        let output = dto::GetObjectOutput {
+            body: Some(s3s::Body::from(object.bytes.clone()).into()),
+            content_length: Some(i64::try_from(object.bytes.len()).unwrap()),
+            ..Default::default()
+        };
+        Ok(S3Response::new(output))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<dto::ListObjectsV2Input>,
+    ) -> S3Result<S3Response<dto::ListObjectsV2Output>> {
+        self.0.fail().await?;
+        let input = request.input;
+        let (prefix, after) = (
+            input.prefix.unwrap_or_default(),
+            input.start_after.unwrap_or_default(),
+        );
+        // Smaller pages than asked for are allowed, and test that one asks again.
+        let most = usize::try_from(input.max_keys.unwrap()).unwrap().min(3);
+        let objects = self.0.objects.lock().unwrap();
+        let mut names: Vec<String> = objects.keys().cloned().collect();
+        names.retain(|name| name.starts_with(&prefix) && *name > after);
+        let more = names.len() > most;
+        names.truncate(most);
+        let contents = names.into_iter().map(|name| dto::Object {
+            key: Some(name),
+            ..Default::default()
+        });
+        let output = dto::ListObjectsV2Output {
+            contents: Some(contents.collect()),
+            is_truncated: Some(more),
+            next_continuation_token: more.then(|| "next".to_owned()),
+            ..Default::default()
+        };
+        Ok(S3Response::new(output))
+    }
+}
+
+/// A server, and a store in its bucket.
+struct World {
+    shared: Arc<Shared>,
+    directory: TempDir,
+    endpoint: String,
+    _server: JoinSet<()>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let shared = Arc::new(Shared::default());
+        let mut builder = S3ServiceBuilder::new(Backend(Arc::clone(&shared)));
+        builder.set_auth(SimpleAuth::from_single("oz-key", "oz-secret"));
+        let service = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let mut server = JoinSet::new();
+        server.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let service = service.clone();
+                connections.spawn(async move {
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    let io = TokioIo::new(stream);
+                    let _ = server.serve_connection(io, service).await;
+                });
+            }
+        });
+        let world = Self {
+            shared,
+            directory: tempfile::tempdir().unwrap(),
+            endpoint,
+            _server: server,
+        };
+        world.set("access-key-id", "oz-key\n");
+        world.set("secret-access-key", "oz-secret\n");
+        world
+    }
+
+    fn set(&self, file: &str, text: &str) {
+        fs::write(self.directory.path().join(file), text).unwrap();
+    }
+
+    fn fail(&self, fault: Fault) {
+        *self.shared.fault.lock().unwrap() = fault;
+    }
+
+    fn args(&self) -> S3Args {
+        S3Args {
+            endpoint: Some(self.endpoint.clone()),
+            region: "eu-central-1".to_owned(),
+            path_style: true,
+            credentials: Some(self.directory.path().to_owned()),
+            ..S3Args::default()
+        }
+    }
+
+    fn storage(&self) -> Storage {
+        storage("recordings/cluster-1", &self.args(), CALL_TIMEOUT)
+    }
+}
+
+fn storage(location: &str, args: &S3Args, timeout: Duration) -> Storage {
+    let mut bucket = S3::new(location, args).unwrap();
+    bucket.timeout = timeout;
+    Storage::S3(Arc::new(bucket))
+}
+
+async fn put(storage: &Storage, bytes: &'static str) -> Result<Put, StorageError> {
+    storage.put(NAME, Bytes::from(bytes)).await
+}
+
+#[tokio::test]
+async fn what_is_stored_stays_what_it_was() {
+    let world = World::new().await;
+    let storage = world.storage();
+    assert_eq!(storage.get(NAME, 100).await.unwrap(), None);
+    assert_eq!(put(&storage, "first").await.unwrap(), Put::Stored);
+    assert_eq!(put(&storage, "second").await.unwrap(), Put::Exists);
+    let read = storage.get(NAME, 5).await.unwrap();
+    assert_eq!(read.unwrap(), "first");
+    let error = storage.get(NAME, 4).await.unwrap_err();
+    assert_eq!(error.reason(), "TooLarge");
+    let large = Bytes::from(vec![7; 8 << 20]);
+    let name = "shop/fix/20261125t190000z-gate-0/000001.cast.zst";
+    let stored = storage.put(name, large.clone()).await.unwrap();
+    assert_eq!(stored, Put::Stored);
+    assert_eq!(storage.get(name, 8 << 20).await.unwrap(), Some(large));
+    let error = storage.get(name, 1 << 20).await.unwrap_err();
+    assert_eq!(error.reason(), "TooLarge");
+    let objects = world.shared.objects.lock().unwrap();
+    let object = &objects[&format!("cluster-1/{NAME}")];
+    assert_eq!((&object.mode, &object.until), (&None, &None));
+}
+
+#[tokio::test]
+async fn nobody_may_delete_what_is_stored_for_as_long_as_was_said() {
+    let world = World::new().await;
+    let args = S3Args {
+        retention: Some(30),
+        ..world.args()
+    };
+    let storage = storage("recordings", &args, CALL_TIMEOUT);
+    assert_eq!(put(&storage, "first").await.unwrap(), Put::Stored);
+    let objects = world.shared.objects.lock().unwrap();
+    let object = &objects[NAME];
+    assert_eq!(object.mode.as_deref(), Some("COMPLIANCE"));
+    let until: Timestamp = object.until.as_ref().unwrap().parse().unwrap();
+    let days = Timestamp::now().duration_until(until).as_hours() / 24;
+    assert!((29..=30).contains(&days), "{until}");
+}
+
+#[tokio::test]
+async fn names_come_in_order_over_many_pages_without_those_of_others() {
+    let world = World::new().await;
+    let storage = world.storage();
+    let names: Vec<String> = (0..10)
+        .map(|number| format!("shop/fix/0/{number:06}.cast.zst"))
+        .collect();
+    for name in &names {
+        storage.put(name, Bytes::new()).await.unwrap();
+    }
+    for other in [
+        "cluster-10/x",
+        "cluster-1/shop/fix/0/000001 (copy)",
+        "README",
+    ] {
+        let object = Object {
+            bytes: Bytes::new(),
+            mode: None,
+            until: None,
+        };
+        let mut objects = world.shared.objects.lock().unwrap();
+        objects.insert(other.to_owned(), object);
+    }
+    assert_eq!(storage.list("", "", 100).await.unwrap(), names);
+    assert_eq!(storage.list("shop/", "", 7).await.unwrap(), names[..7]);
+    let rest = storage.list("shop/", &names[6], 7).await.unwrap();
+    assert_eq!(rest, names[7..]);
+    let none = storage.list("bank/", "", 7).await.unwrap();
+    assert!(none.is_empty());
+}
+
+#[tokio::test]
+async fn what_a_server_says_is_told_in_its_own_word_and_no_more() {
+    let world = World::new().await;
+    let storage = world.storage();
+    for (fault, reason, word) in [
+        (Fault::Denied, "Refused", "403 AccessDenied"),
+        (Fault::NoBucket, "Refused", "404 NoSuchBucket"),
+        (Fault::Busy, "Unavailable", "503 SlowDown"),
+        (
+            Fault::Conflict,
+            "Unavailable",
+            "409 ConditionalRequestConflict",
+        ),
+    ] {
+        world.fail(fault);
+        for error in [
+            put(&storage, "x").await.unwrap_err(),
+            storage.get(NAME, 10).await.unwrap_err(),
+            storage.list("shop/", "", 10).await.unwrap_err(),
+        ] {
+            assert_eq!(error.reason(), reason, "{fault:?}: {error}");
+            assert!(error.to_string().contains(word), "{fault:?}: {error}");
+            assert!(!error.to_string().contains("Signature"), "{error}");
+        }
+    }
+    world.fail(Fault::None);
+    assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_no_second_object() {
+    let world = World::new().await;
+    let storage = storage(
+        "recordings/cluster-1",
+        &world.args(),
+        Duration::from_millis(300),
+    );
+    world.fail(Fault::Stalls);
+    let error = put(&storage, "first").await.unwrap_err();
+    assert_eq!(error.reason(), "Unavailable");
+    assert!(error.to_string().contains("no answer within"), "{error}");
+    let error = storage.get(NAME, 10).await.unwrap_err();
+    assert_eq!(error.reason(), "Unavailable");
+    world.fail(Fault::None);
+    assert_eq!(put(&storage, "first").await.unwrap(), Put::Exists);
+    let read = storage.get(NAME, 10).await.unwrap();
+    assert_eq!(read.unwrap(), "first");
+}
+
+#[tokio::test]
+async fn nothing_that_is_not_there_is_waited_for() {
+    let world = World::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let args = S3Args {
+        endpoint: Some(closed),
+        ..world.args()
+    };
+    let storage = storage("recordings", &args, CALL_TIMEOUT);
+    let error = put(&storage, "x").await.unwrap_err();
+    assert_eq!(error.reason(), "Unavailable");
+}
+
+#[tokio::test]
+async fn credentials_are_read_again_and_are_in_no_message() {
+    let world = World::new().await;
+    let storage = world.storage();
+    world.set("secret-access-key", "another-secret");
+    let error = put(&storage, "x").await.unwrap_err();
+    assert_eq!(error.reason(), "Refused");
+    let said = format!("{error} {error:?}");
+    assert!(said.contains("403 SignatureDoesNotMatch"), "{said}");
+    assert!(!said.contains("another-secret"), "{said}");
+    world.set("secret-access-key", "");
+    let error = put(&storage, "x").await.unwrap_err();
+    assert!(error.to_string().contains("is empty"), "{error}");
+    world.set("secret-access-key", "oz-secret");
+    assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
+}
+
+#[test]
+fn what_cannot_be_a_bucket_is_told_before_anything_is_recorded() {
+    let fine = S3Args {
+        endpoint: Some("http://minio.storage:9000".to_owned()),
+        region: "us-east-1".to_owned(),
+        path_style: true,
+        credentials: Some("/etc/oz/recordings".into()),
+        ..S3Args::default()
+    };
+    assert!(S3::new("bucket", &fine).is_ok());
+    assert!(S3::new("bucket/", &fine).unwrap().prefix.is_empty());
+    assert_eq!(S3::new("bucket/a/b/", &fine).unwrap().prefix, "a/b/");
+    assert!(S3::new("bucket/../x", &fine).is_err());
+    for endpoint in ["minio:9000", "ftp://minio", "", "http://"] {
+        let args = S3Args {
+            endpoint: Some(endpoint.to_owned()),
+            ..fine.clone()
+        };
+        assert!(S3::new("bucket", &args).is_err(), "{endpoint}");
+    }
+    let args = S3Args {
+        credentials: None,
+        ..fine.clone()
+    };
+    let error = format!("{:#}", S3::new("bucket", &args).unwrap_err());
+    assert!(error.contains("--recordings-credentials"), "{error}");
+    let amazon = S3Args {
+        endpoint: None,
+        path_style: false,
+        region: "eu-central-1".to_owned(),
+        ..fine
+    };
+    let bucket = S3::new("my-bucket", &amazon).unwrap();
+    assert_eq!(
+        bucket.bucket.base_url().as_str(),
+        "https://my-bucket.s3.eu-central-1.amazonaws.com/"
+    );
+}

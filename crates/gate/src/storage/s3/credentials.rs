@@ -13,7 +13,7 @@ pub(super) enum Source {
     /// Files, which are read for each call, as they may have changed.
     Files(CredentialFiles),
     /// The role of a web identity, for as long as it is given.
-    Role(Role),
+    Role(Box<Role>),
 }
 
 impl Source {

@@ -275,13 +275,13 @@ fn source(args: &S3Args) -> anyhow::Result<Source> {
             if let Err(why) = allowed.check_url(&url) {
                 bail!("--recordings-sts-endpoint: {why}");
             }
-            Ok(Source::Role(Role {
+            Ok(Source::Role(Box::new(Role {
                 name: role.clone(),
                 token: token.clone(),
                 endpoint: Endpoint::new(allowed, args.ca.clone(), None),
                 url,
                 known: Mutex::default(),
-            }))
+            })))
         }
         _ => bail!(
             "--recordings-credentials must name the directory with access-key-id and secret-access-key, or \

@@ -137,6 +137,8 @@ struct Syncs {
 struct Requested {
     requested: bool,
     last: Option<Instant>,
+    #[cfg(test)]
+    begun: Vec<Instant>,
 }
 
 impl Syncs {
@@ -168,6 +170,18 @@ impl Syncs {
     fn begun(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.requested = false;
-        inner.last = Some(Instant::now());
+        let now = Instant::now();
+        inner.last = Some(now);
+        #[cfg(test)]
+        inner.begun.push(now);
+    }
+}
+
+#[cfg(test)]
+impl Recording {
+    /// When lines were brought to the disk.
+    pub(super) fn synced(&self) -> Vec<Instant> {
+        let inner = self.syncs.inner.lock();
+        inner.unwrap_or_else(PoisonError::into_inner).begun.clone()
     }
 }

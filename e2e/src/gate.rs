@@ -2,6 +2,7 @@
 //! listens on loopback alone, one with an endpoint where the cluster has a network.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -10,11 +11,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
-use oz_core::api::{ExecAccessTemplate, Operation, Sessions, TargetKind};
+use oz_core::api::{ExecAccessTemplate, Operation, RecordingConfig, Sessions, TargetKind};
 use oz_core::gate::{API_SERVICE, GROUP, VERSION, prefix};
 use oz_core::names;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address};
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::access::exec_template;
 use crate::system::{apply, apply_as, command, get, ready};
@@ -142,6 +144,47 @@ pub fn gate_template() -> ExecAccessTemplate {
     template
 }
 
+/// Where a gate of the tests keeps recordings.
+#[derive(Debug)]
+pub struct RecordingStore {
+    directory: TempDir,
+}
+
+impl RecordingStore {
+    /// Somewhere new.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            directory: TempDir::new()?,
+        })
+    }
+
+    /// What a gate has to be told of it.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let path = self.directory.path();
+        Options::default()
+            .flag(&format!("--recordings=file://{}", self.store().display()))
+            .flag(&format!("--recording-spool={}/spool", path.display()))
+    }
+
+    /// The directory with what is stored.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+}
+
+/// The template [`GATED`], of which every session is recorded, or as this says.
+#[must_use]
+pub fn recording_template(recording: RecordingConfig) -> ExecAccessTemplate {
+    let mut template = gate_template();
+    template.spec.access_config.recording = Some(recording);
+    template
+}
+
 impl Scene {
     /// kubectl in the scene, as it is, through the gate of a request.
     #[must_use]
@@ -153,5 +196,18 @@ impl Scene {
         );
         let server = ["--server", &server];
         self.kubectl(user, &[&server, arguments].concat())
+    }
+}
+
+impl Scene {
+    /// ozctl in the scene, as one of the people.
+    ///
+    /// # Errors
+    /// When it is not built.
+    pub fn ozctl(&self, user: &str, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(cargo_binary("ozctl")?);
+        command.args(["--namespace", self.name()]).args(arguments);
+        command.env("KUBECONFIG", self.cluster.kubeconfig(user));
+        Ok(command)
     }
 }

@@ -80,13 +80,8 @@ impl Scene {
     /// # Errors
     /// As the API server answers.
     pub async fn may_approve(&self, group: &str) -> Result<()> {
-        self.group_may(
-            group,
-            "oz-approve-access",
-            "accessrequestapprovals",
-            "create",
-        )
-        .await
+        let right = ("crds.wizardofoz.co", "accessrequestapprovals", "create");
+        self.group_may(group, "oz-approve-access", right).await
     }
 
     /// Lets a group review emergencies, as far as RBAC goes.
@@ -94,14 +89,28 @@ impl Scene {
     /// # Errors
     /// As the API server answers.
     pub async fn may_review(&self, group: &str) -> Result<()> {
-        self.group_may(group, "oz-review-access", "accessreviews", "patch")
-            .await
+        let right = ("crds.wizardofoz.co", "accessreviews", "patch");
+        self.group_may(group, "oz-review-access", right).await
+    }
+
+    /// Lets a group see recordings of sessions.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn may_view_recordings(&self, group: &str) -> Result<()> {
+        let right = ("gate.oz.wizardofoz.co", "gates/recordings", "get");
+        self.group_may(group, "oz-recording-viewer", right).await
     }
 
     /// Binds a ClusterRole of oz's to a group, and waits until it is known to let them do this.
-    async fn group_may(&self, group: &str, role: &str, plural: &str, verb: &str) -> Result<()> {
+    async fn group_may(
+        &self,
+        group: &str,
+        role: &str,
+        (api_group, plural, verb): (&str, &str, &str),
+    ) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": format!("people-may-{verb}-{plural}")},
+            "metadata": {"name": format!("{group}-{role}")},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
             },
@@ -112,7 +121,7 @@ impl Scene {
         let bindings = self.api::<RoleBinding>();
         bindings.create(&PostParams::default(), &binding).await?;
         let right = json!({
-            "apiGroups": ["crds.wizardofoz.co"], "resources": [plural], "verbs": [verb],
+            "apiGroups": [api_group], "resources": [plural], "verbs": [verb],
         });
         let somebody = format!("{}-{group}", self.name());
         self.cluster.issue_kubeconfig(&somebody, &[group])?;

@@ -7,18 +7,17 @@ mod caller;
 mod discovery;
 mod grants;
 mod metrics;
+mod play;
+mod recordings;
 mod registration;
 mod relay;
 mod router;
 mod run;
 mod sessions;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "what is recorded comes with the recorder")
-)]
+
 mod spool;
-#[cfg_attr(not(test), expect(dead_code, reason = "as the spool"))]
 mod storage;
+mod tape;
 mod upstream;
 
 use clap::Parser;

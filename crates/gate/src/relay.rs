@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use oz_core::connect::Refusal;
+use oz_core::gate::Exit;
 use oz_core::gate::frames::{Frames, farewell};
+use oz_core::gate::messages::Messages;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::time::timeout;
+
+use crate::tape::Tape;
 
 const BUFFER: usize = 32 << 10;
 /// How long a client is waited for once the server has closed: it has nothing to say any more.
@@ -34,6 +38,8 @@ pub(crate) enum Speaks {
 pub(crate) struct Carried {
     pub(crate) inward: u64,
     pub(crate) outward: u64,
+    /// How the command ended, if the kubelet said so.
+    pub(crate) exit: Option<i32>,
 }
 
 /// Carries bytes until both sides have closed, or until `ended` says why it is over.
@@ -42,23 +48,34 @@ pub(crate) async fn relay(
     upstream: impl AsyncRead + AsyncWrite,
     ended: impl Future<Output = Refusal>,
     speaks: Speaks,
+    tape: Option<&Tape>,
 ) -> (Option<Refusal>, Carried) {
     let (mut client_read, mut client_write) = split(client);
     let (mut upstream_read, mut upstream_write) = split(upstream);
     let (inward, outward) = (AtomicU64::new(0), AtomicU64::new(0));
-    let mut frames = Frames::default();
+    let (mut frames, mut exit) = (Frames::default(), Exit::default());
+    let (mut said_in, mut said_out) = (Messages::default(), Messages::default());
     let why = {
         let mut up = pin!(async {
-            pump(&mut client_read, &mut upstream_write, |bytes| {
+            pump(&mut client_read, &mut upstream_write, tape, |bytes| {
                 inward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                if let Some(tape) = tape {
+                    said_in.passed(bytes, |piece| tape.said(true, piece));
+                }
             })
             .await
         });
         let mut down = pin!(async {
-            pump(&mut upstream_read, &mut client_write, |bytes| {
+            pump(&mut upstream_read, &mut client_write, tape, |bytes| {
                 outward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 if speaks != Speaks::Other {
                     frames.passed(bytes);
+                    said_out.passed(bytes, |piece| {
+                        exit.said(piece);
+                        if let Some(tape) = tape {
+                            tape.said(false, piece);
+                        }
+                    });
                 }
             })
             .await
@@ -92,19 +109,24 @@ pub(crate) async fn relay(
     let carried = Carried {
         inward: inward.into_inner(),
         outward: outward.into_inner(),
+        exit: exit.code(),
     };
     (why, carried)
 }
 
-/// Copies until the source has closed, and closes the destination. Dropped at any point, `passed` was told of all
+/// Copies until the source has closed, and closes the destination; waits while a tape has no room. Dropped at any point, `passed` was told of all
 /// that was written.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
+    tape: Option<&Tape>,
     mut passed: impl FnMut(&[u8]),
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
+        if let Some(tape) = tape {
+            tape.room().await;
+        }
         let read = from.read(&mut buffer).await?;
         if read == 0 {
             return to.shutdown().await;
@@ -142,7 +164,7 @@ mod tests {
     async fn every_byte_arrives_and_one_side_may_close_before_the_other() {
         let (mut alice, client) = duplex(1_000);
         let (mut pod, upstream) = duplex(1_000);
-        let relayed = tokio::spawn(relay(client, upstream, pending(), Speaks::Other));
+        let relayed = tokio::spawn(relay(client, upstream, pending(), Speaks::Other, None));
         let sent: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let expected = sent.clone();
         let told = tokio::spawn(async move {
@@ -164,6 +186,7 @@ mod tests {
         let expected = Carried {
             inward: 200_000,
             outward: 4,
+            exit: None,
         };
         assert_eq!(carried, expected);
     }
@@ -175,7 +198,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: true };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks));
+        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
         pod.write_all(&[0x82, 2, 1, b'$']).await.unwrap();
         let mut prompt = [0; 4];
         alice.read_exact(&mut prompt).await.unwrap();
@@ -194,7 +217,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: false };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks));
+        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
         pod.write_all(&[0x82, 9, 1, b'h']).await.unwrap();
         let mut begun = [0; 4];
         alice.read_exact(&mut begun).await.unwrap();
@@ -212,7 +235,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: false };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks));
+        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
         // More than both buffers hold: the writer waits, so what is held is bounded.
         let flood = tokio::spawn(async move {
             loop {

@@ -26,6 +26,7 @@ use oz_core::connect::{Refusal, Standing};
 use oz_core::gate::path::{self, Path, Rest};
 use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{self, Asked, GROUP, VERSION};
+use oz_core::recording::SessionKey;
 use oz_runtime::Clock;
 use serde_json::Value;
 
@@ -34,8 +35,11 @@ use crate::caller::Callers;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::metrics::Metrics;
+use crate::play::Viewings;
+use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
 use crate::relay::{Carried, Speaks, relay};
 use crate::sessions::{Sessions, Slot};
+use crate::tape::{Tape, Writer};
 use crate::upstream::{Upstream, head};
 
 /// How long either side may take to become a stream once that was agreed on.
@@ -54,6 +58,9 @@ pub(crate) struct Door {
     pub(crate) trail: Trail,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
+    /// Where recordings go, if anywhere.
+    pub(crate) recordings: Option<Recordings>,
+    pub(crate) viewings: Viewings,
     /// Of the sessions of this process.
     pub(crate) replica: String,
     pub(crate) next: AtomicU64,
@@ -65,6 +72,8 @@ struct Session {
     user: Requester,
     way: &'static str,
     opened_at: Timestamp,
+    key: SessionKey,
+    must_be_recorded: bool,
     _slot: Slot,
 }
 
@@ -168,6 +177,12 @@ impl Door {
         request: Request,
     ) -> (&'static str, Result<Response<Body>, Refused>) {
         let uri = request.uri();
+        if let Some(asked) = path::read_recordings(uri.path()) {
+            return (
+                "recordings",
+                self.play(&user, &asked, request.method()).await,
+            );
+        }
         let read = path::read(request.method().as_str(), uri.path(), uri.query());
         let path = match read {
             Ok(path) => path,
@@ -229,6 +244,8 @@ impl Door {
         }
         let lasts = is_session || path.rest.title() == "log";
         let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
+        let way = path.rest.title();
+        let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
         let uid = self.upstream.pod_uid(&grant).await?;
         gate::is_granted_pod(&grant, uid.as_deref())?;
         let target = path.rest.upstream().unwrap_or_default();
@@ -247,19 +264,31 @@ impl Door {
                 response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
             );
         };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let request = &grant.request;
         let session = Session {
+            key: SessionKey::new(
+                &request.namespace,
+                &request.name,
+                opened_at,
+                &self.replica,
+                number,
+            ),
+            must_be_recorded: plan.is_required(),
             grant,
             user,
-            way: path.rest.title(),
+            way,
             opened_at,
             _slot: slot,
         };
         match (answered.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
-                let door = Arc::clone(self);
-                let speaks = speaks(answered.headers(), parts.uri.query());
+                let query = parts.uri.query();
+                let writer = self.record(&session, &plan, query).await?;
+                let speaks = speaks(answered.headers(), query);
                 let upstream = hyper::upgrade::on(answered);
-                tokio::spawn(door.carry(session, client, upstream, speaks));
+                let door = Arc::clone(self);
+                tokio::spawn(door.carry(session, client, upstream, speaks, writer));
                 Ok(response)
             }
             (StatusCode::SWITCHING_PROTOCOLS, None) => {
@@ -270,6 +299,37 @@ impl Door {
         }
     }
 
+    /// Begins to record a session, as it was planned.
+    async fn record(
+        &self,
+        session: &Session,
+        plan: &Plan,
+        query: Option<&str>,
+    ) -> Result<Option<Writer>, Refused> {
+        let why = match (plan, &self.recordings) {
+            (Plan::None, _) => return Ok(None),
+            (Plan::Record(config), Some(recordings)) => {
+                let opening = Opening {
+                    grant: &session.grant,
+                    user: &session.user,
+                    way: session.way,
+                    key: &session.key,
+                    query,
+                    at: session.opened_at,
+                };
+                match recordings.begin(&opening, config).await {
+                    Ok(writer) => return Ok(Some(writer)),
+                    Err(refused) if session.must_be_recorded => return Err(refused),
+                    Err(refused) => refused.message,
+                }
+            }
+            (Plan::Record(_), None) => "there is nowhere to keep it".to_owned(),
+            (Plan::Cannot(why), _) => why.clone(),
+        };
+        self.unrecorded(session, &why);
+        Ok(None)
+    }
+
     /// Carries the bytes of a session until its end, which is put on record.
     async fn carry(
         self: Arc<Self>,
@@ -277,13 +337,21 @@ impl Door {
         client: OnUpgrade,
         upstream: OnUpgrade,
         speaks: Speaks,
+        writer: Option<Writer>,
     ) {
         self.metrics.opened();
         let both = async { tokio::try_join!(client, upstream) };
         let (why, carried) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
             Ok(Ok((client, upstream))) => {
                 let (client, upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                relay(client, upstream, self.end_of(&session), speaks).await
+                let tape = writer.as_ref().map(Writer::tape);
+                let end = async {
+                    tokio::select! {
+                        why = self.end_of(&session) => why,
+                        why = not_recorded(tape), if session.must_be_recorded => why,
+                    }
+                };
+                relay(client, upstream, end, speaks, tape.map(Arc::as_ref)).await
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a session was not opened after all");
@@ -292,6 +360,61 @@ impl Door {
             Err(_elapsed) => (None, Carried::default()),
         };
         self.ended(&session, why.as_ref(), carried);
+        if let Some(writer) = writer {
+            self.recorded(&session, writer, why.as_ref(), carried).await;
+        }
+    }
+
+    /// Ends the recording of a session that is over, and puts it on record.
+    async fn recorded(
+        &self,
+        session: &Session,
+        writer: Writer,
+        why: Option<&Refusal>,
+        carried: Carried,
+    ) {
+        let how = match (why, carried.exit) {
+            (Some(why), _) => format!("the session was ended: {}", why.message),
+            (None, Some(code)) => format!("the session is over, with exit code {code}"),
+            (None, None) => "the session is over".to_owned(),
+        };
+        let Some(ended) = writer.end(&how).await else {
+            return;
+        };
+        if let Some(why) = &ended.broken {
+            self.unrecorded(session, why);
+        }
+        let (key, now) = (&session.key, self.clock.now());
+        match ended.head {
+            Ok(head) => {
+                let message = format!("the session {key} of {} is recorded", session.user.user);
+                let mut record = recordings::recorded(now, key, &head, "Recorded", message);
+                record.user = Some(session.user.clone());
+                record.request = session.grant.request.clone();
+                record.pod = Some(session.grant.pod.clone());
+                self.trail.note(record);
+                if let Err(error) = ended.recording.finish().await {
+                    tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
+                }
+            }
+            Err(error) => self.unrecorded(session, &error.to_string()),
+        }
+    }
+
+    /// Puts on record that a session is not recorded, or not any more.
+    fn unrecorded(&self, session: &Session, why: &str) {
+        let message = format!(
+            "the session of {} in pod {} ({}) is not recorded: {why}",
+            session.user.user, session.grant.pod.name, session.way
+        );
+        let (action, now) = (Action::SessionUnrecorded, self.clock.now());
+        let mut record = session
+            .grant
+            .record(now, action, Decision::Note, "NotRecorded", message);
+        record.id = Record::id(action, &session.key.to_string());
+        record.user = Some(session.user.clone());
+        self.trail
+            .note(record.detail("session", session.key.to_string()));
     }
 
     /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
@@ -359,18 +482,22 @@ impl Door {
                 .unwrap_or_default()
         );
         let mut record = grant.record(now, action, Decision::End, reason, message);
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Each session is one of its own.
-        let subject = format!("{} {} {now} {number}", grant.request.uid, self.replica);
-        record.id = Record::id(action, &subject);
+        record.id = Record::id(action, &session.key.to_string());
         record.user = Some(session.user.clone());
         for (key, value) in [
+            ("session", session.key.to_string()),
             ("way", session.way.to_owned()),
             ("openedAt", session.opened_at.to_string()),
             ("bytesIn", carried.inward.to_string()),
             ("bytesOut", carried.outward.to_string()),
         ] {
             record.details.insert(key.to_owned(), value);
+        }
+        if let Some(code) = carried.exit {
+            record
+                .details
+                .insert("exitCode".to_owned(), code.to_string());
         }
         self.trail.note(record);
     }
@@ -391,14 +518,26 @@ fn bodiless(headers: &HeaderMap) -> Result<(), Refused> {
     ))
 }
 
+/// Ready when a session that must be recorded is not any more.
+async fn not_recorded(tape: Option<&Arc<Tape>>) -> Refusal {
+    let why = match tape {
+        Some(tape) => tape.broken().await,
+        None => std::future::pending().await,
+    };
+    let message = format!("this session must be recorded, and is not any more: {why}");
+    Refusal {
+        reason: "NotRecorded",
+        message,
+    }
+}
+
 /// What the client of a session can be told, by the protocol that the API server agreed to.
 fn speaks(headers: &HeaderMap, query: Option<&str>) -> Speaks {
     let protocol = headers.get(SEC_WEBSOCKET_PROTOCOL);
-    let channels = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
-    if protocol.is_some_and(|one| channels.iter().any(|known| one == known)) {
-        let mut options = query.unwrap_or_default().split('&');
-        let tty = options.any(|option| option == "tty=true" || option == "tty=1");
-        return Speaks::Channels { tty };
+    if protocol.is_some_and(|one| CHANNELS.iter().any(|known| one == known)) {
+        return Speaks::Channels {
+            tty: recordings::is_tty(query),
+        };
     }
     Speaks::Other
 }

@@ -10,15 +10,20 @@ use oz_admission::{CertPolicy, Clients, Limits, TlsService};
 use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Trail, signing_keys};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
-use oz_runtime::{ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
+use oz_runtime::{
+    Address, ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal,
+};
 
-use crate::args::Args;
+use crate::args::{Args, RecordingArgs};
 use crate::caller::Callers;
 use crate::grants::Grants;
 use crate::metrics::Metrics;
+use crate::play::Viewings;
+use crate::recordings::Recordings;
 use crate::registration::Registration;
 use crate::router::{Door, router};
 use crate::sessions::Sessions;
+use crate::spool::Spool;
 use crate::upstream::Upstream;
 
 /// How long a new authority is in the APIService before anything is served that it signed.
@@ -50,6 +55,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut runtime = Runtime::new(REGISTRATION, client.clone(), clock.clone());
     trail.register(&mut runtime.registry());
     let metrics = Metrics::new(&mut runtime.registry());
+    let recordings = recordings(&args.recording, &metrics, &trail, &clock).await?;
     let grants = Grants::new(runtime.feeds(), keys.clone());
     let sessions = Sessions::new(args.max_sessions, args.max_sessions_per_user);
     let door = Door {
@@ -60,6 +66,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         trail: trail.clone(),
         clock: Arc::new(clock.clone()),
         metrics,
+        recordings: recordings.clone(),
+        viewings: Viewings::default(),
         replica: replica.clone(),
         next: AtomicU64::new(0),
     };
@@ -72,12 +80,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     runtime.task("signing key watch", Everyone, signing_key);
     watch_ourselves(&mut runtime, common, &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
-    let mut probes = None;
-    if let Some(address) = args.health_probe_bind_address.0 {
-        let listener = bind(address)?;
-        probes = Some(listener.local_addr()?);
-        runtime.listen(Listen::Bound(listener));
-    }
+    let probes = probes(&mut runtime, args.health_probe_bind_address)?;
     let draining = runtime.readiness().gate("opening sessions");
     draining.open();
     let service = TlsService {
@@ -102,8 +105,38 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         sessions.drain(session_drain).await;
     };
     let ended = service.run(runtime, ended).await;
+    if let Some(recordings) = recordings {
+        recordings.flush().await;
+    }
     trail.close().await;
     Ok(ended?)
+}
+
+/// Serves probes and metrics, if anywhere; says where.
+fn probes(runtime: &mut Runtime, address: Address) -> anyhow::Result<Option<SocketAddr>> {
+    let Some(address) = address.0 else {
+        return Ok(None);
+    };
+    let listener = bind(address)?;
+    let address = listener.local_addr()?;
+    runtime.listen(Listen::Bound(listener));
+    Ok(Some(address))
+}
+
+/// Where recordings go, if anywhere; puts on record what an earlier process left.
+async fn recordings(
+    args: &RecordingArgs,
+    metrics: &Metrics,
+    trail: &Trail,
+    clock: &ServerClock,
+) -> anyhow::Result<Option<Recordings>> {
+    let Some((options, storage)) = args.open(&metrics.spool)? else {
+        return Ok(None);
+    };
+    let (spool, left) = Spool::start(options, storage.clone()).await?;
+    let recordings = Recordings { spool, storage };
+    recordings.recovered(trail, clock, left).await;
+    Ok(Some(recordings))
 }
 
 /// What every process of oz looks at besides its work.

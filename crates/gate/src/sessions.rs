@@ -10,6 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Refused;
 
+/// How long sessions may take to end once they are told to.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The sessions of this process.
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -89,9 +92,12 @@ impl Sessions {
                 ended.await;
             }
         };
-        if tokio::time::timeout(limit, all).await.is_err() {
+        let mut all = std::pin::pin!(all);
+        if tokio::time::timeout(limit, &mut all).await.is_err() {
             tracing::warn!(open = self.open().all, "ending the sessions that are open");
             self.closing.cancel();
+            // What is said at their end, and what was recorded of it, takes a moment.
+            let _ = tokio::time::timeout(END_TIMEOUT, all).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
 mod passing;
+mod recording;
 
 use anyhow::Result;
 use oz_e2e::{Gate, Options, Scene, System, gate_template};

@@ -1,14 +1,15 @@
 //! The gate on a real node, with kubectl as it is: what a session carries, and that it ends at its second with the
 //! operator dead.
 
+use std::path::Path;
 use std::process::Output;
 
-use anyhow::{Context as _, Result};
-use oz_core::api::Operation;
+use anyhow::{Context as _, Result, ensure};
+use oz_core::api::{Operation, RecordingConfig, RecordingMode};
 use oz_core::audit::Action;
 use oz_e2e::{
-    GATED, Gate, Options, Scene, Session, System, exec_request, gate_template, on_a_terminal,
-    records_in,
+    GATED, Gate, Options, RecordingStore, Scene, Session, System, Terminal, exec_request,
+    gate_template, on_a_terminal, recording_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -85,4 +86,100 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     assert_eq!(cut.reason, "Expired");
     assert!(cut.time >= until, "{} {until}", cut.time);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let kept = RecordingStore::new()?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let gate = Gate::start(cluster, &kept.options()).await?;
+    let scene = Scene::set(cluster, "terminal").await?;
+    let required = RecordingConfig {
+        mode: RecordingMode::Required,
+        ..RecordingConfig::default()
+    };
+    scene.template(&recording_template(required)).await?;
+    let alice = scene.requests("alice").await?;
+    let pod = alice
+        .granted(&exec_request("mine", GATED, "5m"))
+        .await?
+        .pod();
+    let shell = scene.through_gate("alice", "mine", &["exec", "-it", &pod, "--", "sh"]);
+    eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        let there = scene.through_gate("alice", "mine", &["exec", &pod, "--", "true"]);
+        Ok({ there }.output()?.status.success().then_some(()))
+    })
+    .await?;
+    let mut terminal = Terminal::start(&shell, 33, 101)?;
+    terminal.keys("stty size; echo vis''ible\r")?;
+    terminal.shows("33 101").await?;
+    terminal.shows("visible").await?;
+    terminal.resize(20, 80)?;
+    terminal.keys(
+        "stty -echo; printf 'Pass''word: '; read secret; stty echo; printf 'thank ''you\\n'\r",
+    )?;
+    terminal.shows("Password: ").await?;
+    terminal.keys("hunter2\r")?;
+    terminal.shows("thank you").await?;
+    terminal.keys("sleep 1000\r")?;
+    terminal.keys("\u{3}")?;
+    terminal.keys("exit 7\r")?;
+
+    let records = eventually("the recording", CONDITION_TIMEOUT, async || {
+        let mut records = records_in(&gate.process)?;
+        records.retain(|one| {
+            let tty = one.action == Action::SessionEnded
+                && one.details.get("exitCode") == Some(&"7".to_owned());
+            tty || one.action == Action::SessionRecorded
+        });
+        let ended = records.iter().any(|one| one.action == Action::SessionEnded);
+        Ok((ended && records.len() >= 3).then_some(records))
+    })
+    .await?;
+    println!("{} records", records.len());
+    let store = kept.store();
+    let from = store.to_str().context("a path")?;
+    let transcript = eventually(
+        "the recording to be stored",
+        CONDITION_TIMEOUT,
+        async || {
+            let output = scene
+                .ozctl("admin", &["sessions", "transcript", "mine", "--from", from])?
+                .output()?;
+            Ok(said(&output).contains("thank you").then(|| said(&output)))
+        },
+    )
+    .await?;
+    for shown in ["33 101", "visible", "Password:", "exit 7"] {
+        ensure!(transcript.contains(shown), "{transcript}");
+    }
+    let lines = lines_of(&store)?;
+    ensure!(!lines.contains("hunter2"), "{lines}");
+    for kept in [
+        "characters not shown",
+        "exit 7",
+        "\"r\",\"80x20\"",
+        "with exit code 7",
+    ] {
+        ensure!(lines.contains(kept), "{kept}: {lines}");
+    }
+    Ok(())
+}
+
+/// The lines of all parts below a directory.
+fn lines_of(directory: &Path) -> Result<String> {
+    let mut lines = String::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            lines.push_str(&lines_of(&path)?);
+        } else if path.to_string_lossy().ends_with(".cast.zst") {
+            let part = oz_recording::unpack(&std::fs::read(&path)?, 64 << 20)?;
+            lines.push_str(&String::from_utf8(part)?);
+        }
+    }
+    Ok(lines)
 }

@@ -15,7 +15,8 @@ use super::policy::Applied;
 use super::stamp::Requester;
 use super::ticket::Ticket;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Network, Operation, Reviewers, Sessions, Timeout,
+    AccessConfig, CrossVersionObjectReference, Network, Operation, RecordingConfig, RecordingMode,
+    Reviewers, Sessions, Timeout,
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
@@ -147,6 +148,9 @@ pub struct SessionTerms {
     /// the grant's subjects, whom it lets through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateAccount>,
+    /// What the gate keeps of sessions; `None` for nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordingConfig>,
 }
 
 impl SessionTerms {
@@ -158,6 +162,7 @@ impl SessionTerms {
             command_policy: rules.command_policy.clone(),
             required: rules.sessions == Sessions::Required,
             record_arguments: rules.record_arguments,
+            recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
             ..Self::default()
         }
     }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalConfig, EmergencyConfig, TicketConfig};
+use super::{ApprovalConfig, EmergencyConfig, RecordingConfig, TicketConfig};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -86,6 +86,11 @@ pub struct AccessConfig {
     #[serde(default)]
     pub sessions: Sessions,
 
+    /// What is kept of sessions; only with `sessions: Gate`, and where the gate knows where to keep it. Absent means
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordingConfig>,
+
     /// What happens when the pod of a grant is replaced. End: the grant ends. Successor: it moves
     /// to another pod of the same workload.
     #[serde(default)]
@@ -134,6 +139,7 @@ impl Default for AccessConfig {
             containers: Vec::new(),
             command_policy: None,
             sessions: Sessions::default(),
+            recording: None,
             follow: Follow::default(),
             on_template_change: OnTemplateChange::default(),
             record_arguments: false,

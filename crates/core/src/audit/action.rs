@@ -93,6 +93,13 @@ pub enum Action {
     SessionEnded,
     /// A session was ended by oz.
     SessionCut,
+    /// The recording of a session is whole. The details name the session, how many parts there are, and the head of
+    /// their chain: what is stored is compared with it.
+    SessionRecorded,
+    /// A session was not recorded, or not to its end; the message says why.
+    SessionUnrecorded,
+    /// Somebody was given a recording. The details name the session.
+    RecordingPlayed,
     /// The webhook's certificate authority was made or replaced.
     CertificateRotated,
     /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
@@ -140,6 +147,7 @@ impl Action {
                 | Self::EmergencyGranted
                 | Self::TargetPinned
                 | Self::SessionOpened
+                | Self::RecordingPlayed
                 | Self::BreakGlassOpened
                 | Self::TrailShortened
                 | Self::EvidenceSealed
@@ -160,6 +168,7 @@ impl Action {
             | Self::RunStarted
             | Self::BreakGlassOpened
             | Self::EntitlementsAttested
+            | Self::RecordingPlayed
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied
             | Self::ApprovalDenied
@@ -192,6 +201,8 @@ impl Action {
             | Self::EvidenceSealed
             | Self::ReviewOverdue
             | Self::ForeignAccess
+            | Self::SessionRecorded
+            | Self::SessionUnrecorded
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -224,6 +235,8 @@ impl Action {
             | Self::EnforcementLifted
             | Self::RightCopied => "webhook",
             Self::RunRefused => "broker",
+            Self::SessionRecorded | Self::SessionUnrecorded | Self::RecordingPlayed => "gate",
+            Self::SessionEnded | Self::SessionCut => "operator, gate",
             Self::AccessGranted
             | Self::EmergencyGranted
             | Self::ReviewOverdue
@@ -233,8 +246,6 @@ impl Action {
             | Self::ApprovalRequested
             | Self::ApprovalTimedOut
             | Self::DriftDetected
-            | Self::SessionEnded
-            | Self::SessionCut
             | Self::KeyRotated
             | Self::TrailShortened
             | Self::EvidenceSealed

@@ -3,12 +3,12 @@
 
 use serde_json::json;
 
-/// The channels of `v5.channel.k8s.io` and `v4.channel.k8s.io`.
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
+use super::messages::{ERROR, STDERR, STDOUT};
+
 /// The longest head of a frame: two bytes, eight of length, four of a mask.
 const LONGEST_HEAD: usize = 14;
+/// The opcode of a frame that closes.
+const CLOSE: u8 = 8;
 /// The longest text in a frame whose length takes one byte.
 const SHORT: usize = 125;
 
@@ -38,14 +38,12 @@ impl Frames {
             }
             self.head.push(*first);
             bytes = rest;
-            if let Some(length) = length(&self.head) {
-                self.left = length;
-                let (opcode, last) = (self.head[0] & 0x0f, self.head[0] & 0x80 != 0);
-                // Control frames may come within a message.
-                if opcode < 8 {
-                    self.goes_on = !last;
+            if let Some(frame) = Frame::read(&self.head) {
+                self.left = frame.length;
+                if frame.is_data() {
+                    self.goes_on = !frame.last;
                 }
-                self.closed |= opcode == 8;
+                self.closed |= frame.opcode == CLOSE;
                 self.head.clear();
             }
         }
@@ -58,17 +56,47 @@ impl Frames {
     }
 }
 
-/// The length of the payload, once the head says it.
-fn length(head: &[u8]) -> Option<u64> {
-    let (_, second) = (head.first()?, head.get(1)?);
-    let mask = if second & 0x80 == 0 { 0 } else { 4 };
-    let (long, length) = match second & 0x7f {
-        126 => (2, head.get(2..4).map(big_endian)),
-        127 => (8, head.get(2..10).map(big_endian)),
-        short => (0, Some(u64::from(short))),
-    };
-    debug_assert!(head.len() <= LONGEST_HEAD);
-    length.filter(|_| head.len() == 2 + long + mask)
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Frame {
+    opcode: u8,
+    /// Whether the message is over with it.
+    pub(super) last: bool,
+    /// How long its payload is.
+    pub(super) length: u64,
+    /// With what its payload is masked.
+    pub(super) mask: Option<[u8; 4]>,
+}
+
+impl Frame {
+    /// Reads a head; `None` if there is more of it to come.
+    pub(super) fn read(head: &[u8]) -> Option<Self> {
+        let (first, second) = (head.first()?, head.get(1)?);
+        let (long, length) = match second & 0x7f {
+            126 => (2, head.get(2..4).map(big_endian)),
+            127 => (8, head.get(2..10).map(big_endian)),
+            short => (0, Some(u64::from(short))),
+        };
+        let mask = if second & 0x80 == 0 { 0 } else { 4 };
+        let (length, at) = (length?, 2 + long);
+        debug_assert!(head.len() <= LONGEST_HEAD);
+        (head.len() == at + mask).then(|| Self {
+            opcode: first & 0x0f,
+            last: first & 0x80 != 0,
+            length,
+            mask: head.get(at..at + 4).and_then(|mask| mask.try_into().ok()),
+        })
+    }
+
+    /// Whether it carries a part of a message. Control frames may come within one.
+    pub(super) fn is_data(self) -> bool {
+        self.opcode < 8
+    }
+
+    /// Whether a message begins with it.
+    pub(super) fn starts(self) -> bool {
+        matches!(self.opcode, 1..8)
+    }
 }
 
 fn big_endian(bytes: &[u8]) -> u64 {

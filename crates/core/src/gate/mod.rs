@@ -1,11 +1,13 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
 //! ([`lasts`]), the word by which the connect hook knows whose session it is ([`ticket`]), and where in a
-//! stream a last word may be put ([`frames`]).
+//! stream a last word may be put ([`frames`]), and what is said in it ([`messages`]).
 
 mod account;
+mod exit;
 pub mod frames;
 pub mod front_proxy;
+pub mod messages;
 pub mod path;
 #[cfg(test)]
 mod tests;
@@ -21,7 +23,8 @@ use crate::api::{AccessConfig, Operation, Sessions};
 use crate::connect::{self, Refusal, Standing, binds};
 
 pub use account::GateAccount;
-pub use path::{GROUP, RESOURCE, VERSION, prefix};
+pub use exit::Exit;
+pub use path::{GROUP, RESOURCE, VERSION, prefix, recordings};
 use path::{Path, Rest};
 
 /// The APIService by which the API server knows the gate.

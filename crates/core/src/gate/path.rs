@@ -4,6 +4,7 @@
 
 use crate::api::Operation;
 use crate::connect::Refusal;
+use crate::recording::PartName;
 use crate::validate::dns_subdomain;
 
 /// The group that the gate serves.
@@ -17,6 +18,52 @@ pub const RESOURCE: &str = "gates";
 #[must_use]
 pub fn prefix(namespace: &str, request: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/proxy")
+}
+
+/// Where recordings of a request's sessions are read, below the address of the API server.
+#[must_use]
+pub fn recordings(namespace: &str, request: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{RECORDINGS}")
+}
+
+/// The subresource that is the recordings of a request's sessions; a right of its own.
+pub const RECORDINGS: &str = "recordings";
+
+/// Whose recordings are asked for, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recordings {
+    /// The namespace of the request.
+    pub namespace: String,
+    /// The name of the request.
+    pub request: String,
+    /// One part of a session; `None` for the names of all there are.
+    pub part: Option<PartName>,
+}
+
+/// Which recordings a path means; `None` if it is about something else.
+#[must_use]
+pub fn read_recordings(path: &str) -> Option<Recordings> {
+    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
+    let segments: Vec<&str> = path.strip_prefix(&start)?.split('/').collect();
+    let [namespace, RESOURCE, request, RECORDINGS, rest @ ..] = segments.as_slice() else {
+        return None;
+    };
+    if dns_subdomain(namespace).is_err() || dns_subdomain(request).is_err() {
+        return None;
+    }
+    let part = match rest {
+        [] => None,
+        [session, part] => {
+            let name = format!("{namespace}/{request}/{session}/{part}");
+            Some(PartName::read(&name)?)
+        }
+        _ => return None,
+    };
+    Some(Recordings {
+        namespace: (*namespace).to_owned(),
+        request: (*request).to_owned(),
+        part,
+    })
 }
 
 /// The longest query that is read, in bytes: a command is in it.

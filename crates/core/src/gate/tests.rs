@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::frames::{Frames, farewell};
 use super::front_proxy::FrontProxy;
+use super::messages::{Messages, Piece};
 use super::path::{Path, Rest, read};
 use super::ticket::Ticket;
 use super::*;
@@ -459,4 +460,147 @@ fn without_the_entries_of_the_front_proxy_nobody_is_known() {
         FrontProxy::read(&before).is_ok(),
         "as Kubernetes 1.30 has it"
     );
+}
+
+/// All that is said, by channel, when it passes in pieces of this size.
+fn said(bytes: &[u8], size: usize) -> Vec<(u8, Vec<u8>)> {
+    let mut messages = Messages::default();
+    let (mut said, mut goes_on) = (Vec::new(), false);
+    for piece in bytes.chunks(size) {
+        messages.passed(
+            piece,
+            |Piece {
+                 channel,
+                 bytes,
+                 last,
+             }| {
+                if !goes_on {
+                    said.push((channel, Vec::new()));
+                }
+                goes_on = !last;
+                let (of, text) = said.last_mut().unwrap();
+                assert_eq!(*of, channel);
+                text.extend_from_slice(bytes);
+            },
+        );
+    }
+    said
+}
+
+#[test]
+fn what_is_said_is_read_in_whatever_pieces_it_comes() {
+    let mut bytes = vec![
+        0x82,
+        0x84,
+        1,
+        2,
+        3,
+        4,
+        1,
+        b'a' ^ 2,
+        b'b' ^ 3,
+        b'c' ^ 4, // masked, on channel 0
+        0x02,
+        2,
+        1,
+        b'o', // a message in two frames, with a ping and an empty frame in between
+        0x89,
+        1,
+        b'?',
+        0x00,
+        0,
+        0x80,
+        1,
+        b'k', //
+        0x82,
+        1,
+        2, // nothing, on channel 2
+        0x82,
+        0, // not even a channel
+        0x82,
+        126,
+        1,
+        1,
+        1,
+    ];
+    bytes.extend([b'x'; 256]);
+    bytes.extend([0x88, 0]);
+    let expected = [
+        (0, b"abc".to_vec()),
+        (1, b"ok".to_vec()),
+        (2, Vec::new()),
+        (1, vec![b'x'; 256]),
+    ];
+    for size in [1, 2, 3, 7, 1_000] {
+        assert_eq!(said(&bytes, size), expected, "{size}");
+    }
+    // One that says that it has 2^63 bytes is followed as far as it comes.
+    let mut endless = vec![0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0, 1];
+    endless.extend([b'z'; 100]);
+    assert_eq!(said(&endless, 50), [(1, vec![b'z'; 100])]);
+}
+
+#[test]
+fn the_exit_code_is_what_the_kubelet_says() {
+    let failed = r#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
+    for (status, code) in [
+        (r#"{"status":"Success"}"#, Some(0)),
+        (failed, Some(7)),
+        (
+            r#"{"status":"Failure","message":"no such container"}"#,
+            None,
+        ),
+        ("{", None),
+        ("", None),
+    ] {
+        let mut exit = Exit::default();
+        for (channel, text) in [(1, failed), (3, status)] {
+            for bytes in text.as_bytes().chunks(10) {
+                exit.said(Piece {
+                    channel,
+                    bytes,
+                    last: false,
+                });
+            }
+        }
+        assert_eq!(exit.code(), code, "{status}");
+    }
+}
+
+#[test]
+fn recordings_have_one_form_of_a_path() {
+    let all = super::recordings("default", "mine");
+    let read = path::read_recordings(&all).unwrap();
+    assert_eq!(
+        (read.namespace.as_str(), read.request.as_str(), read.part),
+        ("default", "mine", None)
+    );
+    let part = path::read_recordings(&format!("{all}/s-1/000002.cast.zst"))
+        .unwrap()
+        .part
+        .unwrap();
+    assert_eq!(
+        (part.session.to_string().as_str(), part.number),
+        ("default/mine/s-1", 2)
+    );
+    for rest in [
+        "/",
+        "/s-1",
+        "/s-1/",
+        "/../s/000002.cast.zst",
+        "/s-1/2.cast.zst",
+        "/s-1/000002.cast.zst/x",
+    ] {
+        assert_eq!(
+            path::read_recordings(&format!("{all}{rest}")),
+            None,
+            "{rest}"
+        );
+    }
+    assert_eq!(
+        path::read_recordings(&super::prefix("default", "mine")),
+        None
+    );
+    // What is passed on has nothing to do with it.
+    assert!(path::read("GET", &all, None).is_err());
 }

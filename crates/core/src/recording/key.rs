@@ -26,7 +26,15 @@ impl SessionKey {
     /// The session that `replica` opened at `at` as its `number`th.
     #[must_use]
     pub fn new(namespace: &str, request: &str, at: Timestamp, replica: &str, number: u64) -> Self {
-        let at = at.strftime("%Y%m%dt%H%M%Sz");
+        let at = at.strftime("%Y%m%dt%H%M%S%3fz");
+        let plain = |letter: char| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        };
+        let replica: String = replica.to_ascii_lowercase().chars().map(plain).collect();
         Self {
             namespace: namespace.to_owned(),
             request: request.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Found, Rule, Violation, approval, emergency, name, ticket};
 use crate::access_command::AccessCommand;
-use crate::api::{AccessConfig, Bind};
+use crate::api::{AccessConfig, Bind, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
 
@@ -40,6 +40,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
             found.add(field, excess.to_string());
         }
     }
+    takes_a_gate(config, found);
     if let Some(config) = &config.ticket {
         ticket::check("spec.accessConfig.ticket", config, found);
     }
@@ -55,6 +56,18 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         max,
         command,
     })
+}
+
+/// What only the gate can do.
+fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
+    let records = config
+        .recording
+        .is_some_and(|one| one.mode != RecordingMode::Off);
+    if records && config.sessions != Sessions::Gate {
+        let message = "must be Off, or absent, unless spec.accessConfig.sessions is Gate: nothing else sees what \
+                       passes in a session";
+        found.add("spec.accessConfig.recording.mode", message);
+    }
 }
 
 /// Somebody must be allowed, and nobody by an empty name.

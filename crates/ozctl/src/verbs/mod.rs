@@ -55,6 +55,7 @@ verbs! {
     reviews::Reviews,
     review::Review,
     watch::Watch,
+    sessions::Sessions,
     explain::Explain,
     create::Create,
     get::Get,

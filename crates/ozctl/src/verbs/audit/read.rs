@@ -77,7 +77,7 @@ impl Filter {
 }
 
 /// A file, whole.
-pub(super) fn log(path: &PathBuf) -> Result<String> {
+pub(crate) fn log(path: &PathBuf) -> Result<String> {
     std::fs::read(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .map_err(|error| Failure::new(format!("failed to read {}: {error}", path.display())))

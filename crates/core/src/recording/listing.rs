@@ -1,0 +1,47 @@
+//! Which recordings there are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::key::PartName;
+
+/// The recordings of one request, by session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// In the order in which they were opened.
+    pub sessions: Vec<Recorded>,
+}
+
+/// The recording of one session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// `NAMESPACE/REQUEST/SESSION`.
+    pub session: String,
+    /// The names of its parts, in their order. One that is not stored is not among them.
+    pub parts: Vec<String>,
+}
+
+impl Listing {
+    /// Of these parts.
+    #[must_use]
+    pub fn of(parts: impl IntoIterator<Item = PartName>) -> Self {
+        let mut sessions: BTreeMap<_, Vec<PartName>> = BTreeMap::new();
+        for part in parts {
+            sessions.entry(part.session.clone()).or_default().push(part);
+        }
+        let sessions = sessions.into_iter().map(|(key, mut parts)| {
+            parts.sort_unstable();
+            let parts = parts
+                .iter()
+                .map(|part| key.part(part.number, part.encrypted));
+            Recorded {
+                session: key.to_string(),
+                parts: parts.collect(),
+            }
+        });
+        Self {
+            sessions: sessions.collect(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Recordings, for whoever has the right to them: the API server asks for `get` on `gates/recordings` of the request.
+//! Nothing of one is given before it is on record who gets it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method, Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use oz_audit::Sink as _;
+use oz_core::access::stamp::Requester;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::gate::path::Recordings as Asked;
+use oz_core::recording::{Listing, PartName, SessionKey};
+
+use crate::answer::{Refused, document};
+use crate::recordings::Recordings;
+use crate::router::Door;
+use crate::storage::StorageError;
+
+/// The largest part that is given.
+const MAX_PART: usize = 16 << 20;
+/// How many parts of a request are listed.
+const MAX_LISTED: usize = 50_000;
+/// How long somebody may go on reading a recording by one record.
+const ONE_VIEWING: SignedDuration = SignedDuration::from_mins(10);
+/// How many viewings are remembered.
+const MAX_VIEWINGS: usize = 1_000;
+
+/// Which users have been given which recording lately, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Viewings {
+    last: Mutex<HashMap<(String, SessionKey), Timestamp>>,
+}
+
+impl Viewings {
+    /// Whether a viewing goes on that is on record.
+    fn goes_on(&self, viewer: &(String, SessionKey), now: Timestamp) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get(viewer)
+            .is_some_and(|at| now.duration_since(*at) < ONE_VIEWING)
+    }
+
+    fn began(&self, viewer: (String, SessionKey), now: Timestamp) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= MAX_VIEWINGS {
+            last.retain(|_, at| now.duration_since(*at) < ONE_VIEWING);
+        }
+        // Whoever is not remembered is on record once more.
+        if last.len() < MAX_VIEWINGS {
+            last.insert(viewer, now);
+        }
+    }
+}
+
+impl Door {
+    /// Lists or gives recordings. The API server has found that this user may have them.
+    pub(crate) async fn play(
+        &self,
+        user: &Requester,
+        asked: &Asked,
+        method: &Method,
+    ) -> Result<Response<Body>, Refused> {
+        if method != Method::GET {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            return Err(Refused::new(
+                status,
+                "MethodNotAllowed",
+                "recordings are read, by GET",
+            ));
+        }
+        let Some(recordings) = &self.recordings else {
+            let message = "this gate keeps no recordings (gate.recordings.url of the chart)";
+            return Err(Refused::new(StatusCode::NOT_FOUND, "NoRecordings", message));
+        };
+        match &asked.part {
+            None => recordings.listing(asked).await,
+            Some(part) => self.part(recordings, user, part).await,
+        }
+    }
+
+    async fn part(
+        &self,
+        recordings: &Recordings,
+        user: &Requester,
+        part: &PartName,
+    ) -> Result<Response<Body>, Refused> {
+        let key = &part.session;
+        let name = key.part(part.number, part.encrypted);
+        let found = recordings
+            .storage
+            .get(&name, MAX_PART)
+            .await
+            .map_err(|error| away(&error))?;
+        let Some(bytes) = found else {
+            let message =
+                format!("there is no part {name}; ozctl sessions list shows what there is");
+            return Err(Refused::new(StatusCode::NOT_FOUND, "NotFound", message));
+        };
+        let (now, viewer) = (self.clock.now(), (user.user.clone(), key.clone()));
+        if !self.viewings.goes_on(&viewer, now) {
+            self.trail.record(&self.played(user, key, now)).await.map_err(|failure| {
+                let message = format!("the record is not written ({failure}), and nobody is given a recording without");
+                Refused::unavailable("NotOnRecord", message)
+            })?;
+            self.viewings.began(viewer, now);
+        }
+        let mut response = Response::new(Body::from(bytes));
+        let octets = HeaderValue::from_static("application/octet-stream");
+        response.headers_mut().insert(CONTENT_TYPE, octets);
+        Ok(response)
+    }
+
+    fn played(&self, user: &Requester, key: &SessionKey, now: Timestamp) -> Record {
+        let message = format!("{} was given the recording of session {key}", user.user);
+        let subject = format!("{key} {} {now} {}", user.user, self.replica);
+        let (action, decision) = (Action::RecordingPlayed, Decision::Allow);
+        let mut record = Record::about(now, action, decision, &subject, "Read", message)
+            .detail("session", key.to_string());
+        record.user = Some(user.clone());
+        record.request.namespace.clone_from(&key.namespace);
+        record.request.name.clone_from(&key.request);
+        record
+    }
+}
+
+impl Recordings {
+    async fn listing(&self, asked: &Asked) -> Result<Response<Body>, Refused> {
+        let prefix = format!("{}/{}/", asked.namespace, asked.request);
+        let names = self
+            .storage
+            .list(&prefix, "", MAX_LISTED)
+            .await
+            .map_err(|error| away(&error))?;
+        let listing = Listing::of(names.iter().filter_map(|name| PartName::read(name)));
+        let listing = serde_json::to_value(&listing)
+            .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;
+        Ok(document(StatusCode::OK, &listing))
+    }
+}
+
+fn away(error: &StorageError) -> Refused {
+    let message = format!("recordings cannot be read: {error}; try again in a moment");
+    Refused::unavailable("Storage", message)
+}

@@ -1,0 +1,228 @@
+//! Whether and where sessions are recorded, and what is put on record of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::SEC_WEBSOCKET_PROTOCOL;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use oz_audit::Trail;
+use oz_core::access::grant::Grant;
+use oz_core::access::stamp::Requester;
+use oz_core::api::{RecordingConfig, RecordingMode};
+use oz_core::audit::{Action, Decision, Record, arguments};
+use oz_core::encode;
+use oz_core::recording::{About, Head, Recorder, SessionKey};
+use oz_runtime::Clock;
+
+use crate::answer::Refused;
+use crate::spool::{Recovered, Spool};
+use crate::storage::Storage;
+use crate::tape::{Tape, Writer};
+
+/// How long a process that stops waits for recordings to be stored.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The protocols whose messages are read.
+pub(crate) const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+
+/// Where recordings go.
+#[derive(Clone, Debug)]
+pub(crate) struct Recordings {
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) storage: Storage,
+}
+
+/// What is to be done about one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Nobody asks for a recording.
+    None,
+    /// It is recorded.
+    Record(RecordingConfig),
+    /// It should be, and cannot.
+    Cannot(String),
+}
+
+/// About a session that is being opened.
+pub(crate) struct Opening<'a> {
+    pub(crate) grant: &'a Grant,
+    pub(crate) user: &'a Requester,
+    pub(crate) way: &'static str,
+    pub(crate) key: &'a SessionKey,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) at: jiff::Timestamp,
+}
+
+impl Plan {
+    /// Whether there is no session without.
+    pub(crate) fn is_required(&self) -> bool {
+        matches!(self, Self::Record(config) if config.mode == RecordingMode::Required)
+    }
+
+    /// For a session of this grant.
+    ///
+    /// # Errors
+    /// Where it must be recorded, and cannot.
+    pub(crate) fn of(
+        recordings: Option<&Recordings>,
+        grant: &Grant,
+        way: &str,
+        parts: &Parts,
+    ) -> Result<Self, Refused> {
+        // Forwarded ports and logs are no sessions that somebody types in; what they carried is counted.
+        let config = grant
+            .sessions
+            .recording
+            .filter(|_| matches!(way, "exec" | "attach"));
+        let Some(config) = config else {
+            return Ok(Self::None);
+        };
+        let why = match recordings {
+            None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
+                .to_owned(),
+            Some(_) if !offers_channels(&parts.headers) => {
+                let message =
+                    "its protocol is none that is recorded; use kubectl 1.31 or newer, or ozctl";
+                message.to_owned()
+            }
+            Some(recordings) => match recordings.spool.room() {
+                Ok(()) => return Ok(Self::Record(config)),
+                Err(full) => full.to_string(),
+            },
+        };
+        if config.mode != RecordingMode::Required {
+            return Ok(Self::Cannot(why));
+        }
+        let message = format!(
+            "template {} has every session recorded (spec.accessConfig.recording.mode: Required), and this one \
+             cannot be: {why}",
+            grant.template
+        );
+        Err(Refused::new(StatusCode::FORBIDDEN, "NotRecorded", message))
+    }
+}
+
+/// Whether whatever the API server agrees to can be read.
+fn offers_channels(headers: &HeaderMap) -> bool {
+    let mut offered = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .peekable();
+    offered.peek().is_some() && offered.all(|one| CHANNELS.contains(&one))
+}
+
+impl Recordings {
+    /// Begins to record a session.
+    pub(crate) async fn begin(
+        &self,
+        opening: &Opening<'_>,
+        config: &RecordingConfig,
+    ) -> Result<Writer, Refused> {
+        let recorder = Recorder::new(about(opening), config);
+        let recording = self.spool.begin(opening.key.clone());
+        Tape::begin(recorder, recording).await.map_err(|error| {
+            let message = format!("failed to begin the recording: {error}; try again in a moment");
+            Refused::unavailable("NotRecorded", message)
+        })
+    }
+
+    /// Waits for what is in the spool to be stored, as long as a process that stops can.
+    pub(crate) async fn flush(&self) {
+        if !self.spool.flush(FLUSH_TIMEOUT).await {
+            tracing::warn!(
+                "not all recordings are stored; what is in the spool is taken up by the next process that has it"
+            );
+        }
+    }
+
+    /// Puts on record what an earlier process left, which broke off.
+    pub(crate) async fn recovered(&self, trail: &Trail, clock: &dyn Clock, left: Vec<Recovered>) {
+        for Recovered { key, head, header } in left {
+            let about = header.and_then(|line| {
+                let header: oz_core::recording::Header = serde_json::from_slice(&line).ok()?;
+                Some(header.oz)
+            });
+            let message = format!(
+                "the recording of session {key} is as long as the gate was: it stopped in the middle"
+            );
+            let mut record = recorded(clock.now(), &key, &head, "Interrupted", message);
+            if let Some(about) = about {
+                record.request.kind = about.request_kind;
+                record.request.uid = about.request_uid;
+                record.user = Some(Requester {
+                    user: about.user,
+                    uid: about.user_uid,
+                    groups: Vec::new(),
+                });
+            }
+            trail.note(record);
+            if let Err(error) = self.spool.forget(&key).await {
+                tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
+            }
+        }
+    }
+}
+
+/// That a recording is whole.
+pub(crate) fn recorded(
+    now: jiff::Timestamp,
+    key: &SessionKey,
+    head: &Head,
+    reason: &str,
+    message: String,
+) -> Record {
+    let (action, decision) = (Action::SessionRecorded, Decision::Note);
+    let mut record = Record::about(now, action, decision, &key.to_string(), reason, message)
+        .detail("session", key.to_string())
+        .detail("parts", head.parts.to_string())
+        .detail("head", head.digest.clone());
+    record.request.namespace.clone_from(&key.namespace);
+    record.request.name.clone_from(&key.request);
+    record
+}
+
+fn about(opening: &Opening<'_>) -> About {
+    let Opening {
+        grant,
+        user,
+        way,
+        key,
+        query,
+        at,
+    } = *opening;
+    let options: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
+    let values = |wanted: &str| {
+        let of_it = options.iter().filter(move |(name, _)| name == wanted);
+        of_it
+            .map(|(_, value)| value.clone().into_owned())
+            .collect::<Vec<String>>()
+    };
+    let command = values("command");
+    let named = values("container").pop();
+    About {
+        session: key.to_string(),
+        request_uid: grant.request.uid.clone(),
+        request_kind: grant.request.kind.clone(),
+        user: user.user.clone(),
+        user_uid: user.uid.clone(),
+        pod: grant.pod.name.clone(),
+        pod_uid: grant.pod.uid.clone(),
+        container: grant.container(named.as_deref()).map(str::to_owned),
+        way: way.to_owned(),
+        tty: is_tty(query),
+        command_digest: (!command.is_empty()).then(|| encode::digest(&command)),
+        command: arguments(&command, grant.sessions.record_arguments),
+        opened_at: at,
+        part: 0,
+        previous: String::new(),
+    }
+}
+
+/// Whether a terminal is asked for.
+pub(crate) fn is_tty(query: Option<&str>) -> bool {
+    let mut options = query.unwrap_or_default().split('&');
+    options.any(|option| option == "tty=true" || option == "tty=1")
+}

@@ -1,0 +1,222 @@
+//! The recording of a session that is open: what passes goes to the recorder, and its lines to the spool, beside the
+//! session. Who writes faster than the disk takes is read from more slowly.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oz_core::gate::messages::{Piece, RESIZE, STDERR, STDIN, STDOUT};
+use oz_core::recording::{Head, Recorder, Stream};
+use serde::Deserialize;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::spool::{Recording, SpoolError};
+
+/// How often it is looked at what waits to come back, and whether a part is over.
+const TICK: Duration = Duration::from_millis(250);
+/// How many bytes of lines wait for the disk before who writes has to wait.
+const MAX_WAITING: usize = 4 << 20;
+/// The longest message about the size of a terminal.
+const MAX_RESIZE: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    opened: Instant,
+    state: Mutex<State>,
+    /// There is something to write, or it is over.
+    news: Notify,
+    /// Some of it was written.
+    written: Notify,
+    /// Why nothing more is recorded.
+    broken: watch::Sender<Option<String>>,
+}
+
+#[derive(Debug)]
+struct State {
+    recorder: Recorder,
+    resize: Vec<u8>,
+    over: bool,
+}
+
+/// What writes a tape; it goes on until the tape ends.
+pub(crate) struct Writer {
+    task: JoinHandle<Recording>,
+    tape: Arc<Tape>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Size {
+    width: u16,
+    height: u16,
+}
+
+impl Tape {
+    /// Begins, with a first line that is written before this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn begin(
+        mut recorder: Recorder,
+        mut recording: Recording,
+    ) -> Result<Writer, SpoolError> {
+        recorder.mark(Duration::ZERO, "the session was opened");
+        recording.append(&recorder.take()).await?;
+        let tape = Arc::new(Self {
+            opened: Instant::now(),
+            state: Mutex::new(State {
+                recorder,
+                resize: Vec::new(),
+                over: false,
+            }),
+            news: Notify::new(),
+            written: Notify::new(),
+            broken: watch::Sender::new(None),
+        });
+        let task = tokio::spawn(Arc::clone(&tape).write(recording));
+        Ok(Writer { task, tape })
+    }
+
+    /// Something was said by the user (`inward`) or to them.
+    pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
+        let stream = match (inward, piece.channel) {
+            (true, STDIN) => Stream::Stdin,
+            (false, STDOUT) => Stream::Stdout,
+            (false, STDERR) => Stream::Stderr,
+            (true, RESIZE) => return self.resized(piece),
+            _ => return,
+        };
+        if piece.bytes.is_empty() || self.why_broken().is_some() {
+            return;
+        }
+        let at = self.opened.elapsed();
+        self.state().recorder.passed(at, stream, piece.bytes);
+        self.news.notify_one();
+    }
+
+    fn resized(&self, piece: Piece<'_>) {
+        let mut state = self.state();
+        if state.resize.len() + piece.bytes.len() <= MAX_RESIZE {
+            state.resize.extend_from_slice(piece.bytes);
+        }
+        if piece.last {
+            let size = serde_json::from_slice::<Size>(&std::mem::take(&mut state.resize));
+            if let Ok(Size { width, height }) = size {
+                state.recorder.resized(self.opened.elapsed(), width, height);
+                self.news.notify_one();
+            }
+        }
+    }
+
+    /// Ready when there is room for more.
+    pub(crate) async fn room(&self) {
+        loop {
+            let written = self.written.notified();
+            if self.state().recorder.waiting() < MAX_WAITING || self.why_broken().is_some() {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    /// Ready when nothing more is recorded, with the reason.
+    pub(crate) async fn broken(&self) -> String {
+        let mut broken = self.broken.subscribe();
+        let why = broken.wait_for(Option::is_some).await.ok();
+        let why = why.and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // It is as long as there is a tape.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn why_broken(&self) -> Option<String> {
+        self.broken.borrow().clone()
+    }
+
+    async fn write(self: Arc<Self>, mut recording: Recording) -> Recording {
+        loop {
+            let (lines, full, over) = {
+                let at = self.opened.elapsed();
+                let mut state = self.state();
+                state.recorder.tick(at);
+                (
+                    state.recorder.take(),
+                    state.recorder.is_full(at),
+                    state.over,
+                )
+            };
+            let goes_on = self.why_broken().is_none();
+            if goes_on && let Err(error) = self.put(&mut recording, &lines, full).await {
+                tracing::warn!(%error, "a session is not recorded any more");
+                self.broken.send_replace(Some(error.to_string()));
+            }
+            self.written.notify_waiters();
+            if over {
+                return recording;
+            }
+            tokio::select! {
+                () = self.news.notified() => {}
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
+    }
+
+    async fn put(
+        &self,
+        recording: &mut Recording,
+        lines: &[u8],
+        full: bool,
+    ) -> Result<(), SpoolError> {
+        recording.append(lines).await?;
+        if full {
+            let head = recording.seal().await?;
+            let at = self.opened.elapsed();
+            self.state().recorder.next_part(at, &head);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came of a tape.
+pub(crate) struct Ended {
+    /// To be finished, once its head is on record.
+    pub(crate) recording: Recording,
+    /// What is stored, if it could be sealed.
+    pub(crate) head: Result<Head, SpoolError>,
+    /// Why it ended before the session did.
+    pub(crate) broken: Option<String>,
+}
+
+impl Writer {
+    /// What passes is told to this.
+    pub(crate) fn tape(&self) -> &Arc<Tape> {
+        &self.tape
+    }
+
+    /// Ends the tape with what is said of the end; `None` if its task is gone, which happens with the process alone.
+    pub(crate) async fn end(self, why: &str) -> Option<Ended> {
+        {
+            let at = self.tape.opened.elapsed();
+            let mut state = self.tape.state();
+            state.recorder.end(at, why);
+            state.over = true;
+        }
+        self.tape.news.notify_one();
+        let mut recording = self.task.await.ok()?;
+        let head = recording.seal().await;
+        let broken = self.tape.why_broken();
+        Some(Ended {
+            recording,
+            head,
+            broken,
+        })
+    }
+}

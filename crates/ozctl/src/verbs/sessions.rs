@@ -1,0 +1,56 @@
+//! `ozctl sessions`: what went through the gate, and what was recorded of it. A recording is another's work: nothing in
+//! it reaches the terminal but letters, colours and where they stand.
+
+mod harmless;
+mod list;
+mod play;
+mod source;
+mod transcript;
+mod verify;
+
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+
+/// Show sessions through the gate, play what was recorded, verify that none of it was changed
+#[derive(Args)]
+#[command(after_help = "\
+A session is named by its request, NAME, which means the last one of it; or as `ozctl sessions list` shows it,
+NAME/SESSION. Playing a recording takes ClusterRole oz-recording-viewer in its namespace, and is put on record.
+
+Examples:
+  ozctl sessions list
+  ozctl sessions play mine
+  ozctl sessions play mine --speed 4 --idle 1s
+  ozctl sessions transcript mine
+  ozctl sessions verify
+  ozctl sessions verify --from /mnt/recordings --log gate.jsonl")]
+pub(crate) struct Sessions {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    List(list::List),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Play(play::Play),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Transcript(transcript::ShowTranscript),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Verify(verify::Verify),
+}
+
+impl Sessions {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        match self.verb {
+            Verb::List(verb) => verb.run(context).await,
+            Verb::Play(verb) => verb.run(context).await,
+            Verb::Transcript(verb) => verb.run(context).await,
+            Verb::Verify(verb) => verb.run(context).await,
+        }
+    }
+}

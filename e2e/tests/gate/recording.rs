@@ -1,0 +1,303 @@
+//! What is recorded of sessions, who sees it, and what a killed gate leaves.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use oz_core::api::{RecordingConfig, RecordingMode};
+use oz_core::audit::{Action, Record};
+use oz_e2e::{
+    GATED, Gate, Options, RecordingStore, Scene, Session, System, exec_request, recording_template,
+    records_in,
+};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+
+use crate::passing::said;
+use crate::{TURN, cluster};
+
+const REQUIRED: RecordingConfig = RecordingConfig {
+    mode: RecordingMode::Required,
+    input: oz_core::api::RecordedInput::Echoed,
+    non_interactive: oz_core::api::NonInteractive::Digest,
+};
+
+/// The records of an action about a scene, once there are as many.
+async fn recorded(gate: &Gate, scene: &Scene, action: Action, count: usize) -> Result<Vec<Record>> {
+    eventually(
+        &format!("{count} of {action}"),
+        CONDITION_TIMEOUT,
+        async || {
+            let mut records = records_in(&gate.process)?;
+            records.retain(|one| one.action == action && one.request.namespace == scene.name());
+            Ok((records.len() >= count).then_some(records))
+        },
+    )
+    .await
+}
+
+/// All parts that are stored.
+fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(parts(&path)?);
+        } else if path.to_string_lossy().ends_with(".cast.zst") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[tokio::test]
+async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = cluster().await?;
+    let kept = RecordingStore::new()?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let gate = Gate::start(cluster, &kept.options()).await?;
+    let scene = Scene::set(cluster, "recording").await?;
+    scene.template(&recording_template(REQUIRED)).await?;
+    scene.may_view_recordings("auditors").await?;
+    let viewer = format!("{}-auditors", scene.name());
+    let alice = scene.requests("alice").await?;
+    let pod = alice
+        .granted(&exec_request("mine", GATED, "5m"))
+        .await?
+        .pod();
+    let script = "printf 'seen\\033]0;owned\\007\\n'; echo wrong >&2";
+    let command = ["exec", &pod, "--", "sh", "-c", script];
+    eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        let output = scene.through_gate("alice", "mine", &command).output()?;
+        Ok(output.status.success().then_some(()))
+    })
+    .await?;
+    let records = recorded(&gate, &scene, Action::SessionRecorded, 1).await?;
+    ensure!(
+        records[0]
+            .user
+            .as_ref()
+            .is_some_and(|user| user.user == "alice"),
+        "{records:?}"
+    );
+    let ended = recorded(&gate, &scene, Action::SessionEnded, 1).await?;
+    assert_eq!(
+        ended[0].details.get("session"),
+        records[0].details.get("session")
+    );
+    assert_eq!(
+        ended[0].details.get("way").map(String::as_str),
+        Some("exec")
+    );
+
+    // Whoever may sees it, and is on record; nobody else does, alice herself neither.
+    let watch = |user: &str, verb: &str| {
+        Ok::<_, anyhow::Error>(scene.ozctl(user, &["sessions", verb, "mine"])?.output()?)
+    };
+    let text = eventually(
+        "the recording to be stored",
+        CONDITION_TIMEOUT,
+        async || {
+            let output = watch(&viewer, "transcript")?;
+            Ok(output.status.success().then_some(output.stdout))
+        },
+    )
+    .await?;
+    assert_eq!(String::from_utf8(text)?, "seen\nwrong\n");
+    let played = watch(&viewer, "play")?;
+    ensure!(played.status.success(), "{}", said(&played));
+    let shown = String::from_utf8(played.stdout)?;
+    ensure!(
+        shown.starts_with("seen\r\n") && !shown.contains("owned"),
+        "{shown:?}"
+    );
+    let told = String::from_utf8(played.stderr)?;
+    ensure!(told.contains("oz: alice in pod"), "{told}");
+    let refused = watch("alice", "play")?;
+    ensure!(
+        !refused.status.success() && said(&refused).contains("oz-recording-viewer"),
+        "{}",
+        said(&refused)
+    );
+    let viewed = recorded(&gate, &scene, Action::RecordingPlayed, 1).await?;
+    ensure!(
+        viewed
+            .iter()
+            .all(|one| one.user.as_ref().is_some_and(|user| user.user == viewer)),
+        "{viewed:?}"
+    );
+
+    // It is what was recorded, until somebody changes a byte of it.
+    let verify = |from: &[&str]| {
+        Ok::<_, anyhow::Error>(
+            scene
+                .ozctl("admin", &[&["sessions", "verify"], from].concat())?
+                .output()?,
+        )
+    };
+    let through_gate = verify(&[])?;
+    ensure!(through_gate.status.success(), "{}", said(&through_gate));
+    let store = kept.store();
+    let from = ["--from", store.to_str().context("a path")?];
+    ensure!(verify(&from)?.status.success());
+    let listed = scene.ozctl("admin", &["sessions", "list"])?.output()?;
+    let row = format!("alice   {pod}");
+    ensure!(
+        said(&listed).contains(&row) && said(&listed).contains("yes"),
+        "{}",
+        said(&listed)
+    );
+    let part = parts(&store)?.pop().context("no part is stored")?;
+    let mut bytes = std::fs::read(&part)?;
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&part, &bytes)?;
+    for from in [&[][..], &from] {
+        let output = verify(from)?;
+        ensure!(output.status.code() == Some(1), "{}", said(&output));
+        ensure!(said(&output).contains("changed"), "{}", said(&output));
+    }
+    std::fs::remove_file(&part)?;
+    ensure!(said(&verify(&from)?).contains("part 0 is missing"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_gate_that_is_killed_leaves_what_was_seen_to_the_next_one() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = cluster().await?;
+    let kept = RecordingStore::new()?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let mut gate = Gate::start(cluster, &kept.options()).await?;
+    let scene = Scene::set(cluster, "interrupted").await?;
+    scene.template(&recording_template(REQUIRED)).await?;
+    let alice = scene.requests("alice").await?;
+    let pod = alice
+        .granted(&exec_request("mine", GATED, "5m"))
+        .await?
+        .pod();
+    let command = ["exec", "-i", &pod, "--", "sh", "-c", "echo here; exec cat"];
+    let session = eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        Ok(Session::open(scene.through_gate("alice", "mine", &command)).ok())
+    })
+    .await?;
+    // What was seen is on the disk soon after.
+    let spool = kept.store().with_file_name("spool");
+    eventually("the session in the spool", CONDITION_TIMEOUT, async || {
+        Ok(contains(&spool, b"here")?.then_some(()))
+    })
+    .await?;
+    gate.process.kill9();
+    session.ended(CONDITION_TIMEOUT)?;
+    let gate = Gate::start(cluster, &kept.options()).await?;
+    let records = recorded(&gate, &scene, Action::SessionRecorded, 1).await?;
+    assert_eq!(records[0].reason, "Interrupted");
+    ensure!(
+        records[0]
+            .user
+            .as_ref()
+            .is_some_and(|user| user.user == "alice"),
+        "{records:?}"
+    );
+    let store = kept.store();
+    let from = store.to_str().context("a path")?;
+    let transcript = ["sessions", "transcript", "mine", "--from", from];
+    let text = eventually(
+        "the recording to be stored",
+        CONDITION_TIMEOUT,
+        async || {
+            let output = scene.ozctl("admin", &transcript)?.output()?;
+            Ok(output.status.success().then_some(output.stdout))
+        },
+    )
+    .await?;
+    assert_eq!(String::from_utf8(text)?, "here\n");
+    let verified = scene
+        .ozctl("admin", &["sessions", "verify", "--from", from])?
+        .output()?;
+    ensure!(verified.status.success(), "{}", said(&verified));
+    Ok(())
+}
+
+/// Whether a file below a directory has these bytes.
+fn contains(directory: &Path, bytes: &[u8]) -> Result<bool> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Ok(false);
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let found = match path.is_dir() {
+            true => contains(&path, bytes)?,
+            false => std::fs::read(&path)?
+                .windows(bytes.len())
+                .any(|part| part == bytes),
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[tokio::test]
+async fn without_a_place_to_keep_it_there_is_no_session_where_one_must_be_recorded() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = cluster().await?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let gate = Gate::start(cluster, &Options::default()).await?;
+    let scene = Scene::set(cluster, "nowhere").await?;
+    scene.template(&recording_template(REQUIRED)).await?;
+    let offered = RecordingConfig {
+        mode: RecordingMode::Offered,
+        ..REQUIRED
+    };
+    let mut template = recording_template(offered);
+    template.metadata.name = Some("offered".to_owned());
+    scene.template(&template).await?;
+    let alice = scene.requests("alice").await?;
+    let pod = alice
+        .granted(&exec_request("mine", GATED, "5m"))
+        .await?
+        .pod();
+    let other = alice
+        .granted(&exec_request("other", "offered", "5m"))
+        .await?
+        .pod();
+    let get_in = |request: &str, pod: &str| {
+        scene
+            .through_gate("alice", request, &["exec", pod, "--", "true"])
+            .output()
+    };
+    eventually(
+        "alice to get in where it is offered",
+        CONDITION_TIMEOUT,
+        async || Ok(get_in("other", &other)?.status.success().then_some(())),
+    )
+    .await?;
+    recorded(&gate, &scene, Action::SessionUnrecorded, 1).await?;
+    let refused = get_in("mine", &pod)?;
+    ensure!(!refused.status.success());
+    ensure!(
+        said(&refused).contains("has every session recorded"),
+        "{}",
+        said(&refused)
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_template_that_records_without_a_gate_is_refused() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = cluster().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "ungated").await?;
+    let mut template = recording_template(REQUIRED);
+    template.spec.access_config.sessions = oz_core::api::Sessions::Required;
+    let refused = scene.template(&template).await;
+    let refused = refused.err().context("it was taken")?.to_string();
+    ensure!(
+        refused.contains("spec.accessConfig.recording.mode"),
+        "{refused}"
+    );
+    Ok(())
+}

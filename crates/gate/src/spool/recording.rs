@@ -98,11 +98,6 @@ impl Recording {
         blocking(seal).await.map_err(|error| self.failed(error))
     }
 
-    /// The head after the last part that was sealed.
-    pub(crate) fn head(&self) -> Head {
-        self.session.head()
-    }
-
     /// Seals what is open, and forgets the session: no later process recovers it. So put the head on record first,
     /// that [`Recording::seal`] gives; this one is the same then.
     ///
@@ -179,6 +174,11 @@ impl Syncs {
 
 #[cfg(test)]
 impl Recording {
+    /// The head after the last part that was sealed.
+    pub(super) fn head(&self) -> Head {
+        self.session.head()
+    }
+
     /// When lines were brought to the disk.
     pub(super) fn synced(&self) -> Vec<Instant> {
         let inner = self.syncs.inner.lock();

@@ -262,7 +262,8 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
         recording.append(line.as_bytes()).await.unwrap();
         recording.seal().await.unwrap();
     }
-    assert!(!spool.flush(Duration::ZERO).await);
+    let waiting = spool.flush(Duration::ZERO).await.unwrap_err();
+    assert!(waiting.parts > 0, "{waiting:?}");
     let failed = || async { Ok((place.meters.failures_of("Unavailable") > 0).then_some(())) };
     eventually("a failed attempt", DEADLINE, failed)
         .await
@@ -282,7 +283,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
     let (spool, recovered) = eventually("the lock of the spool", DEADLINE, opened)
         .await
         .unwrap();
-    assert!(spool.flush(DEADLINE).await);
+    spool.flush(DEADLINE).await.unwrap();
     let (lines, head) = place.stored(&key("0")).await;
     assert_eq!(lines, b"{}\n[1]\n[2]\n");
     let expected = Recovered {

@@ -277,7 +277,16 @@ volumes:
 - --recording-spool=/var/lib/oz/spool/recordings
 - --recording-spool-bytes={{ mul 1048576 (int64 (dig "spool" "mebibytes" 1024 $recordings)) }}
 {{- if hasPrefix "s3://" . }}
+{{- $identity := $recordings.webIdentity | default dict }}
+{{- if $identity.role }}
+- {{ printf "--recordings-role=%s" $identity.role | quote }}
+- --recordings-web-identity-token=/etc/oz/recordings-identity/token
+{{- with $identity.endpoint }}
+- {{ printf "--recordings-sts-endpoint=%s" . | quote }}
+{{- end }}
+{{- else }}
 - --recordings-credentials=/etc/oz/recordings
+{{- end }}
 - {{ printf "--recordings-region=%s" ($recordings.region | default "us-east-1") | quote }}
 {{- with $recordings.endpoint }}
 - {{ printf "--recordings-endpoint=%s" . | quote }}
@@ -304,9 +313,19 @@ volumes:
 {{- $spool := dict "emptyDir" (dict "sizeLimit" (printf "%dMi" $size)) -}}
 {{- $volumes = append $volumes (dict "name" "spool" "at" "/var/lib/oz/spool" "source" $spool) -}}
 {{- if hasPrefix "s3://" . -}}
-{{- $secret := required "gate.recordings.secret.name: name the Secret with access-key-id and secret-access-key for the bucket" ($recordings.secret | default dict).name -}}
+{{- $identity := $recordings.webIdentity | default dict -}}
+{{- $secret := ($recordings.secret | default dict).name -}}
+{{- if $identity.role -}}
+{{- $token := dict "path" "token" "audience" ($identity.audience | default "sts.amazonaws.com") "expirationSeconds" 3600 -}}
+{{- $source := dict "projected" (dict "sources" (list (dict "serviceAccountToken" $token))) -}}
+{{- $volumes = append $volumes (dict "name" "recordings-identity" "at" "/etc/oz/recordings-identity" "readOnly" true "source" $source) -}}
+{{- else if not $secret -}}
+{{- fail "gate.recordings.secret.name: name the Secret with access-key-id and secret-access-key for the bucket, or set gate.recordings.webIdentity.role" -}}
+{{- end -}}
+{{- if $secret -}}
 {{- $source := dict "secret" (dict "secretName" $secret) -}}
 {{- $volumes = append $volumes (dict "name" "recordings" "at" "/etc/oz/recordings" "readOnly" true "source" $source) -}}
+{{- end -}}
 {{- else -}}
 {{- if not $recordings.volume -}}
 {{- fail "gate.recordings.volume: name the volume on which recordings are stored" -}}

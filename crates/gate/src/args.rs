@@ -115,7 +115,6 @@ impl RecordingArgs {
     ///
     /// # Errors
     /// When they cannot be stored where they should be.
-    #[cfg_attr(not(test), expect(dead_code, reason = "as the spool"))]
     pub(crate) fn open(
         &self,
         meters: &SpoolMeters,

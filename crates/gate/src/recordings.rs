@@ -16,7 +16,7 @@ use oz_core::recording::{About, Head, Recorder, SessionKey};
 use oz_runtime::Clock;
 
 use crate::answer::Refused;
-use crate::spool::{Recovered, Spool};
+use crate::spool::{Recovered, Spool, Waiting};
 use crate::storage::Storage;
 use crate::tape::{Tape, Writer};
 
@@ -131,8 +131,16 @@ impl Recordings {
 
     /// Waits for what is in the spool to be stored, as long as a process that stops can.
     pub(crate) async fn flush(&self) {
-        if !self.spool.flush(FLUSH_TIMEOUT).await {
+        if let Err(Waiting {
+            parts,
+            bytes,
+            oldest,
+        }) = self.spool.flush(FLUSH_TIMEOUT).await
+        {
             tracing::warn!(
+                parts,
+                bytes,
+                ?oldest,
                 "not all recordings are stored; what is in the spool is taken up by the next process that has it"
             );
         }

@@ -26,9 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) use meters::SpoolMeters;
-pub(crate) use recording::Recording;
-#[cfg_attr(not(test), expect(unused_imports, reason = "as the spool"))]
-pub(crate) use recording::SpoolError;
+pub(crate) use recording::{Recording, SpoolError};
 pub(crate) use uploads::Waiting;
 pub(crate) use usage::Full;
 
@@ -200,15 +198,19 @@ impl Spool {
     }
 
     /// What waits to be stored.
-    pub(crate) fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> Waiting {
         self.uploads.waiting()
     }
 
-    /// Waits until all parts are stored, but no longer than that; `false` if some are not. A process that stops calls
-    /// it after its last session: what is on the disk of a pod is gone with the pod.
-    pub(crate) async fn flush(&self, within: Duration) -> bool {
+    /// Waits until all parts are stored, but no longer than that. A process that stops calls it after its last session:
+    /// what is on the disk of a pod is gone with the pod.
+    ///
+    /// # Errors
+    /// What still waits.
+    pub(crate) async fn flush(&self, within: Duration) -> Result<(), Waiting> {
         let stored = self.uploads.all_stored();
-        tokio::time::timeout(within, stored).await.is_ok()
+        let stored = tokio::time::timeout(within, stored).await;
+        stored.map_err(|_| self.waiting())
     }
 }
 

@@ -98,11 +98,6 @@ impl Recording {
         blocking(seal).await.map_err(|error| self.failed(error))
     }
 
-    /// The head after the last part that was sealed.
-    pub(crate) fn head(&self) -> Head {
-        self.session.head()
-    }
-
     /// Seals what is open, and forgets the session: no later process recovers it. So put the head on record first,
     /// that [`Recording::seal`] gives; this one is the same then.
     ///
@@ -137,6 +132,8 @@ struct Syncs {
 struct Requested {
     requested: bool,
     last: Option<Instant>,
+    #[cfg(test)]
+    begun: Vec<Instant>,
 }
 
 impl Syncs {
@@ -168,6 +165,23 @@ impl Syncs {
     fn begun(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.requested = false;
-        inner.last = Some(Instant::now());
+        let now = Instant::now();
+        inner.last = Some(now);
+        #[cfg(test)]
+        inner.begun.push(now);
+    }
+}
+
+#[cfg(test)]
+impl Recording {
+    /// The head after the last part that was sealed.
+    pub(super) fn head(&self) -> Head {
+        self.session.head()
+    }
+
+    /// When lines were brought to the disk.
+    pub(super) fn synced(&self) -> Vec<Instant> {
+        let inner = self.syncs.inner.lock();
+        inner.unwrap_or_else(PoisonError::into_inner).begun.clone()
     }
 }

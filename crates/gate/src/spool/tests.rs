@@ -262,7 +262,8 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
         recording.append(line.as_bytes()).await.unwrap();
         recording.seal().await.unwrap();
     }
-    assert!(!spool.flush(Duration::ZERO).await);
+    let waiting = spool.flush(Duration::ZERO).await.unwrap_err();
+    assert!(waiting.parts > 0, "{waiting:?}");
     let failed = || async { Ok((place.meters.failures_of("Unavailable") > 0).then_some(())) };
     eventually("a failed attempt", DEADLINE, failed)
         .await
@@ -282,7 +283,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
     let (spool, recovered) = eventually("the lock of the spool", DEADLINE, opened)
         .await
         .unwrap();
-    assert!(spool.flush(DEADLINE).await);
+    spool.flush(DEADLINE).await.unwrap();
     let (lines, head) = place.stored(&key("0")).await;
     assert_eq!(lines, b"{}\n[1]\n[2]\n");
     let expected = Recovered {
@@ -425,4 +426,27 @@ async fn nobody_else_reads_what_waits() {
     }
     assert_eq!(mode(&below), 0o700);
     assert_eq!(mode(&place.spool()), 0o700);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_are_on_the_disk_after_a_second_and_not_brought_there_more_often() {
+    let place = Place::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recording = spool.begin(key("0"));
+    let second = Duration::from_secs(1);
+    let mut appended = Vec::new();
+    for pause in [0, 1, 100, 300, 700, 50, 5000, 20, 20, 990, 1000, 1, 2500] {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        recording.append(b"[1]\n").await.unwrap();
+        appended.push(Instant::now());
+    }
+    tokio::time::sleep(2 * second).await;
+    let synced = recording.synced();
+    for pair in synced.windows(2) {
+        assert!(pair[1] - pair[0] >= second, "{pair:?}");
+    }
+    for line in appended {
+        let next = synced.iter().find(|synced| **synced >= line);
+        assert!(*next.unwrap() - line <= second, "{line:?}: {synced:?}");
+    }
 }

@@ -29,12 +29,40 @@ pub(crate) struct S3Args {
     /// for each call.
     #[arg(
         long = "recordings-credentials",
+        id = "recordings_credentials",
         value_name = "DIRECTORY",
         requires = "recordings"
     )]
     pub(super) credentials: Option<PathBuf>,
 
-    /// CA bundle (PEM) to verify the server of the bucket.
+    /// Role, as its server names it (ARN), whose credentials the token of --recordings-web-identity-token is exchanged
+    /// for, in place of --recordings-credentials.
+    #[arg(
+        long = "recordings-role",
+        value_name = "ROLE",
+        requires = "recordings_token",
+        conflicts_with = "recordings_credentials"
+    )]
+    pub(super) role: Option<String>,
+
+    /// File with a token of the pod's service account, whose audience the server of --recordings-sts-endpoint takes.
+    #[arg(
+        long = "recordings-web-identity-token",
+        id = "recordings_token",
+        value_name = "FILE",
+        requires = "recordings"
+    )]
+    pub(super) web_identity_token: Option<PathBuf>,
+
+    /// Server that exchanges tokens for credentials (STS), as a URL; Amazon's of the region by default.
+    #[arg(
+        long = "recordings-sts-endpoint",
+        value_name = "URL",
+        requires = "recordings"
+    )]
+    pub(super) sts_endpoint: Option<String>,
+
+    /// CA bundle (PEM) to verify the server of the bucket, and that of --recordings-sts-endpoint.
     #[arg(long = "recordings-ca", value_name = "FILE", requires = "recordings")]
     pub(super) ca: Option<PathBuf>,
 
@@ -53,5 +81,10 @@ impl S3Args {
     pub(super) fn endpoint(&self) -> String {
         let amazon = || format!("https://s3.{}.amazonaws.com", self.region);
         self.endpoint.clone().unwrap_or_else(amazon)
+    }
+
+    pub(super) fn sts_endpoint(&self) -> String {
+        let amazon = || format!("https://sts.{}.amazonaws.com/", self.region);
+        self.sts_endpoint.clone().unwrap_or_else(amazon)
     }
 }

@@ -5,6 +5,7 @@ mod args;
 mod credentials;
 #[cfg(test)]
 mod tests;
+mod web_identity;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,17 +16,19 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use jiff::{SignedDuration, Timestamp};
 use oz_outbound::{Allowed, Endpoint};
 use oz_runtime::root_cause;
 use rusty_s3::actions::{GetObject, ListObjectsV2, PutObject, S3Action};
 use rusty_s3::{Bucket, Map, UrlStyle};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Mutex;
 
 use super::{Put, StorageError};
 pub(crate) use args::S3Args;
-use credentials::CredentialFiles;
+use credentials::{CredentialFiles, Source};
+use web_identity::Role;
 
 /// How long a call may take, with its body either way.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,7 +48,7 @@ pub(crate) struct S3 {
     /// What all names begin with: nothing, or something that ends in a slash.
     prefix: String,
     endpoint: Endpoint,
-    credentials: CredentialFiles,
+    credentials: Source,
     /// How long nobody may delete what is stored.
     retention: Option<SignedDuration>,
     timeout: Duration,
@@ -75,18 +78,8 @@ impl S3 {
         let bucket = Bucket::new(parsed, style, bucket.to_owned(), args.region.clone());
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str().unwrap_or_default();
-        // Whoever runs oz names it, and it may well be beside it.
-        let literal = host.trim_start_matches('[').trim_end_matches(']');
-        let hosts = BTreeSet::from([host.to_lowercase(), literal.to_lowercase()]);
-        let allowed = Allowed {
-            hosts: Arc::new(hosts),
-            ..Allowed::default()
-        };
-        let Some(directory) = args.credentials.clone() else {
-            bail!(
-                "--recordings-credentials must name the directory with access-key-id and secret-access-key"
-            );
-        };
+        let endpoint = Endpoint::new(allowed(host), args.ca.clone(), None);
+        let credentials = source(args)?;
         let retention = args
             .retention
             .map(|days| SignedDuration::from_hours(i64::from(days) * 24));
@@ -96,8 +89,8 @@ impl S3 {
                 "" => String::new(),
                 prefix => format!("{prefix}/"),
             },
-            endpoint: Endpoint::new(allowed, args.ca.clone(), None),
-            credentials: CredentialFiles { directory },
+            endpoint,
+            credentials,
             retention,
             timeout: CALL_TIMEOUT,
         })
@@ -105,7 +98,7 @@ impl S3 {
 
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
         let failed = |why| unavailable("store", name, why);
-        let credentials = self.credentials.read().map_err(failed)?;
+        let credentials = self.credentials.get().await.map_err(failed)?;
         let key = format!("{}{name}", self.prefix);
         let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
         let headers = action.headers_mut();
@@ -137,7 +130,7 @@ impl S3 {
         limit: usize,
     ) -> Result<Option<Bytes>, StorageError> {
         let failed = |why| unavailable("read", name, why);
-        let credentials = self.credentials.read().map_err(failed)?;
+        let credentials = self.credentials.get().await.map_err(failed)?;
         let key = format!("{}{name}", self.prefix);
         let action = GetObject::new(&self.bucket, Some(&credentials), &key);
         let (url, most) = (action.sign(SIGNED_FOR), limit.max(MAX_ERROR));
@@ -192,7 +185,7 @@ impl S3 {
         most: usize,
     ) -> Result<(Vec<String>, bool), StorageError> {
         let failed = |why| unavailable("list", prefix, why);
-        let credentials = self.credentials.read().map_err(failed)?;
+        let credentials = self.credentials.get().await.map_err(failed)?;
         let mut action = ListObjectsV2::new(&self.bucket, Some(&credentials));
         action.with_prefix(format!("{}{prefix}", self.prefix));
         if !after.is_empty() {
@@ -257,14 +250,63 @@ impl S3 {
     }
 }
 
+/// A host that may have any address: whoever runs oz names it, and it may well be beside it.
+fn allowed(host: &str) -> Allowed {
+    let host = host.to_lowercase();
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    Allowed {
+        hosts: Arc::new(BTreeSet::from([literal.to_owned(), host])),
+        ..Allowed::default()
+    }
+}
+
+/// With what requests are signed.
+fn source(args: &S3Args) -> anyhow::Result<Source> {
+    match (&args.credentials, &args.role, &args.web_identity_token) {
+        (Some(directory), None, None) => Ok(Source::Files(CredentialFiles {
+            directory: directory.clone(),
+        })),
+        (None, Some(role), Some(token)) => {
+            let text = args.sts_endpoint();
+            let url: Uri = text
+                .parse()
+                .context("--recordings-sts-endpoint is no URL")?;
+            let allowed = allowed(url.host().unwrap_or_default());
+            if let Err(why) = allowed.check_url(&url) {
+                bail!("--recordings-sts-endpoint: {why}");
+            }
+            Ok(Source::Role(Box::new(Role {
+                name: role.clone(),
+                token: token.clone(),
+                endpoint: Endpoint::new(allowed, args.ca.clone(), None),
+                url,
+                known: Mutex::default(),
+            })))
+        }
+        _ => bail!(
+            "--recordings-credentials must name the directory with access-key-id and secret-access-key, or \
+             --recordings-role and --recordings-web-identity-token a role and a token for it"
+        ),
+    }
+}
+
+/// What an element of this name has, in the first place where it is.
+fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = text.split_once(&format!("<{name}>"))?;
+    let (value, _) = value.split_once(&format!("</{name}>"))?;
+    Some(value)
+}
+
+/// What a server calls an error. Nothing else of what it says is told.
+fn code(body: &[u8]) -> Option<&str> {
+    let code = between(str::from_utf8(body).ok()?, "Code")?;
+    let fine = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    fine.then_some(code)
+}
+
 impl Answer {
-    /// What a server calls an error. Nothing else of what it says is told.
     fn code(&self) -> Option<&str> {
-        let body = str::from_utf8(self.body.as_ref()?).ok()?;
-        let (_, code) = body.split_once("<Code>")?;
-        let (code, _) = code.split_once("</Code>")?;
-        let fine = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        fine.then_some(code)
+        code(self.body.as_ref()?)
     }
 
     fn error(&self, what: &'static str, name: &str) -> StorageError {

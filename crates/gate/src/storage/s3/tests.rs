@@ -375,6 +375,71 @@ async fn credentials_are_read_again_and_are_in_no_message() {
     assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
 }
 
+/// A server that exchanges the token "pod-token" for the credentials of the bucket, until `until`.
+async fn exchange(until: Timestamp) -> (String, JoinSet<()>) {
+    let answer = move |body: String| async move {
+        let pairs: BTreeMap<_, _> = form_urlencoded::parse(body.as_bytes())
+            .into_owned()
+            .collect();
+        assert_eq!(pairs["Action"], "AssumeRoleWithWebIdentity");
+        assert_eq!(pairs["RoleArn"], "arn:aws:iam::1:role/oz");
+        if pairs["WebIdentityToken"] != "pod-token/+=" {
+            let error =
+                "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>";
+            return (StatusCode::BAD_REQUEST, error.to_owned());
+        }
+        let given = format!(
+            "<Credentials><AccessKeyId>oz-key</AccessKeyId><SecretAccessKey>oz-secret</SecretAccessKey>\
+             <SessionToken>t/+=</SessionToken><Expiration>{until}</Expiration></Credentials>"
+        );
+        (StatusCode::OK, given)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let router = axum::Router::new().route("/", axum::routing::post(answer));
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = hyper_util::service::TowerToHyperService::new(router.clone());
+            connections.spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (url, server)
+}
+
+#[tokio::test]
+async fn a_token_of_the_pod_is_exchanged_for_credentials() {
+    let world = World::new().await;
+    let token = world.directory.path().join("token");
+    for lasts in [60, 4] {
+        world.shared.objects.lock().unwrap().clear();
+        let until = Timestamp::now() + SignedDuration::from_mins(lasts);
+        let (sts_endpoint, server) = exchange(until).await;
+        let args = S3Args {
+            credentials: None,
+            role: Some("arn:aws:iam::1:role/oz".to_owned()),
+            web_identity_token: Some(token.clone()),
+            sts_endpoint: Some(sts_endpoint),
+            ..world.args()
+        };
+        let storage = storage("recordings", &args, CALL_TIMEOUT);
+        world.set("token", "somebody's");
+        let error = put(&storage, "x").await.unwrap_err().to_string();
+        assert!(error.contains("400 InvalidIdentityToken"), "{error}");
+        assert!(!error.contains("somebody's"), "{error}");
+        world.set("token", "pod-token/+=\n");
+        assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
+        // What is still valid is used, whether it is to be exchanged or not.
+        drop(server);
+        assert_eq!(put(&storage, "x").await.unwrap(), Put::Exists, "{lasts}");
+    }
+}
+
 #[test]
 fn what_cannot_be_a_bucket_is_told_before_anything_is_recorded() {
     let fine = S3Args {

@@ -1,0 +1,150 @@
+//! Credentials for a role, which a token of the pod's service account is exchanged for (AssumeRoleWithWebIdentity of
+//! STS). They are kept until shortly before they end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Uri};
+use jiff::{SignedDuration, Timestamp};
+use oz_outbound::{Endpoint, read};
+use oz_runtime::root_cause;
+use rusty_s3::Credentials;
+use tokio::sync::Mutex;
+
+use super::{between, code};
+
+/// How long an exchange may take.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long before their end credentials are exchanged for new ones.
+const RENEWED_BEFORE: SignedDuration = SignedDuration::from_mins(5);
+/// How much of an answer is read.
+const MAX_ANSWER: usize = 64 << 10;
+/// As what the session of the role is on record at the server.
+const SESSION: &str = "oz-gate";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Role {
+    /// The role, as its server names it (ARN).
+    pub(super) name: String,
+    /// The file with the token. It is read for each exchange.
+    pub(super) token: PathBuf,
+    pub(super) url: Uri,
+    pub(super) endpoint: Endpoint,
+    pub(super) known: Mutex<Option<Known>>,
+}
+
+/// What was given, and until when.
+#[derive(Clone)]
+pub(super) struct Known {
+    credentials: Credentials,
+    until: Timestamp,
+}
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "credentials until {}", self.until)
+    }
+}
+
+impl Role {
+    /// # Errors
+    /// Why there are none. Neither token nor credentials are in a message.
+    pub(super) async fn credentials(&self) -> Result<Credentials, String> {
+        // Whoever comes meanwhile waits for the same exchange.
+        let mut known = self.known.lock().await;
+        let now = Timestamp::now();
+        if let Some(known) = &*known
+            && now.duration_until(known.until) > RENEWED_BEFORE
+        {
+            return Ok(known.credentials.clone());
+        }
+        let exchanged = tokio::time::timeout(EXCHANGE_TIMEOUT, self.exchange()).await;
+        let exchanged =
+            exchanged.unwrap_or_else(|_| Err(format!("no answer within {EXCHANGE_TIMEOUT:?}")));
+        match (exchanged, &*known) {
+            (Ok(new), _) => {
+                let credentials = new.credentials.clone();
+                *known = Some(new);
+                Ok(credentials)
+            }
+            // They still are some.
+            (Err(_), Some(known)) if known.until > now => Ok(known.credentials.clone()),
+            (Err(why), _) => Err(format!(
+                "failed to exchange {} for credentials of {}: {why}",
+                self.token.display(),
+                self.name
+            )),
+        }
+    }
+
+    async fn exchange(&self) -> Result<Known, String> {
+        let token = read(&self.token)?;
+        let body = form_urlencoded::Serializer::new(String::new())
+            .append_pair("Action", "AssumeRoleWithWebIdentity")
+            .append_pair("Version", "2011-06-15")
+            .append_pair("RoleArn", &self.name)
+            .append_pair("RoleSessionName", SESSION)
+            .append_pair("WebIdentityToken", token.trim())
+            .finish();
+        let request = Request::post(self.url.clone())
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = self.endpoint.client()?.request(request).await;
+        let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| root_cause(&*error))?.to_bytes();
+        if !head.status.is_success() {
+            let code = code(&body).unwrap_or_default();
+            let told = format!("the server answers {} {code}", head.status.as_u16());
+            return Err(told.trim_end().to_owned());
+        }
+        given(&body).ok_or_else(|| "the server answers with no credentials".to_owned())
+    }
+}
+
+/// The credentials in an answer.
+fn given(body: &[u8]) -> Option<Known> {
+    let text = str::from_utf8(body).ok()?;
+    let value = |name: &str| between(text, name).filter(|value| !value.contains(['<', '&']));
+    let (key, secret) = (value("AccessKeyId")?, value("SecretAccessKey")?);
+    let credentials = Credentials::new_with_token(key, secret, value("SessionToken")?);
+    let until = value("Expiration")?.parse().ok()?;
+    Some(Known { credentials, until })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_credentials_gives_none() {
+        let answer = |expiration: &str| {
+            format!(
+                "<AssumeRoleWithWebIdentityResponse><Credentials><AccessKeyId>a</AccessKeyId>\
+                 <SecretAccessKey>b/+=</SecretAccessKey><SessionToken>c</SessionToken>{expiration}\
+                 </Credentials></AssumeRoleWithWebIdentityResponse>"
+            )
+        };
+        let known = given(answer("<Expiration>2026-11-25T20:00:00Z</Expiration>").as_bytes());
+        let known = known.unwrap();
+        assert_eq!(known.credentials.key(), "a");
+        assert_eq!(known.credentials.secret(), "b/+=");
+        assert_eq!(known.credentials.token(), Some("c"));
+        assert!(!format!("{known:?}").contains("b/+="));
+        for body in [
+            answer(""),
+            answer("<Expiration>soon</Expiration>"),
+            answer("<Expiration>2026-11-25T20:00:00Z"),
+            "<html>".to_owned(),
+            String::new(),
+        ] {
+            assert!(given(body.as_bytes()).is_none(), "{body}");
+        }
+        assert!(given(b"\xff").is_none());
+    }
+}

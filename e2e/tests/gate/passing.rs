@@ -19,7 +19,7 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::{TURN, Whole, cluster};
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     let streams = [&output.stdout, &output.stderr];
     streams
         .map(|stream| String::from_utf8_lossy(stream))

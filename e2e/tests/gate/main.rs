@@ -1,6 +1,7 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
 mod idle;
+mod kubeconfig;
 mod passing;
 
 use anyhow::Result;

@@ -3,6 +3,7 @@
 mod idle;
 mod kubeconfig;
 mod passing;
+mod withdrawal;
 
 use anyhow::Result;
 use oz_e2e::{Gate, Options, Scene, System, gate_template};

@@ -1,13 +1,15 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
 //! ([`lasts`]), whether they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session
-//! it is ([`ticket`]), and where in a stream a last word may be put ([`frames`]).
+//! it is ([`ticket`]), where in a stream a last word may be put ([`frames`]), and whether the API server is to know
+//! of it ([`registration`]).
 
 mod account;
 pub mod activity;
 pub mod frames;
 pub mod front_proxy;
 pub mod path;
+pub mod registration;
 #[cfg(test)]
 mod tests;
 pub mod ticket;

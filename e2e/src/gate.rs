@@ -49,18 +49,23 @@ impl Gate {
     /// # Errors
     /// When it ends, does not get ready, or is not reached.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        Self::start_at(cluster, options, Self::free_address(cluster)?).await
+    }
+
+    /// As [`Gate::start`], at an address that was free.
+    ///
+    /// # Errors
+    /// As [`Gate::start`].
+    pub async fn start_at(
+        cluster: &Cluster,
+        options: &Options,
+        serving: SocketAddr,
+    ) -> Result<Self> {
         cargo_binary(names::GATE)?;
         apply(cluster, "deploy/rbac/gate")?;
-        let host: Uri = cluster.server_url().parse()?;
-        let host: IpAddr = host.host().context("no host")?.parse()?;
-        let serving = SocketAddr::new(host, free_address()?.port());
         let address = free_address()?;
-        let mut command = command(cluster, names::GATE, options)?;
-        command.arg(format!("--listen={serving}"));
-        command.arg(format!("--health-probe-bind-address={address}"));
-        command.args(&options.flags);
         let mut gate = Self {
-            process: cluster.spawn(names::GATE, command)?,
+            process: spawn(cluster, options, serving, address)?,
             serving,
             address,
         };
@@ -82,6 +87,25 @@ impl Gate {
         )
         .await?;
         Ok(gate)
+    }
+
+    /// Starts it once more, after it ended, where it was; it is for others to register it.
+    ///
+    /// # Errors
+    /// When it ends, or does not get ready.
+    pub async fn again(&mut self, cluster: &Cluster, options: &Options) -> Result<()> {
+        self.process = spawn(cluster, options, self.serving, self.address)?;
+        ready("the gate", self.address, &mut self.process).await
+    }
+
+    /// Where one can serve the API server.
+    ///
+    /// # Errors
+    /// When there is no address.
+    pub fn free_address(cluster: &Cluster) -> Result<SocketAddr> {
+        let host: Uri = cluster.server_url().parse()?;
+        let host: IpAddr = host.host().context("no host")?.parse()?;
+        Ok(SocketAddr::new(host, free_address()?.port()))
     }
 
     async fn register(&self, cluster: &Cluster) -> Result<()> {
@@ -129,6 +153,19 @@ impl Gate {
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
+}
+
+fn spawn(
+    cluster: &Cluster,
+    options: &Options,
+    serving: SocketAddr,
+    address: SocketAddr,
+) -> Result<Process> {
+    let mut command = command(cluster, names::GATE, options)?;
+    command.arg(format!("--listen={serving}"));
+    command.arg(format!("--health-probe-bind-address={address}"));
+    command.args(&options.flags);
+    cluster.spawn(names::GATE, command)
 }
 
 /// Name of the template whose sessions go through the gate.

@@ -91,6 +91,13 @@ pub fn positive(text: &str) -> Result<SignedDuration, String> {
     Ok(duration.into())
 }
 
+impl From<SignedDuration> for GoDuration {
+    /// The longest there is in place of a longer one.
+    fn from(duration: SignedDuration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl From<GoDuration> for SignedDuration {
     fn from(duration: GoDuration) -> Self {
         Self::from_nanos(duration.0)

@@ -6,6 +6,7 @@ mod args;
 mod caller;
 mod discovery;
 mod grants;
+mod idle;
 mod metrics;
 mod play;
 mod recordings;

@@ -1,5 +1,6 @@
 //! The APIService by which the API server knows the gate: made by whoever installs it, and kept to the certificates
-//! that the gate serves with.
+//! that the gate serves with. While no gate was ready the operator has taken it away; what it puts back has no
+//! certificates yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often it is looked at, whatever happens: somebody else may write it.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// After a pass that failed.
+/// After a pass that failed, and while there is none.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Keeps the APIService.
@@ -46,9 +47,19 @@ impl Registration {
             let changed = Arc::clone(&changed);
             move |_| changed.notify_one()
         });
+        let mut was_there = true;
         loop {
             let rest = match self.pass().await {
-                Ok(()) => LOOK_EVERY,
+                Ok(is_there) => {
+                    if was_there && !is_there {
+                        tracing::warn!(
+                            "there is no APIService {API_SERVICE}: nobody reaches the gate; the operator puts it \
+                             back when it is told of the gate (--gate-service)"
+                        );
+                    }
+                    was_there = is_there;
+                    if is_there { LOOK_EVERY } else { AGAIN }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the APIService is not as it should be");
                     AGAIN
@@ -62,21 +73,21 @@ impl Registration {
         }
     }
 
-    async fn pass(&self) -> Result<(), CallError> {
+    /// Says whether there is one.
+    async fn pass(&self) -> Result<bool, CallError> {
         let map = self.bundle.get(Some(&self.namespace), GATE_CA);
         let Some(wanted) = map.and_then(|map| map.data.as_ref()?.get(BUNDLE_KEY).cloned()) else {
             // It is published soon, and then this is called again.
-            return Ok(());
+            return Ok(true);
         };
         let what = |verb: &str| format!("failed to {verb} APIService {API_SERVICE}");
         let found = self.services.get_opt(API_SERVICE);
         let Some(found) = within(found, || what("read")).await? else {
-            tracing::warn!("there is no APIService {API_SERVICE}: nobody reaches the gate");
-            return Ok(());
+            return Ok(false);
         };
         let wanted = ByteString(wanted.into_bytes());
         if found.spec.and_then(|spec| spec.ca_bundle).as_ref() == Some(&wanted) {
-            return Ok(());
+            return Ok(true);
         }
         let patch = Patch::Merge(json!({"spec": {"caBundle": wanted}}));
         let parameters = PatchParams {
@@ -86,6 +97,6 @@ impl Registration {
         let patched = self.services.patch(API_SERVICE, &parameters, &patch);
         within(patched, || what("write")).await?;
         tracing::info!("put the certificates into the APIService");
-        Ok(())
+        Ok(true)
     }
 }

@@ -11,7 +11,7 @@ use axum::http::header::{
     ACCEPT, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use futures::{StreamExt as _, stream};
 use http_body_util::BodyDataStream;
 use hyper::upgrade::OnUpgrade;
@@ -23,6 +23,7 @@ use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
+use oz_core::gate::activity::Activity;
 use oz_core::gate::path::{self, Path, Rest};
 use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{self, Asked, GROUP, VERSION};
@@ -34,6 +35,7 @@ use crate::answer::{Refused, document};
 use crate::caller::Callers;
 use crate::discovery;
 use crate::grants::Grants;
+use crate::idle::Idle;
 use crate::metrics::Metrics;
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
@@ -74,6 +76,8 @@ struct Session {
     opened_at: Timestamp,
     key: SessionKey,
     must_be_recorded: bool,
+    idle: Arc<Idle>,
+    activity: Activity,
     _slot: Slot,
 }
 
@@ -266,6 +270,7 @@ impl Door {
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request = &grant.request;
+        let upgraded = answered.headers().get(UPGRADE);
         let session = Session {
             key: SessionKey::new(
                 &request.namespace,
@@ -275,6 +280,8 @@ impl Door {
                 number,
             ),
             must_be_recorded: plan.is_required(),
+            idle: Idle::new(grant.sessions.idle_timeout),
+            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
             grant,
             user,
             way,
@@ -343,7 +350,8 @@ impl Door {
         let both = async { tokio::try_join!(client, upstream) };
         let (why, carried) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
             Ok(Ok((client, upstream))) => {
-                let (client, upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+                let client = session.idle.watch(TokioIo::new(client), &session.activity);
+                let upstream = TokioIo::new(upstream);
                 let tape = writer.as_ref().map(Writer::tape);
                 let end = async {
                     tokio::select! {
@@ -426,6 +434,7 @@ impl Door {
             async move { door.end_of(&session).await }
         };
         let end = futures::FutureExt::shared(end);
+        let idle = Arc::clone(&session.idle);
         let last = {
             let (end, session) = (end.clone(), session);
             stream::once(async move {
@@ -435,7 +444,8 @@ impl Door {
                 Ok(told.unwrap_or_default().into())
             })
         };
-        let body = BodyDataStream::new(body).take_until(end);
+        let body = BodyDataStream::new(body).inspect(move |_| idle.used());
+        let body = body.take_until(end);
         Body::from_stream(body.chain(last))
     }
 
@@ -456,6 +466,7 @@ impl Door {
             tokio::select! {
                 _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
                 () = tokio::time::sleep(left) => {}
+                limit = session.idle.over() => return gate::idle(grant, limit),
                 () = self.sessions.closing() => {
                     let message = "this replica of the gate stops; connect again".to_owned();
                     return Refusal { reason: "Stopping", message };
@@ -544,8 +555,6 @@ fn speaks(headers: &HeaderMap, query: Option<&str>) -> Speaks {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {

@@ -9,6 +9,7 @@ use oz_core::api::Reviewers;
 use oz_core::build::NameServer;
 use oz_core::duration::{not_negative, positive};
 use oz_core::gate::GateAccount;
+use oz_core::gate::registration::GateService;
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::settings::{self, Settings};
@@ -116,6 +117,12 @@ pub(crate) struct Args {
     /// requests by such templates are refused.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) gate_service_account: Option<GateAccount>,
+
+    /// The Service of oz's gate in oz's namespace, as NAME:PORT. The APIService that leads there is taken away when
+    /// no gate was ready for 30 s, since the API server deletes no namespace while it does not answer, and put back
+    /// when one is. Without it the APIService is left alone.
+    #[arg(long, value_name = "NAME:PORT", requires = "gate_service_account")]
+    pub(crate) gate_service: Option<GateService>,
 
     /// Run scripts in the containers that people are let into: to end sessions with their grant,
     /// and to find out beforehand where sessions can be made to end by themselves.

@@ -14,6 +14,7 @@ mod emergencies;
 mod evidence_seals;
 mod exec_request;
 mod exec_template;
+mod gate_registration;
 mod harness;
 mod locks;
 mod pod_request;

@@ -50,6 +50,7 @@ use crate::emergencies::{Emergencies, Known};
 use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
+use crate::gate_registration::GateRegistration;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
@@ -247,6 +248,11 @@ impl Operator<'_> {
             .task("audit key watch", Everyone, self.audit_key_watch())
             .task("canary", Everyone, canary)
             .task("clock alarm", Everyone, self.clock_alarm());
+        if let Some(service) = &self.args.gate_service {
+            let (feeds, namespace) = (runtime.feeds(), &self.args.common.namespace);
+            let registration = GateRegistration::new(&self.client, feeds, namespace, service);
+            runtime.task("gate registration", Leader, registration);
+        }
         if !self.args.policies.is_empty() {
             let alarm = self.policy_alarm(runtime)?;
             let role_names = self.role_names_lock(runtime)?;

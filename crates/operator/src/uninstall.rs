@@ -21,12 +21,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource};
 use oz_core::api::GROUP;
 use oz_core::composite::Account;
 use oz_core::duration::not_negative;
+use oz_core::gate::API_SERVICE;
 use oz_core::kinds::{self, Entry};
 use oz_core::names;
 use oz_runtime::Common;
@@ -90,6 +92,10 @@ pub(crate) struct Options {
     /// End harness runs, too.
     #[arg(long)]
     harness: bool,
+
+    /// Take the gate's APIService away, which keeps namespaces from being deleted once no gate answers.
+    #[arg(long)]
+    gate: bool,
 }
 
 /// Ends all access and removes what no chart has made.
@@ -117,6 +123,11 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.stop(&options.operator_deployment).await?;
     // One that is ending still makes its key anew when it is gone.
     here.none_left(&options.operator_pods).await;
+    if options.gate {
+        // Nobody puts it back any more.
+        let services = Api::<APIService>::all(here.client.clone());
+        delete(services, API_SERVICE).await?;
+    }
     here.remove_leftovers().await?;
     here.let_go().await?;
     here.runs.let_workspaces_go().await?;

@@ -8,7 +8,10 @@ use std::time::Duration;
 use http::header::USER_AGENT;
 use http::{HeaderName, HeaderValue};
 use kube::Config;
-use kube::config::{AuthInfo, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Cluster as Server, ExecInteractiveMode, KubeConfigOptions, Kubeconfig,
+    KubeconfigError,
+};
 use oz_core::duration::GoDuration;
 
 use crate::cluster::Cluster;
@@ -42,26 +45,34 @@ fn request_timeout(flags: &Connection) -> Result<Option<Duration>> {
     Ok((nanos > 0).then(|| Duration::from_nanos(nanos)))
 }
 
-async fn config(flags: &Connection) -> Result<Config> {
-    let options = KubeConfigOptions {
+/// What of a kubeconfig is meant.
+fn options(flags: &Connection) -> KubeConfigOptions {
+    KubeConfigOptions {
         context: flags.context.clone(),
         cluster: flags.cluster.clone(),
         user: flags.user.clone(),
-    };
+    }
+}
+
+async fn loaded(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    config.map_err(|error| {
+        Failure::new(format!("failed to use the kubeconfig: {error}"))
+            .next("`kubectl config get-contexts` lists what it has")
+    })
+}
+
+async fn config(flags: &Connection) -> Result<Config> {
+    let options = options(flags);
     let kubeconfig = kubeconfig(flags)?;
     if let Some(user) = &flags.user {
         known_user(kubeconfig.as_ref(), user)?;
     }
     let own_proxy = kubeconfig
         .as_ref()
-        .and_then(|kubeconfig| proxy_url(kubeconfig, &options));
+        .and_then(|kubeconfig| server(kubeconfig, &options)?.proxy_url.clone());
     let mut config = match kubeconfig {
-        Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .map_err(|error| {
-                Failure::new(format!("failed to use the kubeconfig: {error}"))
-                    .next("`kubectl config get-contexts` lists what it has")
-            })?,
+        Some(kubeconfig) => loaded(kubeconfig, &options).await?,
         None => match &flags.server {
             Some(server) => Config::new(url(server)?),
             None => Config::incluster().map_err(|_| {
@@ -85,6 +96,30 @@ async fn config(flags: &Connection) -> Result<Config> {
     config.read_timeout = None;
     config.default_retry = false;
     Ok(config)
+}
+
+/// The API server and the user that the kubeconfig and the flags choose, as they are written there.
+pub(crate) async fn chosen(flags: &Connection) -> Result<(Server, AuthInfo)> {
+    let options = options(flags);
+    let found = kubeconfig(flags)?;
+    let server = found.as_ref().and_then(|found| server(found, &options));
+    let Some((kubeconfig, mut server)) = found.as_ref().zip(server.cloned()) else {
+        return Err(
+            Failure::new("there is no kubeconfig to take the credentials from")
+                .next("name one with --kubeconfig or $KUBECONFIG"),
+        );
+    };
+    let mut config = loaded(kubeconfig.clone(), &options).await?;
+    overrule(&mut config, flags)?;
+    server.tls_server_name = config.tls_server_name;
+    if let Some(insecure) = flags.insecure_skip_tls_verify {
+        server.insecure_skip_tls_verify = Some(insecure);
+    }
+    if let Some(file) = &flags.certificate_authority {
+        server.certificate_authority_data = None;
+        server.certificate_authority = Some(file.to_string_lossy().into_owned());
+    }
+    Ok((server, config.auth_info))
 }
 
 /// The library would go on as nobody in particular.
@@ -157,8 +192,8 @@ fn leave_input_alone(auth: &mut AuthInfo, may_ask: bool) -> Result<()> {
     Ok(())
 }
 
-/// The proxy that the kubeconfig names for the chosen cluster.
-fn proxy_url(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+/// What the kubeconfig says of the chosen cluster.
+fn server<'a>(kubeconfig: &'a Kubeconfig, options: &'a KubeConfigOptions) -> Option<&'a Server> {
     let context = options
         .context
         .as_ref()
@@ -171,7 +206,7 @@ fn proxy_url(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<Str
     let name = options.cluster.as_ref().or_else(context)?;
     let mut clusters = kubeconfig.clusters.iter();
     let named = clusters.find(|known| known.name == *name)?;
-    named.cluster.as_ref()?.proxy_url.clone()
+    named.cluster.as_ref()
 }
 
 /// What is said on the command line holds against the kubeconfig.

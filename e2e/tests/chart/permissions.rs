@@ -174,7 +174,7 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
 #[test]
 fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<()> {
     let mut written = Vec::new();
-    for file in ["gate", "users"] {
+    for file in ["gate", "operator", "users"] {
         let path = repository().join(format!("deploy/rbac/gate/{file}.yaml"));
         let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
         written.extend(documents);

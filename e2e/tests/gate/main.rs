@@ -1,7 +1,10 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
+mod idle;
+mod kubeconfig;
 mod passing;
 mod recording;
+mod withdrawal;
 
 use anyhow::Result;
 use oz_e2e::{Gate, Options, Scene, System, gate_template};

@@ -15,7 +15,7 @@ use oz_e2e::{
     NAMESPACE, Options, Scene, System, TEMPLATE, WORKLOAD, conditions_line, exec_request,
     exec_template, pod_request,
 };
-use oz_testkit::{Cluster, eventually, fixtures};
+use oz_testkit::{eventually, fixtures};
 use serde_json::{Value, json};
 use tokio::sync::RwLockWriteGuard;
 
@@ -140,7 +140,7 @@ async fn hanging(
 )> {
     let mut place = SYSTEM.write().await;
     drop(place.take());
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     let options = Options::default().cutting().flag("--workers=1");
     let system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, prefix).await?;

@@ -14,7 +14,7 @@ use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, conditions_line, exec_request, exec_template, pod_request,
     refusal, refused, unregister,
 };
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::eventually;
 use serde_json::json;
 
 use crate::{SYSTEM, Stage};
@@ -168,7 +168,7 @@ async fn headers_that_claim_to_be_somebody() -> Result<()> {
 #[tokio::test]
 async fn a_stamp_that_is_replayed() -> Result<()> {
     let mut place = SYSTEM.write().await;
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     let mut system = match place.take() {
         Some(system) => system,
         None => crate::smaller::start(cluster).await?,
@@ -256,7 +256,7 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
 #[tokio::test]
 async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
     let mut place = SYSTEM.write().await;
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     let mut system = match place.take() {
         Some(system) => system,
         None => crate::smaller::start(cluster).await?,

@@ -16,7 +16,7 @@ use oz_e2e::{
     Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, install, pod_request,
     refused, role, stamped, unregister_hooks,
 };
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::eventually;
 use serde_json::json;
 use tokio::sync::RwLockWriteGuard;
 
@@ -35,7 +35,7 @@ impl Ruin {
     pub(crate) async fn of(prefix: &str) -> Result<Self> {
         let mut system = SYSTEM.write().await;
         drop(system.take());
-        let cluster = Cluster::shared().await?;
+        let cluster = crate::cluster().await?;
         install(cluster).await?;
         unregister_hooks(cluster)?;
         let scene = Scene::empty(cluster, prefix).await?;

@@ -9,6 +9,9 @@ mod bytes;
 mod connecting;
 mod emergencies;
 mod ends;
+mod gate;
+mod gate_sessions;
+mod gating;
 mod identity;
 mod locking;
 mod locks;
@@ -30,11 +33,20 @@ use std::ops::Deref;
 
 use anyhow::Result;
 use oz_e2e::{Scene, System};
-use oz_testkit::Cluster;
+use oz_testkit::{Cluster, ClusterOptions};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The oz of this process: shared by all tests but those that stop it.
 static SYSTEM: RwLock<Option<System>> = RwLock::const_new(None);
+
+/// The cluster of this process. Its API server finds Services by their addresses, and so a gate on loopback.
+async fn cluster() -> Result<&'static Cluster> {
+    Cluster::shared_with(ClusterOptions {
+        api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
+        ..ClusterOptions::default()
+    })
+    .await
+}
 
 /// A scene, and the oz that watches it.
 struct Stage {
@@ -51,14 +63,14 @@ enum Held {
 impl Stage {
     async fn set(prefix: &str) -> Result<Self> {
         let system = Held::Shared(system().await?);
-        let scene = Scene::set(Cluster::shared().await?, prefix).await?;
+        let scene = Scene::set(cluster().await?, prefix).await?;
         Ok(Self { system, scene })
     }
 
     /// One with nobody beside it, for attempts by which others would suffer.
     async fn alone(prefix: &str) -> Result<Self> {
         let mut system = SYSTEM.write().await;
-        let cluster = Cluster::shared().await?;
+        let cluster = cluster().await?;
         if system.is_none() {
             *system = Some(smaller::start(cluster).await?);
         }
@@ -90,7 +102,7 @@ impl Deref for Stage {
 /// is where it goes then.
 async fn stopped(prefix: &str) -> Result<(RwLockWriteGuard<'static, Option<System>>, Scene)> {
     let mut place = SYSTEM.write().await;
-    let cluster = Cluster::shared().await?;
+    let cluster = cluster().await?;
     if place.is_none() {
         *place = Some(smaller::start(cluster).await?);
     }
@@ -108,7 +120,7 @@ async fn system() -> Result<RwLockReadGuard<'static, Option<System>>> {
         drop(there);
         let mut place = SYSTEM.write().await;
         if place.is_none() {
-            *place = Some(smaller::start(Cluster::shared().await?).await?);
+            *place = Some(smaller::start(cluster().await?).await?);
         }
     }
 }

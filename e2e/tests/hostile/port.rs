@@ -32,7 +32,7 @@ const HOOKS: [&str; 4] = [
 const SECRET: &str = "oz-admission-ca";
 
 /// What a process has in memory, in MiB.
-fn memory(process: &Process) -> Result<u64> {
+pub(crate) fn memory(process: &Process) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));

@@ -13,7 +13,7 @@ use oz_core::api::AuditEvent;
 use oz_core::audit::verify::Report;
 use oz_core::audit::{Action, Record};
 use oz_e2e::{Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, unregister};
-use oz_testkit::{Cluster, cargo_binary, eventually, fixtures};
+use oz_testkit::{cargo_binary, eventually, fixtures};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -152,7 +152,7 @@ async fn a_telling_refusal_among_dull_ones() -> Result<()> {
 async fn more_records_than_are_kept() -> Result<()> {
     const MOST: usize = 40;
     let mut place = SYSTEM.write().await;
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     drop(place.take());
     let few = Options::default().flag(&format!("--audit-max-events={MOST}"));
     let mut system = System::start_with(cluster, &few).await?;

@@ -8,14 +8,14 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::labels;
 use oz_e2e::{apply, install_harness, refused, stamped};
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::locks::{Ruin, SOON};
 
 async fn ruin(prefix: &str) -> Result<Ruin> {
     let ruin = Ruin::of(prefix).await?;
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     install_harness(cluster)?;
     apply(cluster, "deploy/policies/harness")?;
     let dry_run = PostParams {

@@ -16,8 +16,8 @@ use oz_core::api::{
     ExecAccessTemplate, Phase, PodAccessTemplate, TargetKind, TransientRoleBinding,
 };
 use oz_e2e::{
-    NAMESPACE, Options, System, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template,
-    pod_request, pod_template, refused, repository, run,
+    Gate, NAMESPACE, Options, System, TEMPLATE, WORKLOAD, conditions_line, exec_request,
+    exec_template, pod_request, pod_template, refused, repository, run,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -71,9 +71,10 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let bindings: Api<ClusterRoleBinding> = Api::all(admin);
     let patch = Patch::Apply(&binding);
     bindings.patch("bind-keeper", &apply, &patch).await?;
-    let options = Options::default().flag("--bindable-roles=team-*,keeper");
-    let webhook = options.clone().limited();
-    let operator = options.flag("--impersonate-authors");
+    let bindable = "--bindable-roles=team-*,keeper";
+    let webhook = Options::default().flag(bindable).limited();
+    let operator = Gate::operator_options().flag(bindable);
+    let operator = operator.flag("--impersonate-authors");
     System::start_as(cluster, &webhook, &operator).await
 }
 

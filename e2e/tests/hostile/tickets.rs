@@ -7,7 +7,6 @@ use oz_e2e::{
     Scene, System, TEMPLATE, TicketAnswer, TicketServer, conditions_line, exec_request, policy,
     refused, ticket_checks, ticket_template, with_policies,
 };
-use oz_testkit::Cluster;
 use serde_json::json;
 
 use crate::{Stage, stopped};
@@ -199,7 +198,7 @@ async fn a_redirect_to_metadata() -> Result<()> {
     let server = TicketServer::start(TicketAnswer::Never).await?;
     let elsewhere = TicketServer::start(TicketAnswer::Open).await?;
     let checks = json!({"jira": server.check("Refuse")});
-    let system = System::start_with(Cluster::shared().await?, &ticket_checks(&checks)).await?;
+    let system = System::start_with(crate::cluster().await?, &ticket_checks(&checks)).await?;
     *place = Some(system);
     let tried = redirected(&scene, &server, &elsewhere).await;
     // Whoever comes next starts one without checks.

@@ -144,7 +144,7 @@ async fn alone() -> Result<(
     &'static Cluster,
 )> {
     let mut place = SYSTEM.write().await;
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     let system = match place.take() {
         Some(system) => system,
         None => crate::smaller::start(cluster).await?,
@@ -392,7 +392,7 @@ where
 async fn marks_taken_off_a_transient_binding() -> Result<()> {
     let mut place = SYSTEM.write().await;
     drop(place.take());
-    let cluster = Cluster::shared().await?;
+    let cluster = crate::cluster().await?;
     install(cluster).await?;
     for part in ["deploy/rbac/transient", "deploy/example-com"] {
         let mut kubectl = cluster.kubectl("admin");

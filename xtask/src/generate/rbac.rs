@@ -107,6 +107,8 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
         Path::new(FILES).join("harness-webhook.yaml"),
         text(&webhook)?,
     );
+    let gate = switched_on("gate", &documents(root, "gate/operator.yaml")?)?;
+    files.insert(Path::new(FILES).join("gate-operator.yaml"), text(&gate)?);
     let users = users(&documents(root, "users.yaml")?)?;
     let users = BTreeMap::from([("roles", users)]);
     files.insert(Path::new(FILES).join("users.yaml"), text(&users)?);

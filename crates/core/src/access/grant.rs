@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use crate::api::{
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
+use crate::duration::GoDuration;
 use crate::gate::GateAccount;
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
@@ -144,6 +145,9 @@ pub struct SessionTerms {
     /// By container, how a command in it can be made to end by itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, Timeout>,
+    /// How long nothing may be said in a session before the gate ends it; `None` if that does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<SignedDuration>,
     /// The gate's service account, if sessions go through the gate: it is bound to the Role in place of
     /// the grant's subjects, whom it lets through.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +167,7 @@ impl SessionTerms {
             required: rules.sessions == Sessions::Required,
             record_arguments: rules.record_arguments,
             recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
+            idle_timeout: idle_timeout(rules),
             ..Self::default()
         }
     }
@@ -176,6 +181,12 @@ impl SessionTerms {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// As the template says it, which the webhook has checked.
+fn idle_timeout(rules: &AccessConfig) -> Option<SignedDuration> {
+    let text = rules.idle_timeout.as_deref()?;
+    text.parse::<GoDuration>().ok().map(SignedDuration::from)
 }
 
 /// What a grant needs to find a successor of its pod.

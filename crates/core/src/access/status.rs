@@ -8,6 +8,7 @@ pub use super::fact::Fact;
 
 use super::grant::Grant;
 use crate::api::{EndReason, Phase, RequestStatus};
+use crate::audit::RequestRef;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
 use crate::lifecycle::End;
@@ -82,8 +83,28 @@ pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.role_name.clone_from(&grant.role);
     status.gate = grant.sessions.gate.is_some();
     status.template_digest = Some(grant.template_digest.clone());
-    status.access_message = Some(grant.access_message.clone());
+    status.access_message = Some(how_to_enter(grant));
     status.pod_digest = grant.own_pod.as_ref().map(|own| own.digest.clone());
+}
+
+/// What the user is told: what the template says, and where that does not lead to the pod by itself, how to get
+/// there.
+fn how_to_enter(grant: &Grant) -> String {
+    let said = &grant.access_message;
+    if grant.sessions.gate.is_none() {
+        return said.clone();
+    }
+    let RequestRef {
+        name, namespace, ..
+    } = &grant.request;
+    let verb = match &grant.own_pod {
+        Some(_) => format!("pod template/{}", grant.template),
+        None => format!("exec pod/{}", grant.pod.name),
+    };
+    format!(
+        "{said}\nThis pod is reached through oz's gate alone: ozctl {verb} -n {namespace} --request {name}; \
+         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes"
+    )
 }
 
 /// When a request in a terminal phase is to be deleted: `keep` after it ended.

@@ -91,6 +91,13 @@ pub struct AccessConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
 
+    /// How long nothing may be said in a session, either way, before the gate ends it, such as 10m; at least
+    /// 10s. Only with sessions: Gate. Absent means that a session may be silent for as long as access lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
+    pub idle_timeout: Option<String>,
+
     /// What happens when the pod of a grant is replaced. End: the grant ends. Successor: it moves
     /// to another pod of the same workload.
     #[serde(default)]
@@ -140,6 +147,7 @@ impl Default for AccessConfig {
             command_policy: None,
             sessions: Sessions::default(),
             recording: None,
+            idle_timeout: None,
             follow: Follow::default(),
             on_template_change: OnTemplateChange::default(),
             record_arguments: false,

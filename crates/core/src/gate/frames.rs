@@ -18,6 +18,8 @@ pub struct Frames {
     head: Vec<u8>,
     /// How much of the payload is still to come.
     left: u64,
+    /// Whether that is of a message, and not of a ping, an answer to one, or a close.
+    content: bool,
     /// Whether a message goes on in the next frame.
     goes_on: bool,
     /// Whether a close frame was seen.
@@ -25,14 +27,16 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes in what was passed on.
-    pub fn passed(&mut self, mut bytes: &[u8]) {
+    /// Takes in what was passed on; gives back whether some of it was of a message.
+    pub fn passed(&mut self, mut bytes: &[u8]) -> bool {
+        let mut content = false;
         while let Some((first, rest)) = bytes.split_first() {
             if self.left > 0 {
                 let taken = usize::try_from(self.left)
                     .unwrap_or(usize::MAX)
                     .min(bytes.len());
                 self.left -= taken as u64;
+                content |= self.content;
                 bytes = &bytes[taken..];
                 continue;
             }
@@ -44,9 +48,11 @@ impl Frames {
                     self.goes_on = !frame.last;
                 }
                 self.closed |= frame.opcode == CLOSE;
+                self.content = frame.is_data();
                 self.head.clear();
             }
         }
+        content
     }
 
     /// Whether a message may follow.

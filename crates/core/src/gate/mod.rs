@@ -1,19 +1,22 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
-//! ([`lasts`]), the word by which the connect hook knows whose session it is ([`ticket`]), and where in a
-//! stream a last word may be put ([`frames`]), and what is said in it ([`messages`]).
+//! ([`lasts`]), whether they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session
+//! it is ([`ticket`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
+//! whether the API server is to know of it ([`registration`]).
 
 mod account;
+pub mod activity;
 mod exit;
 pub mod frames;
 pub mod front_proxy;
 pub mod messages;
 pub mod path;
+pub mod registration;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::access::denial::Denial;
 use crate::access::grant::Grant;
@@ -21,6 +24,7 @@ use crate::access::lock::Locked;
 use crate::access::stamp::Requester;
 use crate::api::{AccessConfig, Operation, Sessions};
 use crate::connect::{self, Refusal, Standing, binds};
+use crate::duration::GoDuration;
 
 pub use account::GateAccount;
 pub use exit::Exit;
@@ -147,6 +151,21 @@ pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Resu
         Some(lock) => Err(connect::locked(lock)),
         None => Ok(()),
     }
+}
+
+/// Why a session ends that was not used for as long as its grant lets one be.
+#[must_use]
+pub fn idle(grant: &Grant, limit: SignedDuration) -> Refusal {
+    Refusal::new(
+        "Idle",
+        format!(
+            "nothing was said in this session for {}, and the access of request {} ends what is not used for \
+             that long (template {}, spec.accessConfig.idleTimeout); connect again",
+            GoDuration::from(limit),
+            grant.request.name,
+            grant.template
+        ),
+    )
 }
 
 /// Whether the pod that has the name now is the one that was granted.

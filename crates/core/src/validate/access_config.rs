@@ -6,6 +6,9 @@ use crate::api::{AccessConfig, Bind, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
 
+/// The shortest idle timeout: with less, a session ends while somebody reads what it printed.
+const SHORTEST_IDLE: GoDuration = GoDuration::from_secs(10);
+
 /// What the texts of an `accessConfig` mean.
 pub(super) struct Parsed {
     pub(super) default: GoDuration,
@@ -22,6 +25,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         AccessCommand::parse(&config.access_command),
     );
     operations(config, found);
+    idle(config, found);
     for (index, container) in config.containers.iter().enumerate() {
         found.check(
             &format!("spec.accessConfig.containers[{index}]"),
@@ -123,6 +127,25 @@ fn durations(config: &AccessConfig, found: &mut Found) -> Option<(GoDuration, Go
         });
     }
     Some((default, max))
+}
+
+/// Only the gate sees whether a session is used.
+fn idle(config: &AccessConfig, found: &mut Found) {
+    let field = "spec.accessConfig.idleTimeout";
+    let Some(text) = &config.idle_timeout else {
+        return;
+    };
+    let Some(idle) = found.duration(field, text) else {
+        return;
+    };
+    if idle < SHORTEST_IDLE {
+        let wrong = format!("must be at least {SHORTEST_IDLE}");
+        found.check(field, text, Err::<(), _>(wrong));
+    }
+    if config.sessions != Sessions::Gate {
+        let wrong = "must be left out unless sessions is Gate: only the gate sees whether a session is used";
+        found.check(field, text, Err::<(), _>(wrong));
+    }
 }
 
 fn operations(config: &AccessConfig, found: &mut Found) {

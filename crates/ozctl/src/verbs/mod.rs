@@ -46,6 +46,7 @@ verbs! {
     requests::Requests,
     revoke::Revoke,
     extend::Extend,
+    kubeconfig::Kubeconfig,
     approvals::Approvals,
     approve::Approve,
     deny::Deny,

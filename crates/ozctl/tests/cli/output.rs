@@ -102,6 +102,7 @@ tells! {
         "extend alice-x7k2p", "extend alice-x7k2p -D 10m", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody",
         "extend par/alice-m2n3p",
     ];
+    kubeconfig: ["kubeconfig alice-x7k2p", "kubeconfig bob-a1b2c", "kubeconfig nobody"];
     revoke: [
         "revoke alice-x7k2p", "delete par/alice-m2n3p", "revoke --mine", "revoke nobody",
         "revoke pod/x", "revoke alice-x7k2p gone bob-a1b2c", "revoke trb/lea-m2k9c",

@@ -71,6 +71,33 @@ fn durations_are_positive_and_in_order() {
 }
 
 #[test]
+fn an_idle_timeout_is_for_sessions_through_the_gate_and_not_too_short() {
+    assert_config_violations(&[
+        (
+            json!({ "sessions": "Gate", "idleTimeout": "10s" }),
+            &[] as &[&str],
+        ),
+        (
+            json!({ "sessions": "Gate", "idleTimeout": "9.9s" }),
+            &["spec.accessConfig.idleTimeout: must be at least 10s"],
+        ),
+        (
+            json!({ "sessions": "Gate", "idleTimeout": "10 minutes" }),
+            &[
+                r#"spec.accessConfig.idleTimeout: time: unknown unit " minutes" in duration "10 minutes""#,
+            ],
+        ),
+        (
+            json!({ "sessions": "Required", "idleTimeout": "10m" }),
+            &[
+                "spec.accessConfig.idleTimeout: must be left out unless sessions is Gate: only the gate sees \
+                 whether a session is used",
+            ],
+        ),
+    ]);
+}
+
+#[test]
 fn an_access_config_is_checked_field_by_field() {
     assert_config_violations(&[
         (

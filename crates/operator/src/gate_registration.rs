@@ -1,0 +1,113 @@
+//! Takes the APIService of the gate away while no gate is ready, and puts it back: one that does not answer keeps the
+//! API server from deleting namespaces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use oz_core::gate::API_SERVICE;
+use oz_core::gate::registration::{
+    GateService, SERVICE_NAME, Step, definition, is_ready, registered, step,
+};
+use oz_core::names::OPERATOR;
+use oz_runtime::{CallError, Feeds, Kind, Selection, Store, Task, within};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How often it is looked at, whatever happens: somebody may have taken it away, or put it back.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// After a pass that failed.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Keeps the APIService as the gate is.
+pub(crate) struct GateRegistration {
+    services: Api<APIService>,
+    slices: Store<EndpointSlice>,
+    namespace: String,
+    service: GateService,
+}
+
+impl GateRegistration {
+    /// For a gate behind this Service.
+    pub(crate) fn new(
+        client: &Client,
+        feeds: &Feeds,
+        namespace: &str,
+        service: &GateService,
+    ) -> Self {
+        let of_it = Selection::default().labels(&format!("{SERVICE_NAME}={}", service.name));
+        Self {
+            services: Api::all(client.clone()),
+            slices: feeds.store_in(&Kind::of::<EndpointSlice>(), namespace, of_it),
+            namespace: namespace.to_owned(),
+            service: service.clone(),
+        }
+    }
+
+    /// Does what is to be done; says when to look again at the latest.
+    async fn pass(&self, away: Option<Duration>) -> Result<Duration, CallError> {
+        let what = |verb: &str| format!("failed to {verb} APIService {API_SERVICE}");
+        let found = within(self.services.get_opt(API_SERVICE), || what("read")).await?;
+        let away = away.map(|away| SignedDuration::try_from(away).unwrap_or(SignedDuration::MAX));
+        let registered = registered(found.as_ref(), &self.namespace, &self.service);
+        match step(away, registered) {
+            Step::Leave => {}
+            Step::Wait(left) => return Ok(left.unsigned_abs().min(LOOK_EVERY)),
+            Step::Withdraw => {
+                // Not one that somebody has put in its place meanwhile.
+                let metadata = found.map(|found| found.metadata).unwrap_or_default();
+                let parameters = DeleteParams::default().preconditions(Preconditions {
+                    uid: metadata.uid,
+                    resource_version: metadata.resource_version,
+                });
+                let deleted = self.services.delete(API_SERVICE, &parameters);
+                within(deleted, || what("delete")).await?;
+                tracing::warn!(
+                    "no gate is ready: took APIService {API_SERVICE} away, without which the API server would \
+                     delete no namespace; it is put back with the first gate that is"
+                );
+            }
+            Step::PutBack => {
+                let definition = definition(&self.namespace, &self.service);
+                let parameters = PatchParams::apply(OPERATOR).force();
+                let patch = Patch::Apply(&definition);
+                let written = self.services.patch(API_SERVICE, &parameters, &patch);
+                within(written, || what("write")).await?;
+                tracing::info!("a gate is ready: put APIService {API_SERVICE} back");
+            }
+        }
+        Ok(LOOK_EVERY)
+    }
+}
+
+impl Task for GateRegistration {
+    async fn run(&self) {
+        let changed = Arc::new(Notify::new());
+        let _subscription = self.slices.subscribe({
+            let changed = Arc::clone(&changed);
+            move |_| changed.notify_one()
+        });
+        self.slices.ready().await;
+        // Whoever begins to lead does not know what was before.
+        let mut away_since = None;
+        loop {
+            away_since = match is_ready(&self.slices.objects()) {
+                true => None,
+                false => away_since.or_else(|| Some(Instant::now())),
+            };
+            let away = away_since.map(|since: Instant| since.elapsed());
+            let rest = self.pass(away).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the gate is not registered as it should be");
+                AGAIN
+            });
+            tokio::select! {
+                () = changed.notified() => {}
+                () = tokio::time::sleep(rest) => {}
+            }
+        }
+    }
+}

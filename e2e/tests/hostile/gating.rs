@@ -1,0 +1,311 @@
+//! The gate beside the oz of this process, a grant that goes through it, and requests that are written by hand:
+//! clients correct what somebody who means harm would not.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::Config;
+use kube::client::ConfigExt as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use oz_core::gate::prefix;
+use oz_e2e::{GATED, Gate, Options, Scene, exec_request, gate_template, refusal};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::Stage;
+
+static GATE: OnceCell<Gate> = OnceCell::const_new();
+/// How many sessions one user has at once here.
+pub(crate) const PER_USER: usize = 12;
+
+/// A namespace in which alice has a grant that goes through the gate, by request `mine`.
+pub(crate) struct Gated {
+    pub(crate) stage: Stage,
+    pub(crate) gate: &'static Gate,
+    pub(crate) pod: String,
+}
+
+impl Gated {
+    /// For long enough.
+    pub(crate) async fn set(name: &str) -> Result<Self> {
+        Self::lasting(name, "10m").await
+    }
+
+    /// For so long.
+    pub(crate) async fn lasting(name: &str, duration: &str) -> Result<Self> {
+        let stage = Stage::set(name).await?;
+        let gate = GATE
+            .get_or_try_init(async || {
+                let most = format!("--max-sessions-per-user={PER_USER}");
+                Gate::start(stage.cluster, &Options::default().flag(&most)).await
+            })
+            .await?;
+        stage.template(&gate_template()).await?;
+        let alice = stage.requests("alice").await?;
+        let asked = alice
+            .granted(&exec_request("mine", GATED, duration))
+            .await?;
+        let pod = asked.pod();
+        gets_in(&stage, "alice", "mine", &pod).await?;
+        Ok(Self { stage, gate, pod })
+    }
+
+    /// Name of a grant's pod, of a request of bob's.
+    pub(crate) async fn of_bob(&self, request: &str) -> Result<String> {
+        let bob = self.requests("bob").await?;
+        let asked = bob.granted(&exec_request(request, GATED, "10m")).await?;
+        gets_in(&self.stage, "bob", request, &asked.pod()).await?;
+        Ok(asked.pod())
+    }
+
+    /// What is behind a request's address.
+    pub(crate) fn behind(&self, request: &str, rest: &str) -> String {
+        format!("{}{rest}", prefix(self.name(), request))
+    }
+
+    /// A pod, or something of it, behind alice's request.
+    pub(crate) fn of_pod(&self, pod: &str, rest: &str) -> String {
+        let pods = format!("/api/v1/namespaces/{}/pods/{pod}{rest}", self.name());
+        self.behind("mine", &pods)
+    }
+
+    /// Another pod of the workload than the one that was granted.
+    pub(crate) fn other_pod(&self) -> Result<String> {
+        let names = self.pods.iter().filter_map(|pod| pod.metadata.name.clone());
+        let mut others = names.filter(|name| *name != self.pod);
+        others.next().context("one pod")
+    }
+
+    /// The API server's answer to a request of a user's.
+    pub(crate) async fn asked(&self, user: &str, request: &Written<'_>) -> Result<(u16, String)> {
+        let mut wire = Wire::to_api_server(self, user).await?;
+        wire.says(request.bytes()).await?;
+        let answer = wire.rest().await?;
+        Ok((code(&answer)?, answer))
+    }
+
+    /// That a request of alice's for this path is refused, for this reason of the gate's.
+    pub(crate) async fn refuses(&self, path: &str, reason: &str) -> Result<()> {
+        let (code, answer) = self.asked("alice", &Written::get(path)).await?;
+        let because = format!("\"reason\":\"{reason}\"");
+        let good = (400..500).contains(&code) && answer.contains(&because);
+        ensure!(good, "{path}: {answer}");
+        Ok(())
+    }
+
+    /// An open session of a user's, on channels over a WebSocket.
+    pub(crate) async fn session(&self, user: &str, request: &str, pod: &str) -> Result<Wire> {
+        let command = "command=sh&command=-c&command=echo+here;exec+cat";
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{pod}/exec?{}&stdin=true&stdout=true&stderr=true",
+            self.name(),
+            command.replace(';', "%3B"),
+        );
+        let path = self.behind(request, &path);
+        let request = Written::get(&path).upgrading("v5.channel.k8s.io");
+        let mut wire = Wire::to_api_server(self, user).await?;
+        wire.says(request.bytes()).await?;
+        let head = wire.head().await?;
+        ensure!(code(&head)? == 101, "{head}");
+        Ok(wire)
+    }
+}
+
+impl Deref for Gated {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+/// Waits until somebody gets into a pod by their request: rights arrive a moment after the grant.
+pub(crate) async fn gets_in(scene: &Scene, user: &str, request: &str, pod: &str) -> Result<()> {
+    let command = ["exec", pod, "--", "true"];
+    eventually(
+        &format!("{user} to get in"),
+        CONDITION_TIMEOUT,
+        async || {
+            let output = scene.through_gate(user, request, &command).output()?;
+            match refusal(&output) {
+                None => Ok(Some(())),
+                Some(why) => anyhow::bail!("{why}"),
+            }
+        },
+    )
+    .await
+}
+
+/// A request as it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Written<'a> {
+    method: &'a str,
+    path: &'a str,
+    headers: Vec<(&'a str, &'a str)>,
+    body: &'a str,
+    goes_on: bool,
+}
+
+impl<'a> Written<'a> {
+    pub(crate) fn get(path: &'a str) -> Self {
+        Self::new("GET", path)
+    }
+
+    pub(crate) fn new(method: &'a str, path: &'a str) -> Self {
+        Self {
+            method,
+            path,
+            headers: Vec::new(),
+            body: "",
+            goes_on: false,
+        }
+    }
+
+    pub(crate) fn header(mut self, name: &'a str, value: &'a str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With what follows the head, whatever the headers say of it.
+    pub(crate) fn body(mut self, body: &'a str) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Asking for a WebSocket that speaks this.
+    pub(crate) fn upgrading(mut self, protocol: &'a str) -> Self {
+        self.goes_on = true;
+        self.header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-protocol", protocol)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut text = format!(
+            "{} {} HTTP/1.1\r\nhost: kubernetes\r\n",
+            self.method, self.path
+        );
+        if !self.goes_on {
+            text.push_str("connection: close\r\n");
+        }
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        format!("{text}\r\n{}", self.body).into_bytes()
+    }
+}
+
+/// The code of an answer.
+pub(crate) fn code(answer: &str) -> Result<u16> {
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    code.with_context(|| format!("no answer: {answer:?}"))
+}
+
+/// A connection that speaks HTTP/1.1, or what it was made to.
+pub(crate) struct Wire(TlsStream<TcpStream>);
+
+impl Wire {
+    /// To the API server, as this user.
+    pub(crate) async fn to_api_server(scene: &Scene, user: &str) -> Result<Self> {
+        Self::connect(&config_of(scene, user).await?).await
+    }
+
+    /// Straight to the gate, with the certificate of this user of the cluster's, if one is named.
+    pub(crate) async fn to_gate(gated: &Gated, user: Option<&str>) -> Result<Self> {
+        let address = format!("https://{}", gated.gate.serving).parse()?;
+        let mut config = match user {
+            Some(user) => config_of(gated, user).await?,
+            None => Config::new("https://127.0.0.1".parse()?),
+        };
+        config.cluster_url = address;
+        config.accept_invalid_certs = true;
+        Self::connect(&config).await
+    }
+
+    async fn connect(config: &Config) -> Result<Self> {
+        let mut tls = config.rustls_client_config()?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let authority = config.cluster_url.authority().context("no address")?;
+        let stream = TcpStream::connect(authority.as_str()).await?;
+        let name = ServerName::try_from(authority.host().to_owned())?;
+        Ok(Self(
+            TlsConnector::from(Arc::new(tls))
+                .connect(name, stream)
+                .await?,
+        ))
+    }
+
+    pub(crate) async fn says(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.0.write_all(bytes.as_ref()).await?;
+        Ok(self.0.flush().await?)
+    }
+
+    /// The head of an answer.
+    pub(crate) async fn head(&mut self) -> Result<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            ensure!(head.len() < 64 << 10, "a head without end");
+            let byte = tokio::time::timeout(CONDITION_TIMEOUT, self.0.read_u8()).await;
+            match byte.context("no answer")? {
+                Ok(byte) => head.push(byte),
+                Err(_) => break,
+            }
+        }
+        Ok(String::from_utf8_lossy(&head).into_owned())
+    }
+
+    /// Waits for these bytes.
+    pub(crate) async fn hears(&mut self, wanted: &[u8]) -> Result<()> {
+        let mut heard = Vec::new();
+        while !heard.windows(wanted.len()).any(|part| part == wanted) {
+            let mut part = [0; 4096];
+            let length = tokio::time::timeout(CONDITION_TIMEOUT, self.0.read(&mut part)).await;
+            let length = length.context("nothing comes")??;
+            ensure!(
+                length > 0,
+                "closed after {:?}",
+                String::from_utf8_lossy(&heard)
+            );
+            heard.extend_from_slice(&part[..length]);
+        }
+        Ok(())
+    }
+
+    /// Everything until the other side has closed; one that breaks off has.
+    pub(crate) async fn rest(&mut self) -> Result<String> {
+        let mut all = Vec::new();
+        let read = self.0.read_to_end(&mut all);
+        let read = tokio::time::timeout(CONDITION_TIMEOUT, read).await;
+        let _broken_off = read.context("it was not closed")?;
+        Ok(String::from_utf8_lossy(&all).into_owned())
+    }
+}
+
+async fn config_of(scene: &Scene, user: &str) -> Result<Config> {
+    let theirs = Kubeconfig::read_from(scene.cluster.kubeconfig(user))?;
+    Ok(Config::from_custom_kubeconfig(theirs, &KubeConfigOptions::default()).await?)
+}
+
+/// The head of a frame of binary data with a payload of this length, which is masked with zeros.
+pub(crate) fn frame_head(length: u64) -> Vec<u8> {
+    let mut head = vec![0x82, 0x80 | 127];
+    head.extend(length.to_be_bytes());
+    head.extend([0; 4]);
+    head
+}
+
+/// A message on a channel.
+pub(crate) fn message(channel: u8, text: &str) -> Vec<u8> {
+    let mut bytes = frame_head(text.len() as u64 + 1);
+    bytes.push(channel);
+    bytes.extend(text.as_bytes());
+    bytes
+}

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use oz_e2e::System;
+use oz_e2e::{Gate, RecordingStore, System};
 use oz_testkit::{Cluster, ClusterOptions, Process, Tool, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,7 +26,7 @@ const INTERRUPTED: u8 = 130;
 /// How the demo ends.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Leave cluster, webhook and operator up until Ctrl-C, and say how to use them.
+    /// Leave cluster, webhook, operator and gate up until Ctrl-C, and say how to use them.
     #[arg(long)]
     keep: bool,
 }
@@ -51,7 +51,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn interrupted(screen: Screen) -> Result<ExitCode> {
-    screen.line("\nInterrupted. Cluster, webhook and operator are ended, their files removed.")?;
+    screen.line(
+        "\nInterrupted. Cluster, webhook, operator and gate are ended, their files removed.",
+    )?;
     Ok(ExitCode::from(INTERRUPTED))
 }
 
@@ -62,35 +64,49 @@ async fn demo(screen: Screen, keep: bool) -> Result<()> {
         "Oz lets one person into one pod until one agreed second, and keeps a record.",
     ))?;
     programs::build(&programs::OZ).await?;
-    programs::build(&["ozctl"]).await?;
+    programs::build(&["ozctl", "oz-gate"]).await?;
     tokio::task::spawn_blocking(|| Tools::obtain(&Tool::CLUSTER)).await??;
 
     let starting = Instant::now();
     screen.passing("   starting etcd, the control plane and a node")?;
-    let cluster = Cluster::start(ClusterOptions::default()).await?;
+    let cluster = Cluster::start(ClusterOptions {
+        // The API server finds the gate by the name of its Service: there is no network of pods here.
+        api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
+        ..ClusterOptions::default()
+    })
+    .await?;
     let started = starting.elapsed();
     screen.passing("   installing oz")?;
-    let system = System::start(&cluster)
+    let system = System::start_with(&cluster, &Gate::operator_options())
         .await
         .context("failed to start oz")?;
-    let story = Story::new(screen, &cluster, &system).await?;
+    let store = RecordingStore::new()?;
+    let gate = Gate::start(&cluster, &store.options())
+        .await
+        .context("failed to start the gate")?;
+    let story = Story::new(screen, &cluster, &system, &gate).await?;
     if let Err(error) = story.tell(started).await {
         screen.line("")?;
-        for process in [&system.webhook.process, &system.operator.process] {
+        for process in [
+            &system.webhook.process,
+            &system.operator.process,
+            &gate.process,
+        ] {
             screen.line(&end_of_log(process))?;
         }
         return Err(error.context("the demo did not go as it should"));
     }
     let told = began.elapsed().as_secs_f64();
     if keep {
-        screen.line(&usage(screen, &cluster, &system))?;
+        screen.line(&usage(screen, &cluster, &system, &gate))?;
         std::future::pending::<()>().await;
     }
     drop(story);
+    drop(gate);
     drop(system);
     drop(cluster);
     screen.line(&format!(
-        "\nAll as it should be, told in {told:.0} s. Cluster, webhook and operator are ended, their \
+        "\nAll as it should be, told in {told:.0} s. Cluster, webhook, operator and gate are ended, their \
          files removed.\n`make demo KEEP=1` leaves them up to try things by hand."
     ))
 }
@@ -105,13 +121,17 @@ fn end_of_log(process: &Process) -> String {
 }
 
 /// How to go on by hand.
-fn usage(screen: Screen, cluster: &Cluster, system: &System) -> String {
+fn usage(screen: Screen, cluster: &Cluster, system: &System, gate: &Gate) -> String {
     let kubectl = cluster.kubectl("admin");
     let programs = std::path::Path::new(kubectl.get_program()).parent();
     let people = cluster.kubeconfig("alice");
     let people = people.parent().unwrap_or(&people).display();
-    let records = [&system.webhook.process, &system.operator.process]
-        .map(|process| process.stdout().display().to_string());
+    let records = [
+        &system.webhook.process,
+        &system.operator.process,
+        &gate.process,
+    ]
+    .map(|process| process.stdout().display().to_string());
     let head = screen.paint(Style::Bold, "Now by hand, in another terminal:");
     let commands = format!(
         r#"

@@ -220,3 +220,125 @@ impl Writer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
+    use oz_core::recording::{About, Code, Part, PartName, SessionKey};
+
+    use super::*;
+    use crate::spool::{Spool, SpoolMeters, SpoolOptions};
+    use crate::storage::Storage;
+
+    /// A spool with so much room, its storage, and a recorder of everything.
+    async fn place(
+        directory: &std::path::Path,
+        limit: u64,
+    ) -> (Arc<Spool>, Storage, Recorder, SessionKey) {
+        let key = SessionKey::read("default/mine/s-1").unwrap();
+        let storage = Storage::new(&format!("file://{}/store", directory.display())).unwrap();
+        let options = SpoolOptions {
+            directory: directory.join("spool"),
+            limit,
+            meters: SpoolMeters::default(),
+        };
+        let (spool, _) = Spool::start(options, storage.clone()).await.unwrap();
+        let about = About {
+            session: key.to_string(),
+            request_uid: String::new(),
+            request_kind: String::new(),
+            user: "alice".to_owned(),
+            user_uid: String::new(),
+            pod: String::new(),
+            pod_uid: String::new(),
+            container: None,
+            way: "exec".to_owned(),
+            tty: true,
+            command: Vec::new(),
+            command_digest: None,
+            opened_at: Timestamp::UNIX_EPOCH,
+            part: 0,
+            previous: String::new(),
+        };
+        let config = RecordingConfig {
+            mode: RecordingMode::Required,
+            input: RecordedInput::All,
+            non_interactive: NonInteractive::All,
+        };
+        (spool, storage, Recorder::new(about, &config), key)
+    }
+
+    fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
+        Piece {
+            channel,
+            bytes,
+            last: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_said_is_stored_part_by_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, storage, recorder, key) = place(directory.path(), 64 << 20).await;
+        let writer = Tape::begin(recorder, spool.begin(key.clone()))
+            .await
+            .unwrap();
+        let tape = Arc::clone(writer.tape());
+        tape.said(true, piece(RESIZE, br#"{"Width":100,"Height":30}"#));
+        tape.said(true, piece(STDIN, b"ls\r"));
+        // What is on a channel of the other direction, or on none, is not recorded.
+        tape.said(true, piece(STDOUT, b"forged"));
+        tape.said(false, piece(9, b"forged"));
+        // More than a part.
+        for _ in 0..3 {
+            tape.room().await;
+            tape.said(false, piece(STDOUT, &[b'x'; 3 << 20]));
+        }
+        let ended = writer.end("over").await.unwrap();
+        let head = ended.head.unwrap();
+        assert_eq!(ended.broken, None);
+        ended.recording.finish().await.unwrap();
+        assert!(spool.flush(Duration::from_secs(60)).await);
+        let (mut events, mut expected) = (Vec::new(), Head::start(&key.to_string()));
+        for number in 0..head.parts {
+            let name = key.part(number, false);
+            let bytes = storage.get(&name, 16 << 20).await.unwrap().unwrap();
+            let part = Part::read(&oz_recording::unpack(&bytes, 64 << 20).unwrap()).unwrap();
+            assert_eq!(part.header.oz.previous, expected.digest);
+            expected = expected.after(&bytes);
+            events.extend(part.events);
+            assert!(PartName::read(&name).is_some());
+        }
+        assert!(head.parts >= 2, "{}", head.parts);
+        assert_eq!(expected, head);
+        let all = |code| {
+            let of_it = events.iter().filter(|event| event.1 == code);
+            of_it.map(|event| event.2.as_str()).collect::<String>()
+        };
+        assert_eq!(all(Code::Input), "ls\r");
+        assert_eq!(all(Code::Resize), "100x30");
+        assert_eq!(all(Code::Output), "x".repeat(9 << 20));
+        assert!(all(Code::Mark).ends_with("oz: over"));
+    }
+
+    #[tokio::test]
+    async fn a_spool_that_is_full_breaks_the_tape_and_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
+        let writer = Tape::begin(recorder, spool.begin(key)).await.unwrap();
+        let tape = Arc::clone(writer.tape());
+        tape.said(false, piece(STDOUT, b"seen"));
+        for _ in 0..3 {
+            tape.room().await;
+            tape.said(false, piece(STDOUT, &[b'x'; 3 << 20]));
+        }
+        let why = tape.broken().await;
+        assert!(why.contains("full") || why.contains("room"), "{why}");
+        tape.room().await;
+        let ended = writer.end("over").await.unwrap();
+        assert_eq!(ended.broken, Some(why));
+        // What was there before is kept.
+        assert_eq!(ended.head.unwrap().parts, 1);
+    }
+}

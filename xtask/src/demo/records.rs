@@ -4,23 +4,24 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use oz_core::audit::Record;
-use oz_e2e::{System, records_in};
+use oz_e2e::{Gate, System, records_in};
 
 use crate::programs::{from_here, target_directory};
 use crate::screen::columns;
 
-/// One line of the record and which of the two processes wrote it.
+/// One line of the record and which of the processes wrote it.
 pub(crate) struct Line {
     pub(crate) writer: &'static str,
     pub(crate) record: Record,
 }
 
-/// What webhook and operator have written, ordered by time.
-pub(crate) fn read(system: &System) -> Result<Vec<Line>> {
+/// What webhook, operator and gate have written, ordered by time.
+pub(crate) fn read(system: &System, gate: &Gate) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for (writer, process) in [
         ("webhook", &system.webhook.process),
         ("operator", &system.operator.process),
+        ("gate", &gate.process),
     ] {
         let records = records_in(process).with_context(|| format!("the record of the {writer}"))?;
         lines.extend(records.into_iter().map(|record| Line { writer, record }));
@@ -58,10 +59,11 @@ pub(crate) fn table(lines: &[Line]) -> Vec<String> {
 }
 
 /// Keeps the lines, as they were written, where they outlive the cluster: among what is built.
-pub(crate) fn keep(system: &System) -> Result<PathBuf> {
+pub(crate) fn keep(system: &System, gate: &Gate) -> Result<PathBuf> {
     let path = target_directory()?.join("demo-records.jsonl");
     let mut lines = system.webhook.process.lines()?;
     lines.extend(system.operator.process.lines()?);
+    lines.extend(gate.process.lines()?);
     lines.push(String::new());
     std::fs::write(&path, lines.join("\n"))
         .with_context(|| format!("failed to write {}", path.display()))?;

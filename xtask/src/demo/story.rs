@@ -2,6 +2,7 @@
 //! what it tells.
 
 mod approval;
+mod recorded;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{ExecAccessRequest, Phase, RequestStatus, TargetKind};
 use oz_core::audit::Action;
-use oz_e2e::{Asked, ExecRequests, System, active, conditions_line, exec_request, exec_template};
+use oz_e2e::{
+    Asked, ExecRequests, Gate, System, active, conditions_line, exec_request, exec_template,
+};
 use oz_testkit::{Cluster, eventually, fixtures};
 use serde_json::json;
 
@@ -37,6 +40,7 @@ pub(crate) struct Story<'a> {
     screen: Screen,
     cluster: &'a Cluster,
     system: &'a System,
+    gate: &'a Gate,
     admin: Client,
     alice: Person<'a>,
     bob: Person<'a>,
@@ -47,12 +51,14 @@ impl<'a> Story<'a> {
         screen: Screen,
         cluster: &'a Cluster,
         system: &'a System,
+        gate: &'a Gate,
     ) -> Result<Self> {
         let person = |name| Person { name, cluster };
         Ok(Self {
             screen,
             cluster,
             system,
+            gate,
             admin: cluster.client("admin").await?,
             alice: person("alice"),
             bob: person("bob"),
@@ -72,7 +78,8 @@ impl<'a> Story<'a> {
             .context("step 6")?;
         self.in_one_command().await.context("step 7")?;
         self.with_approval().await.context("step 8")?;
-        self.the_record().await.context("step 9")
+        self.recorded().await.context("step 9")?;
+        self.the_record().await.context("step 10")
     }
 
     async fn the_place(&self, started: Duration) -> Result<()> {
@@ -84,8 +91,8 @@ impl<'a> Story<'a> {
             started.as_secs_f64()
         ))?;
         self.say(
-            "Oz is its webhook, its operator and four kinds. Both run under their own service \
-             accounts with the roles of deploy/rbac, not as administrators.",
+            "Oz is its webhook, its operator and its kinds, and here a gate besides. Each process runs under \
+             its own service account with the roles of deploy/rbac, not as an administrator.",
         )?;
         self.people_may_ask().await?;
         fixtures::deployment(&self.admin, NAMESPACE, WORKLOAD, 2).await?;
@@ -327,7 +334,7 @@ impl<'a> Story<'a> {
     }
 
     async fn the_record(&self) -> Result<()> {
-        self.step(9, "What is on record")?;
+        self.step(10, "What is on record")?;
         let expected = [
             (Action::RequestCreated, "alice"),
             (Action::AccessGranted, "alice"),
@@ -335,9 +342,12 @@ impl<'a> Story<'a> {
             (Action::AccessExpired, "alice"),
             (Action::AccessRevoked, "alice"),
             (Action::ApprovalGiven, "bob"),
+            (Action::SessionCut, "alice"),
+            (Action::SessionRecorded, "alice"),
+            (Action::RecordingPlayed, "bob"),
         ];
         let lines = eventually("the record to be complete", STEP_TIMEOUT, async || {
-            let lines = records::read(self.system)?;
+            let lines = records::read(self.system, self.gate)?;
             let all = expected.iter().all(|(action, user)| {
                 lines.iter().any(|line| {
                     let who = line.record.user.as_ref().map(|who| who.user.as_str());
@@ -356,7 +366,7 @@ impl<'a> Story<'a> {
         for line in records::table(&lines) {
             self.screen.line(&format!("   {line}"))?;
         }
-        let file = records::keep(self.system)?;
+        let file = records::keep(self.system, self.gate)?;
         self.say(&format!(
             "One line of JSON each, as written: {}",
             file.display()

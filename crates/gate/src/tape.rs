@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};
-    use crate::storage::Storage;
+    use crate::storage::{S3Args, Storage};
 
     /// A spool with so much room, its storage, and a recorder of everything.
     async fn place(
@@ -237,7 +237,8 @@ mod tests {
         limit: u64,
     ) -> (Arc<Spool>, Storage, Recorder, SessionKey) {
         let key = SessionKey::read("default/mine/s-1").unwrap();
-        let storage = Storage::new(&format!("file://{}/store", directory.display())).unwrap();
+        let url = format!("file://{}/store", directory.display());
+        let storage = Storage::new(&url, &S3Args::default()).unwrap();
         let options = SpoolOptions {
             directory: directory.join("spool"),
             limit,

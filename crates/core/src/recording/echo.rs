@@ -18,6 +18,8 @@ const DISTINCT: usize = 4;
 const LOOKED_AT: usize = 8 << 10;
 /// The longest burst that is looked for: what is pasted is cut here.
 const MAX_BURST: usize = 4 << 10;
+/// How many bursts after the first one are looked for.
+const LATER: usize = 4;
 /// How many letters wait at most; beyond that the first are hidden.
 const MAX_WAITING: usize = 64 << 10;
 
@@ -114,10 +116,10 @@ impl Echo {
     /// Decides about what is still open at the end.
     pub(super) fn end(&mut self) -> Vec<Typed> {
         let mut decided = Vec::new();
-        for burst in &mut self.bursts {
-            burst.hide = true;
+        while let Some(first) = self.bursts.front_mut() {
+            first.hide |= come_back(&first.letters, &self.shown).is_none();
+            self.settle(Duration::MAX, &mut decided);
         }
-        self.settle(Duration::MAX, &mut decided);
         decided
     }
 
@@ -136,6 +138,14 @@ impl Echo {
         &mut self.bursts[last]
     }
 
+    /// Whether something came back that was typed after what is waited for: then that will not.
+    fn later_came_back(&self) -> bool {
+        let mut later = self.bursts.iter().skip(1).take(LATER);
+        later.any(|burst| {
+            burst.letters.len() >= DISTINCT && come_back(&burst.letters, &self.shown).is_some()
+        })
+    }
+
     /// Decides about what can be decided now, in order.
     fn settle(&mut self, now: Duration, decided: &mut Vec<Typed>) {
         while let Some(first) = self.bursts.front() {
@@ -144,11 +154,12 @@ impl Echo {
                 if !first.over && now.saturating_sub(first.began) < WAIT {
                     return;
                 }
-            } else {
-                let Some(end) = come_back(&first.letters, &self.shown) else {
-                    return;
-                };
+            } else if let Some(end) = come_back(&first.letters, &self.shown) {
                 self.shown.drain(..end);
+            } else if self.later_came_back() {
+                self.bursts[0].hide = true;
+            } else {
+                return;
             }
             let Some(first) = self.bursts.pop_front() else {
                 return;

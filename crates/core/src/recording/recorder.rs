@@ -50,6 +50,8 @@ pub struct Recorder {
     echo: Echo,
     streams: [Followed; 3],
     lines: Vec<u8>,
+    /// When the last event was: what is typed is told once it is decided, and no time goes backwards.
+    last: Duration,
     part: PartState,
 }
 
@@ -84,6 +86,7 @@ impl Recorder {
             echo: Echo::default(),
             streams: Default::default(),
             lines: Vec::new(),
+            last: Duration::ZERO,
             part: PartState {
                 began: Duration::ZERO,
                 bytes: 0,
@@ -250,7 +253,8 @@ impl Recorder {
             };
             self.line(&header);
         }
-        self.line(&Event::new(at, code, data));
+        self.last = self.last.max(at);
+        self.line(&Event::new(self.last, code, data));
     }
 
     fn line(&mut self, line: &impl Serialize) {

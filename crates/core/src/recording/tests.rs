@@ -167,6 +167,20 @@ fn of_what_does_not_come_back_it_is_kept_how_long_it_was() {
             format!("sudo id\r{}\r", hidden(7)),
         ),
         (
+            "a password before commands that follow at once",
+            &[
+                (0, 'i', "hunter2\r"),
+                (10, 'o', "\r\nthank you\r\n~ # "),
+                (20, 'i', "sleep 9\r"),
+                (30, 'o', "sleep 9\r\n"),
+                (40, 'i', "\u{3}"),
+                (50, 'i', "exit 7\r"),
+                (60, 'o', "^C\r\n~ # e"),
+                (61, 'o', "xit 7\r\n"),
+            ],
+            format!("{}\rsleep 9\r\u{3}exit 7\r", hidden(7)),
+        ),
+        (
             "what comes back too late",
             &[(0, 'i', "ls"), (1_001, 'o', "ls")],
             hidden(2),
@@ -190,6 +204,20 @@ fn of_what_does_not_come_back_it_is_kept_how_long_it_was() {
     ] {
         assert_eq!(kept(steps), expected, "{name}");
     }
+}
+
+#[test]
+fn no_time_goes_backwards() {
+    let mut recorder = terminal();
+    recorder.passed(ms(100), Stream::Stdin, b"hidden");
+    recorder.passed(ms(500), Stream::Stdout, b"shown");
+    recorder.end(ms(600), "over");
+    let times: Vec<f64> = read(&mut recorder)
+        .events
+        .iter()
+        .map(|event| event.0)
+        .collect();
+    assert_eq!(times, [0.5, 0.5, 0.6]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn of_what_does_not_come_back_it_is_kept_how_long_it_was() {
                 (1_700, 'o', "\r\nhello\r\n$ "),
                 (3_000, 'i', "l"),
                 (3_001, 'o', "l"),
-            ],
+            ][..],
             format!("{}{}\rl", hidden(2), hidden(5)),
         ),
         (

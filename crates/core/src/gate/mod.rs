@@ -6,6 +6,7 @@
 
 mod account;
 pub mod activity;
+pub mod debug;
 mod exit;
 pub mod frames;
 pub mod front_proxy;

@@ -59,7 +59,6 @@ async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Resu
     let scene = Scene::set(cluster, "recording").await?;
     scene.template(&recording_template(REQUIRED)).await?;
     scene.may_view_recordings("auditors").await?;
-    let viewer = format!("{}-auditors", scene.name());
     let alice = scene.requests("alice").await?;
     let pod = alice
         .granted(&exec_request("mine", GATED, "5m"))
@@ -89,8 +88,13 @@ async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Resu
         ended[0].details.get("way").map(String::as_str),
         Some("exec")
     );
+    played_by_who_may(&gate, &scene).await?;
+    known_to_be_whole(&scene, &kept, &pod)
+}
 
-    // Whoever may sees it, and is on record; nobody else does, alice herself neither.
+/// Whoever may sees it, and is on record; nobody else does, alice herself neither.
+async fn played_by_who_may(gate: &Gate, scene: &Scene) -> Result<()> {
+    let viewer = format!("{}-auditors", scene.name());
     let watch = |user: &str, verb: &str| {
         Ok::<_, anyhow::Error>(scene.ozctl(user, &["sessions", verb, "mine"])?.output()?)
     };
@@ -119,15 +123,18 @@ async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Resu
         "{}",
         said(&refused)
     );
-    let viewed = recorded(&gate, &scene, Action::RecordingPlayed, 1).await?;
+    let viewed = recorded(gate, scene, Action::RecordingPlayed, 1).await?;
     ensure!(
         viewed
             .iter()
             .all(|one| one.user.as_ref().is_some_and(|user| user.user == viewer)),
         "{viewed:?}"
     );
+    Ok(())
+}
 
-    // It is what was recorded, until somebody changes a byte of it.
+/// It is what was recorded, until somebody changes a byte of it.
+fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str) -> Result<()> {
     let verify = |from: &[&str]| {
         Ok::<_, anyhow::Error>(
             scene

@@ -4,6 +4,7 @@
 mod answer;
 mod args;
 mod caller;
+mod debug;
 mod discovery;
 mod grants;
 mod idle;

@@ -33,6 +33,7 @@ use serde_json::Value;
 
 use crate::answer::{Refused, document};
 use crate::caller::Callers;
+use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
@@ -206,7 +207,13 @@ impl Door {
             Rest::Versions => discovery::core_versions(),
             Rest::Groups => discovery::no_groups(),
             Rest::Resources => discovery::core_resources(),
-            Rest::Pod { .. } => {
+            rest if rest.adds() => {
+                let (parts, patch) = debug::patch_of(request).await?;
+                return self
+                    .add_container(&user, path, &standing.grant, &parts, &patch)
+                    .await;
+            }
+            Rest::Pod { .. } | Rest::Listed { .. } => {
                 // Whatever it is, nobody reads it; and its length could be read in two ways.
                 bodiless(request.headers())?;
                 let upgrade = request.headers().contains_key(UPGRADE);
@@ -246,16 +253,21 @@ impl Door {
             let message = "a session needs a WebSocket or SPDY; use kubectl 1.30 or newer";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "NoUpgrade", message));
         }
-        let lasts = is_session || path.rest.title() == "log";
-        let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
+        let slot = path
+            .rest
+            .lasts()
+            .then(|| self.sessions.take(&user.user))
+            .transpose()?;
         let way = path.rest.title();
         let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
-        let uid = self.upstream.pod_uid(&grant).await?;
-        gate::is_granted_pod(&grant, uid.as_deref())?;
+        let entered = self.settled(&grant, &path.rest).await?;
         let target = path.rest.upstream().unwrap_or_default();
         let opened_at = self.clock.now();
         let ticket = is_session
-            .then(|| Ticket::new(&grant, &user, opened_at).seal(self.grants.keys()))
+            .then(|| {
+                let ticket = Ticket::new(&grant, &user, opened_at).to(entered.as_deref());
+                ticket.seal(self.grants.keys())
+            })
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
         let answered = self
@@ -280,7 +292,8 @@ impl Door {
                 number,
             ),
             must_be_recorded: plan.is_required(),
-            idle: Idle::new(grant.sessions.idle_timeout),
+            // Nothing happens to a pod for as long as it is well.
+            idle: Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch")),
             activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
             grant,
             user,
@@ -437,8 +450,10 @@ impl Door {
         let idle = Arc::clone(&session.idle);
         let last = {
             let (end, session) = (end.clone(), session);
+            // Who watches reads one object after the other, and no words between them.
+            let in_words = session.way != "watch";
             stream::once(async move {
-                let why = futures::FutureExt::now_or_never(end);
+                let why = futures::FutureExt::now_or_never(end).filter(|_| in_words);
                 drop(session);
                 let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
                 Ok(told.unwrap_or_default().into())

@@ -7,14 +7,60 @@ use serde_json::Value;
 
 use crate::access::grant::Grant;
 use crate::connect::Refusal;
+use crate::connect::cut::MARK;
 use crate::validate::dns_label;
 
 /// The longest patch that is read, in bytes.
 pub const MAX_PATCH: usize = 64 << 10;
 /// What kubectl says of its patch. Nothing else is read.
 pub const PATCH_TYPE: &str = "application/strategic-merge-patch+json";
-/// The variable by which a container is known as one that came by a grant: UID of the request.
-pub const MARK: &str = "OZ_REQUEST";
+/// How many images a template can list.
+pub const MAX_IMAGES: usize = 32;
+/// The longest name of an image that is read.
+pub const MAX_IMAGE: usize = 512;
+/// What lets the processes of a container look into others that they see. kubectl asks for it by itself.
+const TRACE: &str = "SYS_PTRACE";
+
+/// Images that may be run: one, or all that begin with something that ends in `/`, `:` or `@`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern<'a> {
+    start: &'a str,
+    /// Whether it is the whole name.
+    whole: bool,
+}
+
+impl<'a> Pattern<'a> {
+    /// As a template says it; `None` if it cannot be read.
+    #[must_use]
+    pub fn read(text: &'a str) -> Option<Self> {
+        let (start, whole) = match text.strip_suffix('*') {
+            Some(start) => (start, false),
+            None => (text, true),
+        };
+        let ends = start.ends_with(['/', ':', '@']);
+        (is_image(start) && ends != whole && text.len() <= MAX_IMAGE && start.len() > 1)
+            .then_some(Self { start, whole })
+    }
+
+    /// Whether this image is one of them. `:*` and `@*` are tags and digests, and no further path.
+    #[must_use]
+    pub fn matches(self, image: &str) -> bool {
+        if self.whole {
+            return image == self.start;
+        }
+        let Some(rest) = image.strip_prefix(self.start).filter(|_| is_image(image)) else {
+            return false;
+        };
+        let below = self.start.ends_with('/');
+        !rest.is_empty() && !rest.contains("..") && (below || !rest.contains('/'))
+    }
+}
+
+/// Whether this is of the letters that names of images are made of.
+fn is_image(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
+    (1..=MAX_IMAGE).contains(&text.len()) && text.bytes().all(known)
+}
 
 /// One container to be added.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +157,7 @@ struct Variable {
     value: String,
 }
 
-/// What takes rights away. What gives some has no place here.
+/// What takes rights away. What gives some has no place here, but for one that kubectl asks for by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SecurityContext {
@@ -128,7 +174,9 @@ struct SecurityContext {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Capabilities {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    add: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     drop: Vec<String>,
 }
 
@@ -139,11 +187,11 @@ struct SeccompProfile {
     type_: String,
 }
 
-/// The one container that a patch adds, if the grant allows it; `images` are those that its template lists.
+/// The one container that a patch adds, if the grant allows it; `pod` is as the API server has it.
 ///
 /// # Errors
 /// Which field stands against it, and what to do next.
-pub fn read(body: &[u8], grant: &Grant, images: &[String]) -> Result<Added, Refusal> {
+pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
     if body.len() > MAX_PATCH {
         let why = format!("the patch is longer than {MAX_PATCH} bytes");
         return Err(refused("PatchTooLong", &why));
@@ -158,7 +206,9 @@ pub fn read(body: &[u8], grant: &Grant, images: &[String]) -> Result<Added, Refu
         let why = "spec.ephemeralContainers has to name one new container";
         return Err(refused("PatchNotTaken", why));
     };
-    checked(&container, grant, images)?;
+    checked(&container, grant)?;
+    fits(&container, grant, pod)?;
+    harmless(&container, grant, pod)?;
     Ok(Added {
         name: container.name.clone(),
         image: container.image.clone(),
@@ -181,14 +231,16 @@ pub fn came_by(pod: &Value, grant: &Grant, name: &str) -> bool {
     containers.is_some_and(|all| all.iter().any(|one| one["name"] == name && is_marked(one)))
 }
 
-fn checked(container: &Container, grant: &Grant, images: &[String]) -> Result<(), Refusal> {
+fn checked(container: &Container, grant: &Grant) -> Result<(), Refusal> {
     if dns_label(&container.name).is_err() {
         let why = format!("name {:?} is none of a container", container.name);
         return Err(refused("PatchNotTaken", &why));
     }
-    if !images.contains(&container.image) {
+    let images = &grant.sessions.debug_images;
+    let mut patterns = images.iter().filter_map(|image| Pattern::read(image));
+    if !patterns.any(|pattern| pattern.matches(&container.image)) {
         let why = format!(
-            "image {:?} is not among those of template {}: {}",
+            "image {:?} is not among those of template {} (spec.accessConfig.debug.images): {}",
             container.image,
             grant.template,
             images.join(", ")
@@ -199,16 +251,39 @@ fn checked(container: &Container, grant: &Grant, images: &[String]) -> Result<()
         let why = format!("env may not set {MARK}, which oz does");
         return Err(refused("PatchNotTaken", &why));
     }
-    if let Some(target) = &container.target_container_name
-        && !grant.may_enter(Some(target))
+    Ok(())
+}
+
+/// Whether a container of this name can be added to the pod, and beside which one.
+fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+    let has = |list: &str, name: &str| {
+        let containers = pod["spec"][list].as_array();
+        containers.is_some_and(|all| all.iter().any(|one| one["name"] == name))
+    };
+    let name = &container.name;
+    if ["containers", "initContainers", "ephemeralContainers"]
+        .iter()
+        .any(|list| has(list, name))
     {
+        let why = format!("the pod has a container {name} already, which is not changed");
+        return Err(refused("NameTaken", &why));
+    }
+    let Some(target) = &container.target_container_name else {
+        return Ok(());
+    };
+    if !has("containers", target) || !grant.may_enter(Some(target)) {
         let why = format!(
-            "targetContainerName: request {} grants access to {}, not to container {target}",
+            "targetContainerName: request {} grants access to {} of the pod's own containers, not to {target}",
             grant.request.name,
             grant.enterable()
         );
         return Err(refused("ContainerNotGranted", &why));
     }
+    Ok(())
+}
+
+/// Whether what it may do is no more than somebody may who was let into the pod.
+fn harmless(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
     let Some(context) = &container.security_context else {
         return Ok(());
     };
@@ -221,7 +296,7 @@ fn checked(container: &Container, grant: &Grant, images: &[String]) -> Result<()
     {
         "securityContext.seccompProfile"
     } else {
-        return Ok(());
+        return traces(context, grant, pod);
     };
     Err(refused(
         "PatchNotTaken",
@@ -229,11 +304,35 @@ fn checked(container: &Container, grant: &Grant, images: &[String]) -> Result<()
     ))
 }
 
+/// Whether no capability is added but that of looking into processes, and these are none of the node's, nor of
+/// containers that were not granted.
+fn traces(context: &SecurityContext, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+    let mut added = context.capabilities.iter().flat_map(|all| &all.add);
+    let why = match added.find(|one| *one != TRACE) {
+        Some(other) => {
+            format!("securityContext.capabilities.add: {other} gives more than a grant does")
+        }
+        None if context.capabilities.iter().all(|all| all.add.is_empty()) => return Ok(()),
+        None if pod["spec"]["hostPID"] == true => {
+            format!("the pod sees the processes of its node, which {TRACE} would let it look into")
+        }
+        None if pod["spec"]["shareProcessNamespace"] == true && grant.is_confined() => format!(
+            "the containers of the pod see each other's processes, and request {} grants access to {} alone, which \
+             {TRACE} would reach beyond",
+            grant.request.name,
+            grant.enterable()
+        ),
+        None => return Ok(()),
+    };
+    Err(refused("PatchNotTaken", &why))
+}
+
 fn refused(reason: &'static str, why: &str) -> Refusal {
     Refusal::new(
         reason,
         format!(
-            "{why}; use kubectl debug POD --image=IMAGE --profile=restricted (or baseline), with one of the images"
+            "{why}; use kubectl debug POD --image=IMAGE with one of the images that the template lists, and \
+             --profile=baseline or restricted"
         ),
     )
 }
@@ -243,9 +342,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::connect::tests::grant;
 
     const IMAGE: &str = "registry.test/tools:1";
+
+    fn grant() -> Grant {
+        let mut grant = crate::connect::tests::grant();
+        grant.sessions.debug_images = vec![IMAGE.to_owned()];
+        grant
+    }
+
+    fn pod() -> Value {
+        json!({ "spec": {
+            "containers": [{ "name": "app" }, { "name": "sidecar" }],
+            "initContainers": [{ "name": "init" }],
+            "ephemeralContainers": [{ "name": "earlier" }],
+        } })
+    }
 
     /// As kubectl sends it, with this changed.
     fn sent(change: &Value) -> Vec<u8> {
@@ -264,7 +376,7 @@ mod tests {
     }
 
     fn read(body: &[u8]) -> Result<Added, Refusal> {
-        super::read(body, &grant(), &[IMAGE.to_owned()])
+        super::read(body, &grant(), &pod())
     }
 
     #[test]
@@ -302,7 +414,13 @@ mod tests {
             (json!({"privileged": true}), false),
             (json!({"privileged": false}), false),
             (json!({"allowPrivilegeEscalation": true}), false),
-            (json!({"capabilities": {"add": ["SYS_PTRACE"]}}), false),
+            // What kubectl asks for by itself.
+            (json!({"capabilities": {"add": ["SYS_PTRACE"]}}), true),
+            (json!({"capabilities": {"add": ["NET_ADMIN"]}}), false),
+            (
+                json!({"capabilities": {"add": ["SYS_PTRACE", "SYS_ADMIN"]}}),
+                false,
+            ),
             (json!({"seccompProfile": {"type": "Unconfined"}}), false),
             (json!({"runAsUser": 0}), false),
             (json!({"procMount": "Unmasked"}), false),
@@ -379,10 +497,87 @@ mod tests {
     fn whose_processes_it_sees_is_for_the_grant_to_say() {
         let mut grant = grant();
         grant.sessions.containers = vec!["app".into()];
-        for (target, good) in [("app", true), ("sidecar", false)] {
+        for (target, good) in [
+            ("app", true),
+            ("sidecar", false),
+            ("init", false),
+            ("earlier", false),
+            ("none", false),
+        ] {
             let body = sent(&json!({ "targetContainerName": target }));
-            let read = super::read(&body, &grant, &[IMAGE.to_owned()]);
+            let read = super::read(&body, &grant, &pod());
             assert_eq!(read.is_ok(), good, "{target}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn no_container_that_is_there_is_changed() {
+        for name in ["app", "sidecar", "init", "earlier"] {
+            let refusal = read(&sent(&json!({ "name": name }))).unwrap_err();
+            assert_eq!(refusal.reason, "NameTaken", "{name}");
+        }
+    }
+
+    #[test]
+    fn nobody_looks_into_the_processes_of_others() {
+        let body = sent(&json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}));
+        let mut confined = grant();
+        confined.sessions.containers = vec!["app".into()];
+        for (field, grant, good) in [
+            ("hostNetwork", grant(), true),
+            ("shareProcessNamespace", grant(), true),
+            ("shareProcessNamespace", confined, false),
+            ("hostPID", grant(), false),
+        ] {
+            let mut pod = pod();
+            pod["spec"][field] = json!(true);
+            let read = super::read(&body, &grant, &pod);
+            assert_eq!(read.is_ok(), good, "{field}: {read:?}");
+            // Without that, it is a shell beside the others.
+            assert!(super::read(&sent(&json!({})), &grant, &pod).is_ok());
+        }
+    }
+
+    #[test]
+    fn images_are_named_whole_or_as_what_is_below_something() {
+        for (pattern, image, good) in [
+            ("busybox", "busybox", true),
+            ("busybox", "busybox:1", false),
+            ("busybox", "docker.io/library/busybox", false),
+            ("r.test/tools/*", "r.test/tools/a:1", true),
+            ("r.test/tools/*", "r.test/tools/a/b@sha256:0", true),
+            ("r.test/tools/*", "r.test/tools/", false),
+            ("r.test/tools/*", "r.test/toolset", false),
+            ("r.test/tools/*", "r.test/tools/../evil", false),
+            ("r.test/tools/*", "evil/r.test/tools/a", false),
+            ("r.test/shell:*", "r.test/shell:2", true),
+            ("r.test/shell:*", "r.test/shell:2@sha256:0", true),
+            ("r.test/shell:*", "r.test/shell", false),
+            ("r.test/shell:*", "r.test/shell:2/evil", false),
+            ("r.test:*", "r.test:5000/evil", false),
+            ("r.test/shell@*", "r.test/shell@sha256:0", true),
+            ("r.test/shell@*", "r.test/shell:2", false),
+            ("r.test/*", "r.test/a b", false),
+        ] {
+            let read = Pattern::read(pattern).unwrap();
+            assert_eq!(read.matches(image), good, "{pattern} {image}");
+        }
+        let long = "a".repeat(MAX_IMAGE + 1);
+        for pattern in [
+            "",
+            "*",
+            "/*",
+            ":*",
+            "busybox*",
+            "r.test/*/x",
+            "r.test/**",
+            "a b",
+            "a/",
+            "a:",
+            "a@",
+            &long,
+        ] {
+            assert_eq!(Pattern::read(pattern), None, "{pattern:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ mod discovery;
 mod grants;
 mod idle;
 mod metrics;
+mod opening;
 mod play;
 mod recordings;
 mod registration;

@@ -38,6 +38,7 @@ use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
 use crate::metrics::Metrics;
+use crate::opening::OpeningSession;
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
 use crate::relay::{Carried, Speaks, relay};
@@ -70,12 +71,12 @@ pub(crate) struct Door {
 }
 
 /// A session, for as long as it is one.
-struct Session {
-    grant: Arc<Grant>,
-    user: Requester,
-    way: &'static str,
-    opened_at: Timestamp,
-    key: SessionKey,
+pub(crate) struct Session {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) user: Requester,
+    pub(crate) way: &'static str,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) key: SessionKey,
     must_be_recorded: bool,
     idle: Arc<Idle>,
     activity: Activity,
@@ -270,19 +271,13 @@ impl Door {
             })
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
-        let answered = self
-            .upstream
-            .send(parts, &target, ticket.as_deref())
-            .await?;
-        let response = head(&answered);
         let Some(slot) = slot else {
-            return Ok(
-                response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
-            );
+            let answered = self.upstream.send(parts, &target, None).await?;
+            return Ok(head(&answered)
+                .map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))));
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request = &grant.request;
-        let upgraded = answered.headers().get(UPGRADE);
         let session = Session {
             key: SessionKey::new(
                 &request.namespace,
@@ -294,29 +289,64 @@ impl Door {
             must_be_recorded: plan.is_required(),
             // Nothing happens to a pod for as long as it is well.
             idle: Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch")),
-            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+            activity: Activity::of(None),
             grant,
             user,
             way,
             opened_at,
             _slot: slot,
         };
-        match (answered.status(), upgrade) {
-            (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
-                let query = parts.uri.query();
-                let writer = self.record(&session, &plan, query).await?;
-                let speaks = speaks(answered.headers(), query);
-                let upstream = hyper::upgrade::on(answered);
-                let door = Arc::clone(self);
-                tokio::spawn(door.carry(session, client, upstream, speaks, writer));
-                Ok(response)
-            }
-            (StatusCode::SWITCHING_PROTOCOLS, None) => {
+        let (Some(client), Some(ticket)) = (upgrade, ticket) else {
+            let answered = self.upstream.send(parts, &target, None).await?;
+            if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let message = "the API server wants another protocol that nobody asked for";
-                Err(Refused::unavailable("ApiServer", message))
+                return Err(Refused::unavailable("ApiServer", message));
             }
-            _ => Ok(response.map(|_| self.followed(session, answered.into_body()))),
+            return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
+        };
+        self.open(
+            OpeningSession::new(self, session),
+            client,
+            (parts, &target, &ticket),
+            plan,
+        )
+        .await
+    }
+
+    /// Opens a session, which is carried from then on.
+    async fn open(
+        self: &Arc<Self>,
+        mut opening: OpeningSession,
+        client: OnUpgrade,
+        (parts, target, ticket): (&Parts, &str, &str),
+        plan: Plan,
+    ) -> Result<Response<Body>, Refused> {
+        let sent = self.upstream.send(parts, target, Some(ticket)).await;
+        let answered = sent.inspect_err(|refused| opening.fails(&refused.message))?;
+        let response = head(&answered);
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            opening.answered(answered.status());
+            let body = BodyDataStream::new(answered.into_body());
+            return Ok(response.map(|_| Body::from_stream(body)));
         }
+        let query = parts.uri.query();
+        let writer = match opening.session() {
+            Some(session) => self.record(session, &plan, query).await,
+            None => Ok(None),
+        };
+        let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
+        let speaks = speaks(answered.headers(), query);
+        let upgraded = answered.headers().get(UPGRADE);
+        let activity = Activity::of(upgraded.map(HeaderValue::as_bytes));
+        if let Some(session) = opening.opened() {
+            let session = Session {
+                activity,
+                ..session
+            };
+            let upstream = hyper::upgrade::on(answered);
+            tokio::spawn(Arc::clone(self).carry(session, client, upstream, speaks, writer));
+        }
+        Ok(response)
     }
 
     /// Begins to record a session, as it was planned.
@@ -413,7 +443,7 @@ impl Door {
                 record.user = Some(session.user.clone());
                 record.request = session.grant.request.clone();
                 record.pod = Some(session.grant.pod.clone());
-                self.trail.note(record);
+                recordings::on_record(&self.trail, &record).await;
                 if let Err(error) = ended.recording.finish().await {
                     tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
                 }

@@ -2,6 +2,7 @@
 
 mod debugging;
 mod idle;
+mod kills;
 mod kubeconfig;
 mod passing;
 mod recording;

@@ -223,7 +223,7 @@ impl Connect {
         };
         let matching = match connect::matching(attempt, &known) {
             Ok(matching) => matching,
-            Err(_) if self.mode != Mode::Enforcing => return Ok(Allowed::without_grant()),
+            Err(_) if !self.refuses(attempt) => return Ok(Allowed::without_grant()),
             Err(_) => {
                 // What is over and gone makes a better reason than none.
                 known.past = self.connections.grants.past(attempt);
@@ -253,9 +253,15 @@ impl Connect {
             }
         }
         match refusal {
-            Some(refusal) if self.mode == Mode::Enforcing => Err(refusal),
+            Some(refusal) if self.refuses(attempt) => Err(refusal),
             _ => Ok(Allowed::without_grant()),
         }
+    }
+
+    /// Whether it takes a grant: everywhere for the gate, which opens nothing for itself.
+    fn refuses(&self, attempt: &Attempt<'_>) -> bool {
+        let by_gate = self.mode == Mode::Observing && attempt.ticket.is_some();
+        by_gate || self.mode == Mode::Enforcing
     }
 
     /// How a session by this grant ends, if the grant's terms allow it.

@@ -86,6 +86,13 @@ async fn kubectl_debug_adds_what_the_template_lists_on_record_and_nothing_else()
     let mine = named("mine").context("it was not added")?;
     assert_eq!(mine["targetContainerName"], fixtures::CONTAINER);
 
+    on_record(&whole)?;
+    refuses_all_else(scene, &pod).await
+}
+
+/// What was added first, with who did it.
+fn on_record(whole: &Whole) -> Result<()> {
+    let scene = &whole.scene;
     let opened: Vec<Record> = records_in(&whole.system.webhook.process)?
         .into_iter()
         .filter(|one| one.action == Action::SessionOpened && one.request.namespace == scene.name())
@@ -101,49 +108,53 @@ async fn kubectl_debug_adds_what_the_template_lists_on_record_and_nothing_else()
     assert_eq!(detail("image"), Some(fixtures::IMAGE));
     assert_eq!(detail("target"), Some(fixtures::CONTAINER));
     assert!(detail("commandDigest").is_some(), "{first:?}");
+    Ok(())
+}
 
+/// What is neither added, nor entered, nor listed.
+async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
     let other = scene
         .pods
         .iter()
         .filter_map(|one| one.metadata.name.clone());
-    let other = { other }.find(|name| *name != pod).context("one pod")?;
+    let other = { other }.find(|name| name != pod).context("one pod")?;
     let image = format!("--image={}", fixtures::IMAGE);
-    let attach = |container: &'static str| vec!["attach", &pod, "-c", container];
+    let attach = |container: &'static str| vec!["attach", pod, "-c", container];
     for (words, why) in [
         (
-            vec!["debug", &pod, "--image=evil.test/app:1"],
+            vec!["debug", pod, "--image=evil.test/app:1"],
             "is not among those of template gated",
         ),
         (
-            vec!["debug", &pod, &image, "--profile=sysadmin"],
+            vec!["debug", pod, &image, "--profile=sysadmin"],
             "privileged",
         ),
         (
-            vec!["debug", &pod, &image, "--profile=netadmin"],
+            vec!["debug", pod, &image, "--profile=netadmin"],
             "NET_ADMIN gives more",
         ),
         (
-            vec!["debug", &pod, &image, "--target=another"],
+            vec!["debug", pod, &image, "--target=another"],
             "not to another",
         ),
         (vec!["debug", &other, &image], "not for pod"),
         (
-            vec!["debug", &pod, &image, "--copy-to=mine"],
+            vec!["debug", pod, &image, "--copy-to=mine"],
             "is not passed on",
         ),
         (attach(fixtures::CONTAINER), "not Attach"),
-        (vec!["exec", &pod, "--", "true"], "not Exec"),
+        (vec!["exec", pod, "--", "true"], "not Exec"),
         (vec!["get", "pods"], "is not passed on"),
     ] {
         let output = scene.through_gate("alice", "mine", &words).output()?;
         assert!(!output.status.success(), "{words:?}");
         assert!(said(&output).contains(why), "{words:?}: {}", said(&output));
     }
-    assert_eq!(added(scene, &pod).await?.len(), 2);
+    assert_eq!(added(scene, pod).await?.len(), 2);
 
     // kubectl waits for the pod by its name, and this one alone.
     let named = |name: &str| format!("--field-selector=metadata.name={name}");
-    for (name, good) in [(&pod, true), (&other, false)] {
+    for (name, good) in [(pod, true), (&other, false)] {
         let words = ["get", "pods", "-o", "name", &named(name)];
         let output = scene.through_gate("alice", "mine", &words).output()?;
         assert_eq!(output.status.success(), good, "{}", said(&output));
@@ -151,7 +162,7 @@ async fn kubectl_debug_adds_what_the_template_lists_on_record_and_nothing_else()
 
     // Past the gate nobody adds anything, whoever may patch pods.
     let direct = scene
-        .kubectl("alice", &["debug", &pod, &image, "--attach=false"])
+        .kubectl("alice", &["debug", pod, &image, "--attach=false"])
         .output()?;
     assert!(said(&direct).contains("forbidden"), "{}", said(&direct));
     Ok(())

@@ -93,7 +93,7 @@ async fn whole(scene: &Scene, gate: &Gate, kept: &RecordingStore, seen: &mut See
     for key in &seen.recorded {
         ensure!(stored.contains(key), "{key} is not stored: {stored:?}");
     }
-    println!(
+    eprintln!(
         "{} sessions opened, {} on record ({} of them interrupted), {} stored; {}",
         seen.opened,
         seen.recorded.len(),

@@ -76,7 +76,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     .await?;
     system.operator.process.kill9();
     let ended = session.ended(CONDITION_TIMEOUT)?;
-    println!("closed {:#} after its end", ended.duration_since(until));
+    eprintln!("closed {:#} after its end", ended.duration_since(until));
     let cut = eventually("the end on record", CONDITION_TIMEOUT, async || {
         let records = records_in(&gate.process)?;
         let mut records = records.into_iter();

@@ -512,6 +512,7 @@ fn a_grant_that_goes_through_the_gate_lets_in_the_gate_alone_and_only_with_its_t
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debug() {
     let gate: GateAccount = "oz-system/oz-gate".parse().unwrap();
     let (alice, itself) = (user("alice", &["devs"]), user(&gate.user(), &[]));

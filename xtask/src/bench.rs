@@ -10,6 +10,7 @@ mod bindings;
 mod composites;
 mod ends;
 mod exec;
+mod gate;
 mod grants;
 mod ha;
 mod live_runs;
@@ -65,6 +66,8 @@ pub(crate) enum Bench {
     Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
+    /// What the gate adds to a session on a real node: to the first byte, to a key, to what is printed; 200 at once (root).
+    Gate(Options),
     /// What a lock takes to end hundreds of grants with open sessions on a real node (root).
     Lock(Options),
     /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
@@ -182,6 +185,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Connect(options)
     | Bench::Ends(options)
     | Bench::Sessions(options)
+    | Bench::Gate(options)
     | Bench::Lock(options)
     | Bench::Runs(options)
     | Bench::Starts(options)
@@ -286,6 +290,14 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Ends(_) => ends::measure(size, &mut report).await?,
         // See `connect`.
         Bench::Connect(_) => {}
+        Bench::Gate(_) => {
+            programs::build(&["oz-gate"]).await?;
+            let size = match options.quick {
+                true => gate::Size::quick(),
+                false => gate::Size::full(options.runs),
+            };
+            gate::measure(size, &mut report).await?;
+        }
         Bench::Lock(_) => {
             let size = match options.quick {
                 true => lock::Size::quick(),

@@ -4,10 +4,12 @@
 mod answer;
 mod args;
 mod caller;
+mod debug;
 mod discovery;
 mod grants;
 mod idle;
 mod metrics;
+mod opening;
 mod play;
 mod recordings;
 mod registration;

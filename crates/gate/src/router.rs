@@ -33,10 +33,12 @@ use serde_json::Value;
 
 use crate::answer::{Refused, document};
 use crate::caller::Callers;
+use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
 use crate::metrics::Metrics;
+use crate::opening::OpeningSession;
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
 use crate::relay::{Carried, Speaks, relay};
@@ -69,12 +71,12 @@ pub(crate) struct Door {
 }
 
 /// A session, for as long as it is one.
-struct Session {
-    grant: Arc<Grant>,
-    user: Requester,
-    way: &'static str,
-    opened_at: Timestamp,
-    key: SessionKey,
+pub(crate) struct Session {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) user: Requester,
+    pub(crate) way: &'static str,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) key: SessionKey,
     must_be_recorded: bool,
     idle: Arc<Idle>,
     activity: Activity,
@@ -206,7 +208,13 @@ impl Door {
             Rest::Versions => discovery::core_versions(),
             Rest::Groups => discovery::no_groups(),
             Rest::Resources => discovery::core_resources(),
-            Rest::Pod { .. } => {
+            rest if rest.adds() => {
+                let (parts, patch) = debug::patch_of(request).await?;
+                return self
+                    .add_container(&user, path, &standing.grant, &parts, &patch)
+                    .await;
+            }
+            Rest::Pod { .. } | Rest::Listed { .. } => {
                 // Whatever it is, nobody reads it; and its length could be read in two ways.
                 bodiless(request.headers())?;
                 let upgrade = request.headers().contains_key(UPGRADE);
@@ -246,31 +254,30 @@ impl Door {
             let message = "a session needs a WebSocket or SPDY; use kubectl 1.30 or newer";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "NoUpgrade", message));
         }
-        let lasts = is_session || path.rest.title() == "log";
-        let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
+        let slot = path
+            .rest
+            .lasts()
+            .then(|| self.sessions.take(&user.user))
+            .transpose()?;
         let way = path.rest.title();
         let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
-        let uid = self.upstream.pod_uid(&grant).await?;
-        gate::is_granted_pod(&grant, uid.as_deref())?;
+        let entered = self.settled(&grant, &path.rest).await?;
         let target = path.rest.upstream().unwrap_or_default();
         let opened_at = self.clock.now();
         let ticket = is_session
-            .then(|| Ticket::new(&grant, &user, opened_at).seal(self.grants.keys()))
+            .then(|| {
+                let ticket = Ticket::new(&grant, &user, opened_at).to(entered.as_deref());
+                ticket.seal(self.grants.keys())
+            })
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
-        let answered = self
-            .upstream
-            .send(parts, &target, ticket.as_deref())
-            .await?;
-        let response = head(&answered);
         let Some(slot) = slot else {
-            return Ok(
-                response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
-            );
+            let answered = self.upstream.send(parts, &target, None).await?;
+            return Ok(head(&answered)
+                .map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))));
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request = &grant.request;
-        let upgraded = answered.headers().get(UPGRADE);
         let session = Session {
             key: SessionKey::new(
                 &request.namespace,
@@ -280,30 +287,66 @@ impl Door {
                 number,
             ),
             must_be_recorded: plan.is_required(),
-            idle: Idle::new(grant.sessions.idle_timeout),
-            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+            // Nothing happens to a pod for as long as it is well.
+            idle: Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch")),
+            activity: Activity::of(None),
             grant,
             user,
             way,
             opened_at,
             _slot: slot,
         };
-        match (answered.status(), upgrade) {
-            (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
-                let query = parts.uri.query();
-                let writer = self.record(&session, &plan, query).await?;
-                let speaks = speaks(answered.headers(), query);
-                let upstream = hyper::upgrade::on(answered);
-                let door = Arc::clone(self);
-                tokio::spawn(door.carry(session, client, upstream, speaks, writer));
-                Ok(response)
-            }
-            (StatusCode::SWITCHING_PROTOCOLS, None) => {
+        let (Some(client), Some(ticket)) = (upgrade, ticket) else {
+            let answered = self.upstream.send(parts, &target, None).await?;
+            if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let message = "the API server wants another protocol that nobody asked for";
-                Err(Refused::unavailable("ApiServer", message))
+                return Err(Refused::unavailable("ApiServer", message));
             }
-            _ => Ok(response.map(|_| self.followed(session, answered.into_body()))),
+            return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
+        };
+        self.open(
+            OpeningSession::new(self, session),
+            client,
+            (parts, &target, &ticket),
+            plan,
+        )
+        .await
+    }
+
+    /// Opens a session, which is carried from then on.
+    async fn open(
+        self: &Arc<Self>,
+        mut opening: OpeningSession,
+        client: OnUpgrade,
+        (parts, target, ticket): (&Parts, &str, &str),
+        plan: Plan,
+    ) -> Result<Response<Body>, Refused> {
+        let sent = self.upstream.send(parts, target, Some(ticket)).await;
+        let answered = sent.inspect_err(|refused| opening.fails(&refused.message))?;
+        let response = head(&answered);
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            opening.answered(answered.status());
+            let body = BodyDataStream::new(answered.into_body());
+            return Ok(response.map(|_| Body::from_stream(body)));
         }
+        let query = parts.uri.query();
+        let writer = match opening.session() {
+            Some(session) => self.record(session, &plan, query).await,
+            None => Ok(None),
+        };
+        let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
+        let speaks = speaks(answered.headers(), query);
+        let upgraded = answered.headers().get(UPGRADE);
+        let activity = Activity::of(upgraded.map(HeaderValue::as_bytes));
+        if let Some(session) = opening.opened() {
+            let session = Session {
+                activity,
+                ..session
+            };
+            let upstream = hyper::upgrade::on(answered);
+            tokio::spawn(Arc::clone(self).carry(session, client, upstream, speaks, writer));
+        }
+        Ok(response)
     }
 
     /// Begins to record a session, as it was planned.
@@ -400,7 +443,7 @@ impl Door {
                 record.user = Some(session.user.clone());
                 record.request = session.grant.request.clone();
                 record.pod = Some(session.grant.pod.clone());
-                self.trail.note(record);
+                recordings::on_record(&self.trail, &record).await;
                 if let Err(error) = ended.recording.finish().await {
                     tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
                 }
@@ -437,8 +480,10 @@ impl Door {
         let idle = Arc::clone(&session.idle);
         let last = {
             let (end, session) = (end.clone(), session);
+            // Who watches reads one object after the other, and no words between them.
+            let in_words = session.way != "watch";
             stream::once(async move {
-                let why = futures::FutureExt::now_or_never(end);
+                let why = futures::FutureExt::now_or_never(end).filter(|_| in_words);
                 drop(session);
                 let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
                 Ok(told.unwrap_or_default().into())

@@ -155,6 +155,9 @@ pub struct SessionTerms {
     /// What the gate keeps of sessions; `None` for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
+    /// The images that containers may have which are added to the pod, as patterns; with the operation Debug.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub debug_images: Vec<String>,
 }
 
 impl SessionTerms {
@@ -168,6 +171,7 @@ impl SessionTerms {
             record_arguments: rules.record_arguments,
             recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
             idle_timeout: idle_timeout(rules),
+            debug_images: rules.debug.clone().unwrap_or_default().images,
             ..Self::default()
         }
     }
@@ -288,6 +292,12 @@ impl Grant {
             asked.is_none_or(|asked| asked == name)
                 && (listed.is_empty() || listed.iter().any(|one| one == name))
         })
+    }
+
+    /// Whether it is for some of the pod's containers alone.
+    #[must_use]
+    pub fn is_confined(&self) -> bool {
+        self.pod.container.is_some() || !self.sessions.containers.is_empty()
     }
 
     /// The containers that may be entered, for messages.

@@ -147,6 +147,7 @@ impl Action {
                 | Self::EmergencyGranted
                 | Self::TargetPinned
                 | Self::SessionOpened
+                | Self::SessionRecorded
                 | Self::RecordingPlayed
                 | Self::BreakGlassOpened
                 | Self::TrailShortened

@@ -1,6 +1,6 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
-use super::{Found, Rule, Violation, approval, emergency, name, ticket};
+use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
 use crate::api::{AccessConfig, Bind, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
@@ -45,6 +45,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         }
     }
     takes_a_gate(config, found);
+    debug::check(config, found);
     if let Some(config) = &config.ticket {
         ticket::check("spec.accessConfig.ticket", config, found);
     }

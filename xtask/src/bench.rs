@@ -10,6 +10,7 @@ mod bindings;
 mod composites;
 mod ends;
 mod exec;
+mod gate;
 mod grants;
 mod ha;
 mod live_runs;
@@ -23,6 +24,7 @@ mod scene;
 mod sessions;
 mod siege;
 mod single;
+mod soak;
 mod starts;
 mod stats;
 
@@ -65,12 +67,17 @@ pub(crate) enum Bench {
     Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
+    /// What the gate adds to a session on a real node: to the first byte, to a key, to what is printed; 200 at once (root).
+    Gate(Options),
     /// What a lock takes to end hundreds of grants with open sessions on a real node (root).
     Lock(Options),
     /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
     Runs(Options),
     /// How soon the agent of a harness run begins on a real node, beside a plain Job (root).
     Starts(Options),
+    /// Grants that come and go for half an hour while everything is restarted in turns: whether anything grows or is
+    /// left.
+    Soak(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
 }
@@ -182,9 +189,11 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Connect(options)
     | Bench::Ends(options)
     | Bench::Sessions(options)
+    | Bench::Gate(options)
     | Bench::Lock(options)
     | Bench::Runs(options)
     | Bench::Starts(options)
+    | Bench::Soak(options)
     | Bench::Siege(siege::Options {
         common: options, ..
     })) = bench;
@@ -286,6 +295,14 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Ends(_) => ends::measure(size, &mut report).await?,
         // See `connect`.
         Bench::Connect(_) => {}
+        Bench::Gate(_) => {
+            programs::build(&["oz-gate"]).await?;
+            let size = match options.quick {
+                true => gate::Size::quick(),
+                false => gate::Size::full(options.runs),
+            };
+            gate::measure(size, &mut report).await?;
+        }
         Bench::Lock(_) => {
             let size = match options.quick {
                 true => lock::Size::quick(),
@@ -296,6 +313,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Starts(_) => starts::measure(size, &mut report).await?,
+        Bench::Soak(_) => {
+            let size = match options.quick {
+                true => soak::Size::quick(),
+                false => soak::Size::full(),
+            };
+            soak::measure(size, &mut report).await?;
+        }
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {

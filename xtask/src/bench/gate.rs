@@ -1,0 +1,303 @@
+//! What the gate adds to a session, on a real node, beside sessions that do not pass it, in turns: to the first byte,
+//! to each key, to what a command prints; what many open sessions take in memory; and how late the last of them is
+//! closed when all end at one instant.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{AttachParams, AttachedProcess};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use oz_core::gate::prefix;
+use oz_e2e::{
+    GATED, Gate, RecordingStore, Scene, System, TEMPLATE, exec_request, gate_template,
+    recording_template,
+};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::process::{processor_time, resident};
+use super::report::{Budget, Report};
+use super::sessions::milliseconds;
+use super::stats::Values;
+use crate::real_node;
+
+/// Name of the template whose sessions are recorded too.
+const RECORDED: &str = "recorded";
+/// What the gate may add, in milliseconds.
+const FIRST_BYTE: f64 = 30.0;
+const KEY: f64 = 2.0;
+/// What it passes on for each second of a processor, in units of a million bytes.
+const PASSED: f64 = 200.0;
+/// What it holds for all sessions that are open, in MiB.
+const HELD: f64 = 100.0;
+/// How late the last session may be closed, in milliseconds.
+const CLOSED: f64 = 200.0;
+/// How many are opened at once.
+const AT_ONCE: usize = 4;
+/// In which time all must be open.
+const OPENING: SignedDuration = SignedDuration::from_secs(90);
+
+/// How many of everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) opened: usize,
+    pub(super) keys: usize,
+    /// What a command prints, in units of a million bytes.
+    pub(super) printed: u32,
+    pub(super) open: usize,
+    pub(super) runs: u32,
+}
+
+impl Size {
+    pub(super) const fn full(runs: u32) -> Self {
+        Self {
+            opened: 30,
+            keys: 500,
+            printed: 300,
+            open: 200,
+            runs,
+        }
+    }
+
+    pub(super) const fn quick() -> Self {
+        Self {
+            opened: 10,
+            keys: 100,
+            printed: 100,
+            open: 40,
+            runs: 1,
+        }
+    }
+}
+
+pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
+    let (_owner, cluster) = real_node::cluster().await?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let most = size.open + 8;
+    let kept = RecordingStore::new()?;
+    let options = kept
+        .options()
+        .flag(&format!("--max-sessions-per-user={most}"));
+    let gate = Gate::start(cluster, &options).await?;
+    let scene = Scene::set(cluster, "gate-bench").await?;
+    scene.template(&gate_template()).await?;
+    let mut recorded = recording_template(oz_core::api::RecordingConfig {
+        mode: oz_core::api::RecordingMode::Required,
+        ..Default::default()
+    });
+    recorded.metadata.name = Some(RECORDED.to_owned());
+    scene.template(&recorded).await?;
+    let ways = [
+        Way::open(&scene, "direct", TEMPLATE).await?,
+        Way::open(&scene, "gated", GATED).await?,
+        Way::open(&scene, "recorded", RECORDED).await?,
+    ];
+    for run in 0..size.runs {
+        first_byte(&ways, size.opened, report).await?;
+        keys(&ways, size.keys, report).await?;
+        printed(&ways, size.printed, &gate, report).await?;
+        at_one_instant(&scene, run, size.open, &gate, report).await?;
+    }
+    Ok(())
+}
+
+/// A pod to which somebody has access, and the way there.
+struct Way {
+    pods: Api<Pod>,
+    pod: String,
+    until: Timestamp,
+}
+
+impl Way {
+    async fn open(scene: &Scene, request: &str, template: &str) -> Result<Self> {
+        Self::lasting(scene, request, template, "3h").await
+    }
+
+    async fn lasting(scene: &Scene, request: &str, template: &str, duration: &str) -> Result<Self> {
+        let alice = scene.requests("alice").await?;
+        let granted = alice
+            .granted(&exec_request(request, template, duration))
+            .await?;
+        let file = Kubeconfig::read_from(scene.cluster.kubeconfig("alice"))?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(file, &options).await?;
+        config.read_timeout = None;
+        if template != TEMPLATE {
+            let path = prefix(scene.name(), request);
+            config.cluster_url = format!("{}{path}", scene.cluster.server_url()).parse()?;
+        }
+        let way = Self {
+            pods: Api::namespaced(Client::try_from(config)?, scene.name()),
+            pod: granted.pod(),
+            until: granted.status().expires_at.context("no end")?,
+        };
+        eventually(
+            &format!("a session of {request}"),
+            CONDITION_TIMEOUT,
+            async || Ok(way.run("echo here", false).await.ok().map(drop)),
+        )
+        .await?;
+        Ok(way)
+    }
+
+    async fn run(&self, script: &str, terminal: bool) -> Result<AttachedProcess> {
+        let parameters = AttachParams::default()
+            .stdin(true)
+            .stderr(false)
+            .tty(terminal)
+            .max_stdout_buf_size(1 << 20);
+        let command = ["sh", "-c", script];
+        let process = self.pods.exec(&self.pod, command, &parameters).await;
+        process.context("failed to open a session")
+    }
+}
+
+fn output(process: &mut AttachedProcess) -> Result<impl AsyncRead + Unpin + use<>> {
+    process.stdout().context("a session without output")
+}
+
+/// From nothing until the first byte of a command, one way after the other.
+async fn first_byte(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
+    let mut took = [const { Vec::new() }; 3];
+    for _ in 0..count {
+        for (way, took) in ways.iter().zip(&mut took) {
+            let began = Instant::now();
+            let mut process = way.run("echo here", false).await?;
+            output(&mut process)?.read_exact(&mut [0]).await?;
+            took.push(began.elapsed());
+        }
+    }
+    beside("exec to first byte", FIRST_BYTE, took, report);
+    Ok(())
+}
+
+/// From a key until it comes back from the terminal.
+async fn keys(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
+    let mut took = [const { Vec::new() }; 3];
+    let mut open = Vec::new();
+    for way in ways {
+        let mut process = way.run("echo ready; exec cat", true).await?;
+        let input = process.stdin().context("a session without input")?;
+        let mut output = output(&mut process)?;
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"ready\r\n") {
+            seen.push(output.read_u8().await?);
+        }
+        open.push((process, input, output));
+    }
+    for _ in 0..count {
+        for ((_, input, output), took) in open.iter_mut().zip(&mut took) {
+            let began = Instant::now();
+            input.write_all(b"k").await?;
+            input.flush().await?;
+            ensure!(output.read_u8().await? == b'k', "another key came back");
+            took.push(began.elapsed());
+        }
+    }
+    beside("key to echo", KEY, took, report);
+    Ok(())
+}
+
+/// The median of each way, and what the gate adds to it.
+fn beside(what: &str, budget: f64, took: [Vec<Duration>; 3], report: &mut Report) {
+    let [direct, gated, recorded] = took.map(|took| took.into_iter().collect::<Values>().median());
+    for (way, value) in [("direct", direct), ("gate", gated), ("recorded", recorded)] {
+        report.add(&format!("{what}, p50, {way}"), "ms", Budget::None, value);
+    }
+    for (way, value) in [("gate", gated), ("recorded", recorded)] {
+        let adds = format!("  {what}: what {way} adds");
+        report.add(&adds, "ms", Budget::AtMost(budget), value - direct);
+    }
+    let ratio = format!("  {what}: gate over direct");
+    report.add(&ratio, "", Budget::None, gated / direct);
+}
+
+/// How much of what a command prints arrives in a second, and what of the gate's processor that takes.
+async fn printed(ways: &[Way; 3], millions: u32, gate: &Gate, report: &mut Report) -> Result<()> {
+    let mut rates = Vec::new();
+    for (way, name) in ways.iter().zip(["direct", "gate", "recorded"]) {
+        let before = processor_time(gate.process.pid())?;
+        let began = Instant::now();
+        let bytes = u64::from(millions) * 1_000_000;
+        let mut process = way
+            .run(&format!("head -c {bytes} /dev/zero"), false)
+            .await?;
+        let mut output = output(&mut process)?;
+        let mut buffer = vec![0; 1 << 16];
+        let mut arrived = 0;
+        while arrived < bytes {
+            let read = output.read(&mut buffer).await?;
+            ensure!(read > 0, "{arrived} of {bytes} bytes arrived");
+            arrived += read as u64;
+        }
+        let rate = f64::from(millions) / began.elapsed().as_secs_f64();
+        report.add(&format!("printed, {name}"), "MB/s", Budget::None, rate);
+        rates.push(rate);
+        if name != "direct" {
+            let spent = processor_time(gate.process.pid())? - before;
+            report.add(
+                &format!("  for each second of the gate's processor, {name}"),
+                "MB",
+                if name == "gate" {
+                    Budget::AtLeast(PASSED)
+                } else {
+                    Budget::None
+                },
+                f64::from(millions) / spent.as_secs_f64().max(0.01),
+            );
+        }
+    }
+    report.add(
+        "  printed: gate over direct",
+        "",
+        Budget::None,
+        rates[1] / rates[0],
+    );
+    Ok(())
+}
+
+/// What many sessions hold, and when each is over for its user.
+async fn at_one_instant(
+    scene: &Scene,
+    run: u32,
+    count: usize,
+    gate: &Gate,
+    report: &mut Report,
+) -> Result<()> {
+    let duration = format!("{}s", OPENING.as_secs());
+    let way = Way::lasting(scene, &format!("together-{run}"), GATED, &duration).await?;
+    let before = resident(gate.process.pid())?;
+    let open: Vec<AttachedProcess> = futures::stream::iter(0..count)
+        .map(async |_| way.run("exec cat", false).await)
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    ensure!(
+        Timestamp::now() < way.until,
+        "this machine is too busy to open {count} sessions within {OPENING}"
+    );
+    let all = resident(gate.process.pid())?;
+    let ends = open.into_iter().map(async |mut process| {
+        let mut output = output(&mut process)?;
+        let mut rest = Vec::new();
+        // Closed with a reason or without: it is over.
+        let _ = output.read_to_end(&mut rest).await;
+        anyhow::Ok(milliseconds(Timestamp::now().duration_since(way.until)))
+    });
+    let late: Values = futures::future::try_join_all(ends)
+        .await?
+        .into_iter()
+        .collect();
+    let held = format!("memory of the gate with {count} sessions");
+    report.add(&held, "MiB", Budget::AtMost(HELD), all);
+    report.add("  without them", "MiB", Budget::None, before);
+    let closed = format!("{count} sessions that end at one instant, first");
+    report.add(&closed, "ms", Budget::None, late.min());
+    report.add("  p50 of them", "ms", Budget::None, late.median());
+    report.add("  last of them", "ms", Budget::AtMost(CLOSED), late.max());
+    Ok(())
+}

@@ -7,7 +7,9 @@ mod caller;
 mod discovery;
 mod grants;
 mod idle;
+mod live;
 mod metrics;
+mod peers;
 mod play;
 mod recordings;
 mod registration;
@@ -19,6 +21,7 @@ mod sessions;
 mod spool;
 mod storage;
 mod tape;
+mod traffic;
 mod upstream;
 
 use clap::Parser;

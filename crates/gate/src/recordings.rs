@@ -192,7 +192,8 @@ pub(crate) fn recorded(
     record
 }
 
-fn about(opening: &Opening<'_>) -> About {
+/// What a recording says about its session.
+pub(crate) fn about(opening: &Opening<'_>) -> About {
     let Opening {
         grant,
         user,

@@ -17,14 +17,16 @@ use http_body_util::BodyDataStream;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use oz_admission::Peer;
+use oz_admission::{ClientCertificate, Peer};
 use oz_audit::Trail;
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
 use oz_core::gate::activity::Activity;
+use oz_core::gate::live::{self, Live as AskedLive};
 use oz_core::gate::path::{self, Path, Rest};
+use oz_core::gate::peer;
 use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{self, Asked, GROUP, VERSION};
 use oz_core::recording::SessionKey;
@@ -36,10 +38,12 @@ use crate::caller::Callers;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
+use crate::live::{Entry, Live, Opened, Register, over, shown};
 use crate::metrics::Metrics;
+use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
-use crate::relay::{Carried, Speaks, relay};
+use crate::relay::{Beside, Carried, Speaks, relay};
 use crate::sessions::{Sessions, Slot};
 use crate::tape::{Tape, Writer};
 use crate::upstream::{Upstream, head};
@@ -56,6 +60,10 @@ pub(crate) struct Door {
     pub(crate) callers: Callers,
     pub(crate) grants: Arc<Grants>,
     pub(crate) sessions: Arc<Sessions>,
+    /// Those that are open.
+    pub(crate) register: Arc<Register>,
+    /// The other replicas.
+    pub(crate) peers: Peers,
     pub(crate) upstream: Upstream,
     pub(crate) trail: Trail,
     pub(crate) clock: Arc<dyn Clock>,
@@ -78,7 +86,25 @@ struct Session {
     must_be_recorded: bool,
     idle: Arc<Idle>,
     activity: Activity,
+    live: Arc<Live>,
+    _entry: Entry,
     _slot: Slot,
+}
+
+/// What the API server was asked for.
+struct Begun {
+    grant: Arc<Grant>,
+    user: Requester,
+    way: &'static str,
+    opened_at: Timestamp,
+    slot: Slot,
+}
+
+/// Who asks.
+struct Caller {
+    user: Requester,
+    /// Whether another replica asks for them, which has looked itself.
+    by_a_replica: bool,
 }
 
 /// The routes.
@@ -88,8 +114,8 @@ pub(crate) fn router(door: Arc<Door>) -> Router {
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
     let peer = request.extensions().get::<Arc<Peer>>().cloned();
-    let user = match door.callers.identify(&request) {
-        Ok(user) => user,
+    let caller = match door.caller(&request) {
+        Ok(caller) => caller,
         Err(refused) => {
             door.metrics.answered("unknown", refused.reason);
             if let Some(peer) = peer {
@@ -107,7 +133,8 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         return answered;
     }
     let discovers = discovers(request.headers());
-    let (what, answered) = door.pass(user.clone(), request).await;
+    let user = caller.user.user.clone();
+    let (what, answered) = door.pass(caller, request).await;
     match answered {
         Ok(response) => {
             door.metrics.answered(what, "OK");
@@ -115,7 +142,7 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         }
         Err(refused) => {
             door.metrics.answered(what, refused.reason);
-            tracing::info!(user = ?user.user, what, reason = refused.reason, "refused");
+            tracing::info!(?user, what, reason = refused.reason, "refused");
             match discovers {
                 true => refused.text(),
                 false => refused.response(),
@@ -174,13 +201,81 @@ fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refu
 }
 
 impl Door {
+    /// Who asks: by the API server's word, or, about open sessions alone, by another replica's.
+    fn caller(&self, request: &Request) -> Result<Caller, Refused> {
+        let word = request.headers().get(peer::HEADER);
+        // The API server hands on whatever header somebody sends: what comes from there is none of a replica.
+        let direct = request
+            .extensions()
+            .get::<Arc<ClientCertificate>>()
+            .is_none();
+        let Some(word) = word.filter(|_| direct) else {
+            let user = self.callers.identify(request)?;
+            return Ok(Caller {
+                user,
+                by_a_replica: false,
+            });
+        };
+        let user = word.to_str().ok().and_then(|word| {
+            let (keys, now) = (self.grants.keys(), self.clock.now());
+            peer::Word::open(keys, word, request.method().as_str(), target(request), now)
+        });
+        let unknown = || Refused::unknown("the word of another replica is not good for this");
+        Ok(Caller {
+            user: user.ok_or_else(unknown)?,
+            by_a_replica: true,
+        })
+    }
+
+    /// Answers what is asked about open sessions, by all replicas if it is asked of the gate.
+    async fn of_all(
+        self: &Arc<Self>,
+        caller: &Caller,
+        asked: &AskedLive,
+        method: &Method,
+        target: &str,
+    ) -> Result<Response<Body>, Refused> {
+        let question = Question {
+            user: &caller.user,
+            method,
+            target,
+            keys: self.grants.keys(),
+            clock: &*self.clock,
+        };
+        if matches!(asked, AskedLive::List { .. }) && method == Method::GET && !caller.by_a_replica
+        {
+            let mut listing = self.listing(asked);
+            self.peers.add_to(&mut listing, &question).await;
+            return shown(&listing);
+        }
+        let query = target.split_once('?').map(|(_, query)| query);
+        match self.live(&caller.user, asked, method, query).await? {
+            Some(answer) => Ok(answer),
+            None if !caller.by_a_replica => self.peers.find(asked, &question).await,
+            None => match asked {
+                AskedLive::One(key) | AskedLive::Watch(key) => Err(over(key)),
+                AskedLive::List { .. } => shown(&live::Listing::default()),
+            },
+        }
+    }
+
     /// Passes on what somebody may ask; says as well what it was.
     async fn pass(
         self: &Arc<Self>,
-        user: Requester,
+        caller: Caller,
         request: Request,
     ) -> (&'static str, Result<Response<Body>, Refused>) {
         let uri = request.uri();
+        if let Some(asked) = live::read(uri.path()) {
+            let (method, target) = (request.method().clone(), target(&request).to_owned());
+            return ("live", self.of_all(&caller, &asked, &method, &target).await);
+        }
+        let user = caller.user;
+        if caller.by_a_replica {
+            // No word is good for anything else; said once more where it would matter.
+            let why = "a replica asks about open sessions alone";
+            return ("none", Err(Refused::unknown(why)));
+        }
         if let Some(asked) = path::read_recordings(uri.path()) {
             return (
                 "recordings",
@@ -268,34 +363,21 @@ impl Door {
                 response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
             );
         };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let request = &grant.request;
-        let upgraded = answered.headers().get(UPGRADE);
-        let session = Session {
-            key: SessionKey::new(
-                &request.namespace,
-                &request.name,
-                opened_at,
-                &self.replica,
-                number,
-            ),
-            must_be_recorded: plan.is_required(),
-            idle: Idle::new(grant.sessions.idle_timeout),
-            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+        let opening = Begun {
             grant,
             user,
             way,
             opened_at,
-            _slot: slot,
+            slot,
         };
+        let session = self.session(opening, &plan, answered.headers(), parts.uri.query());
         match (answered.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
                 let query = parts.uri.query();
                 let writer = self.record(&session, &plan, query).await?;
-                let speaks = speaks(answered.headers(), query);
                 let upstream = hyper::upgrade::on(answered);
                 let door = Arc::clone(self);
-                tokio::spawn(door.carry(session, client, upstream, speaks, writer));
+                tokio::spawn(door.carry(session, client, upstream, writer));
                 Ok(response)
             }
             (StatusCode::SWITCHING_PROTOCOLS, None) => {
@@ -303,6 +385,59 @@ impl Door {
                 Err(Refused::unavailable("ApiServer", message))
             }
             _ => Ok(response.map(|_| self.followed(session, answered.into_body()))),
+        }
+    }
+
+    /// A session that the API server has agreed to, which is open from now on.
+    fn session(
+        &self,
+        begun: Begun,
+        plan: &Plan,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Session {
+        let Begun {
+            grant,
+            user,
+            way,
+            opened_at,
+            slot,
+        } = begun;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (namespace, name) = (&grant.request.namespace, &grant.request.name);
+        let key = SessionKey::new(namespace, name, opened_at, &self.replica, number);
+        let idle = Idle::new(grant.sessions.idle_timeout);
+        let about = recordings::about(&Opening {
+            grant: &grant,
+            user: &user,
+            way,
+            key: &key,
+            query,
+            at: opened_at,
+        });
+        let (live, entry) = self.register.enter(Opened {
+            key: key.clone(),
+            about,
+            user: user.clone(),
+            until: grant.window.until,
+            speaks: speaks(headers, query),
+            recording: grant.sessions.recording,
+            recorded: matches!(plan, Plan::Record(_)),
+            idle: Arc::clone(&idle),
+        });
+        let upgraded = headers.get(UPGRADE);
+        Session {
+            key,
+            must_be_recorded: plan.is_required(),
+            idle,
+            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+            grant,
+            user,
+            way,
+            opened_at,
+            live,
+            _entry: entry,
+            _slot: slot,
         }
     }
 
@@ -343,7 +478,6 @@ impl Door {
         session: Session,
         client: OnUpgrade,
         upstream: OnUpgrade,
-        speaks: Speaks,
         writer: Option<Writer>,
     ) {
         self.metrics.opened();
@@ -359,7 +493,11 @@ impl Door {
                         why = not_recorded(tape), if session.must_be_recorded => why,
                     }
                 };
-                relay(client, upstream, end, speaks, tape.map(Arc::as_ref)).await
+                let beside = Beside {
+                    traffic: &session.live.traffic,
+                    tape: tape.map(Arc::as_ref),
+                };
+                relay(client, upstream, end, session.live.speaks, beside).await
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a session was not opened after all");
@@ -367,26 +505,17 @@ impl Door {
             }
             Err(_elapsed) => (None, Carried::default()),
         };
+        let how = how_it_ended(why.as_ref(), carried);
+        session.live.traffic.end(&how);
         self.ended(&session, why.as_ref(), carried);
         if let Some(writer) = writer {
-            self.recorded(&session, writer, why.as_ref(), carried).await;
+            self.recorded(&session, writer, &how).await;
         }
     }
 
     /// Ends the recording of a session that is over, and puts it on record.
-    async fn recorded(
-        &self,
-        session: &Session,
-        writer: Writer,
-        why: Option<&Refusal>,
-        carried: Carried,
-    ) {
-        let how = match (why, carried.exit) {
-            (Some(why), _) => format!("the session was ended: {}", why.message),
-            (None, Some(code)) => format!("the session is over, with exit code {code}"),
-            (None, None) => "the session is over".to_owned(),
-        };
-        let Some(ended) = writer.end(&how).await else {
+    async fn recorded(&self, session: &Session, writer: Writer, how: &str) {
+        let Some(ended) = writer.end(how).await else {
             return;
         };
         if let Some(why) = &ended.broken {
@@ -435,16 +564,30 @@ impl Door {
         };
         let end = futures::FutureExt::shared(end);
         let idle = Arc::clone(&session.idle);
+        let live = Arc::clone(&session.live);
         let last = {
             let (end, session) = (end.clone(), session);
             stream::once(async move {
                 let why = futures::FutureExt::now_or_never(end);
+                if session.live.ended_by().is_some() {
+                    let (_, outward) = session.live.traffic.bytes();
+                    let carried = Carried {
+                        outward,
+                        ..Carried::default()
+                    };
+                    door.note_end(&session, why.as_ref(), carried);
+                }
                 drop(session);
                 let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
                 Ok(told.unwrap_or_default().into())
             })
         };
-        let body = BodyDataStream::new(body).inspect(move |_| idle.used());
+        let body = BodyDataStream::new(body).inspect(move |piece| {
+            idle.used();
+            if let Ok(piece) = piece {
+                live.traffic.passed(false, piece.len());
+            }
+        });
         let body = body.take_until(end);
         Body::from_stream(body.chain(last))
     }
@@ -467,6 +610,7 @@ impl Door {
                 _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
                 () = tokio::time::sleep(left) => {}
                 limit = session.idle.over() => return gate::idle(grant, limit),
+                why = session.live.ended() => return why,
                 () = self.sessions.closing() => {
                     let message = "this replica of the gate stops; connect again".to_owned();
                     return Refusal { reason: "Stopping", message };
@@ -479,6 +623,12 @@ impl Door {
     fn ended(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
         let reason = why.map_or("Closed", |why| why.reason);
         self.metrics.ended(reason, carried.inward, carried.outward);
+        self.note_end(session, why, carried);
+    }
+
+    /// Puts on record that a session is over.
+    fn note_end(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
+        let reason = why.map_or("Closed", |why| why.reason);
         let action = match why {
             Some(_) => Action::SessionCut,
             None => Action::SessionEnded,
@@ -505,6 +655,9 @@ impl Door {
         ] {
             record.details.insert(key.to_owned(), value);
         }
+        if let Some(by) = session.live.ended_by() {
+            record.details.insert("endedBy".to_owned(), by.user);
+        }
         if let Some(code) = carried.exit {
             record
                 .details
@@ -512,6 +665,21 @@ impl Door {
         }
         self.trail.note(record);
     }
+}
+
+/// How a session ended, for who sees what was said in it.
+fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
+    match (why, carried.exit) {
+        (Some(why), _) => format!("the session was ended: {}", why.message),
+        (None, Some(code)) => format!("the session is over, with exit code {code}"),
+        (None, None) => "the session is over".to_owned(),
+    }
+}
+
+/// Path and query of a request.
+fn target(request: &Request) -> &str {
+    let target = request.uri().path_and_query();
+    target.map_or_else(|| request.uri().path(), |target| target.as_str())
 }
 
 /// Refuses what comes with a body.

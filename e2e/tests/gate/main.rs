@@ -2,6 +2,7 @@
 
 mod idle;
 mod kubeconfig;
+mod live;
 mod passing;
 mod recording;
 mod withdrawal;

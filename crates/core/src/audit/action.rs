@@ -100,6 +100,9 @@ pub enum Action {
     SessionUnrecorded,
     /// Somebody was given a recording. The details name the session.
     RecordingPlayed,
+    /// Somebody began to watch a session while it was open (reason `Began`), or stopped (`Ended`). The details name the
+    /// session, and since when it was watched.
+    SessionWatched,
     /// The webhook's certificate authority was made or replaced.
     CertificateRotated,
     /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
@@ -148,6 +151,7 @@ impl Action {
                 | Self::TargetPinned
                 | Self::SessionOpened
                 | Self::RecordingPlayed
+                | Self::SessionWatched
                 | Self::BreakGlassOpened
                 | Self::TrailShortened
                 | Self::EvidenceSealed
@@ -181,6 +185,7 @@ impl Action {
             | Self::RunSubmitted
             | Self::AccessLocked
             | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
+            Self::SessionWatched => &[Decision::Allow, Decision::End],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
             Self::RequestDeleted | Self::ApprovalWithdrawn | Self::AccessUnlocked => {
                 &[Decision::End, Decision::Deny]
@@ -235,7 +240,10 @@ impl Action {
             | Self::EnforcementLifted
             | Self::RightCopied => "webhook",
             Self::RunRefused => "broker",
-            Self::SessionRecorded | Self::SessionUnrecorded | Self::RecordingPlayed => "gate",
+            Self::SessionRecorded
+            | Self::SessionUnrecorded
+            | Self::RecordingPlayed
+            | Self::SessionWatched => "gate",
             Self::SessionEnded | Self::SessionCut => "operator, gate",
             Self::AccessGranted
             | Self::EmergencyGranted

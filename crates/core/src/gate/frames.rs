@@ -127,6 +127,13 @@ pub fn farewell(why: &str, tty: bool) -> Vec<u8> {
     bytes
 }
 
+/// A line that the user of a session is told while it goes on.
+#[must_use]
+pub fn notice(text: &str, tty: bool) -> Vec<u8> {
+    let line = format!("\r\noz: {text}\r\n");
+    frame(if tty { STDOUT } else { STDERR }, line.as_bytes())
+}
+
 /// A whole message of this channel.
 fn frame(channel: u8, text: &[u8]) -> Vec<u8> {
     // What is said of an end is short; names in it are not ours.

@@ -1,7 +1,7 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
 //! ([`lasts`]), whether they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session
-//! it is ([`ticket`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
+//! it is ([`ticket`]), what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
 //! whether the API server is to know of it ([`registration`]).
 
 mod account;
@@ -9,8 +9,10 @@ pub mod activity;
 mod exit;
 pub mod frames;
 pub mod front_proxy;
+pub mod live;
 pub mod messages;
 pub mod path;
+pub mod peer;
 pub mod registration;
 #[cfg(test)]
 mod tests;

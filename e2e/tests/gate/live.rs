@@ -202,12 +202,12 @@ async fn a_session_in_another_replica_is_found_watched_and_ended_through_this_on
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;
-    let start = async || {
+    let start = async |name: &str| {
         let serving = Gate::free_address(cluster)?;
         let listen = format!("--listen=0.0.0.0:{}", serving.port());
-        Gate::start_at(cluster, &Options::default().flag(&listen), serving).await
+        Gate::start_at(cluster, &Options::replica(name).flag(&listen), serving).await
     };
-    let first = start().await?;
+    let first = start("gate-first").await?;
     let scene = Scene::set(cluster, "replicas").await?;
     scene.template(&gate_template()).await?;
     scene.may_moderate_sessions("moderators").await?;
@@ -220,7 +220,7 @@ async fn a_session_in_another_replica_is_found_watched_and_ended_through_this_on
     let in_first = session(&scene, &pod).await?;
 
     // The API server asks the other one from now on.
-    let mut second = start().await?;
+    let mut second = start("gate-second").await?;
     let address = own_address()?;
     first.is_endpoint(cluster, "oz-gate-first", address).await?;
     second

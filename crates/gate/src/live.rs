@@ -17,6 +17,7 @@ use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Refusal;
 use oz_core::gate::live::{self, Listing, Live as Asked, Watcher};
+use oz_core::gate::moderation::Phase;
 use oz_core::recording::{About, SessionKey};
 use oz_runtime::Clock;
 use serde::Serialize;
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::answer::{Refused, document};
 use crate::idle::Idle;
+use crate::moderated::Moderation;
 use crate::relay::Speaks;
 use crate::router::Door;
 use crate::traffic::{Traffic, View};
@@ -61,6 +63,8 @@ pub(crate) struct Live {
     pub(crate) recorded: bool,
     pub(crate) idle: Arc<Idle>,
     pub(crate) traffic: Traffic,
+    /// Who has to watch it, if anybody does.
+    pub(crate) moderation: Option<Moderation>,
     watchers: Mutex<Vec<Watcher>>,
     ended: watch::Sender<Option<(Requester, Refusal)>>,
 }
@@ -75,6 +79,7 @@ pub(crate) struct Opened {
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
     pub(crate) idle: Arc<Idle>,
+    pub(crate) moderation: Option<Moderation>,
 }
 
 /// Keeps a session in the register, until this is dropped.
@@ -96,6 +101,7 @@ impl Register {
             recording: opened.recording,
             recorded: opened.recorded,
             idle: opened.idle,
+            moderation: opened.moderation,
             traffic: Traffic::default(),
             watchers: Mutex::default(),
             ended: watch::Sender::new(None),
@@ -193,6 +199,15 @@ impl Live {
             watchable: self.speaks != Speaks::Other,
             watchers: self.watchers().clone(),
             replica: replica.to_owned(),
+            state: match self.moderation.as_ref().map(Moderation::phase) {
+                None | Some(Phase::Open) => live::State::Open,
+                Some(Phase::Waiting(_) | Phase::NobodyCame) => live::State::Waiting,
+                Some(Phase::Held(_) | Phase::NobodyCameBack) => live::State::Held,
+            },
+            moderation: self
+                .moderation
+                .as_ref()
+                .map(|moderation| moderation.config.clone()),
         }
     }
 }
@@ -246,6 +261,9 @@ impl Drop for Viewing {
         }
         drop(watchers);
         if self.began {
+            if let Some(moderation) = &self.live.moderation {
+                moderation.left(&self.viewer);
+            }
             self.live.traffic.left();
             self.live
                 .traffic
@@ -340,6 +358,9 @@ impl Door {
         };
         viewing.began = true;
         live.traffic.tell(live::notice(&viewer.user, true));
+        if let Some(moderation) = &live.moderation {
+            moderation.came(viewer);
+        }
         let mut response = Response::new(Body::from_stream(lines(view, viewing)));
         let kind = HeaderValue::from_static("application/x-asciicast");
         response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -9,6 +9,7 @@ mod grants;
 mod idle;
 mod live;
 mod metrics;
+mod moderated;
 mod peers;
 mod play;
 mod recordings;

@@ -103,7 +103,7 @@ impl Plan {
 }
 
 /// Whether whatever the API server agrees to can be read.
-fn offers_channels(headers: &HeaderMap) -> bool {
+pub(crate) fn offers_channels(headers: &HeaderMap) -> bool {
     let mut offered = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use oz_core::connect::Refusal;
 use oz_core::gate::Exit;
-use oz_core::gate::frames::{Frames, farewell, notice};
+use oz_core::gate::frames::{ALIVE, Frames, farewell, notice};
 use oz_core::gate::messages::Messages;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::time::timeout;
 
 use crate::tape::Tape;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, Word};
 
 const BUFFER: usize = 32 << 10;
 /// How long a client is waited for once the server has closed: it has nothing to say any more.
@@ -122,7 +122,10 @@ impl Direction for Outward<'_> {
     async fn word(&self) -> Vec<u8> {
         match self.speaks {
             Speaks::Channels { tty } if self.frames.is_between_messages() => {
-                notice(&self.beside.traffic.word().await, tty)
+                match self.beside.traffic.word().await {
+                    Word::Line(text) => notice(&text, tty),
+                    Word::Alive => ALIVE.to_vec(),
+                }
             }
             _ => std::future::pending().await,
         }
@@ -153,18 +156,17 @@ pub(crate) async fn relay(
         exit: Exit::default(),
     };
     let why = {
-        let tape = beside.tape;
         let mut up = pin!(pump(
             &mut client_read,
             &mut upstream_write,
-            tape,
-            &mut inward
+            &mut inward,
+            beside
         ));
         let mut down = pin!(pump(
             &mut upstream_read,
             &mut client_write,
-            tape,
-            &mut outward
+            &mut outward,
+            beside
         ));
         let both = async {
             tokio::select! {
@@ -201,40 +203,66 @@ pub(crate) async fn relay(
     (why, carried)
 }
 
-/// Copies until the source has closed, and closes the destination; waits while a tape has no room. Dropped at any
-/// point, `direction` was told of all that was written.
+/// Copies until the source has closed, and closes the destination; waits while a tape has no room, and while the
+/// session is held. Dropped at any point, `direction` was told of all that was written.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    tape: Option<&Tape>,
     direction: &mut impl Direction,
+    beside: Beside<'_>,
 ) -> io::Result<()> {
+    let Beside { traffic, tape } = beside;
     let mut buffer = vec![0; BUFFER];
+    // What was read while it was held.
+    let mut waiting: Option<usize> = None;
     loop {
-        if let Some(tape) = tape {
-            tape.room().await;
-        }
+        let next = async {
+            if let Some(length) = waiting {
+                traffic.flows().await;
+                return Ok(length);
+            }
+            if let Some(tape) = tape {
+                tape.room().await;
+            }
+            traffic.flows().await;
+            // The last thing that is waited for: what is dropped here was not read.
+            from.read(&mut buffer).await
+        };
         let (read, word) = tokio::select! {
-            read = from.read(&mut buffer) => (read?, None),
+            read = next => (read?, None),
             word = direction.word() => (0, Some(word)),
         };
-        if read == 0 && word.is_none() {
+        if let Some(word) = word {
+            write(to, &word, |bytes| direction.told(bytes)).await?;
+            continue;
+        }
+        if traffic.is_held() {
+            waiting = Some(read);
+            continue;
+        }
+        waiting = None;
+        if read == 0 {
             return to.shutdown().await;
         }
-        let mut left = word.as_deref().unwrap_or(&buffer[..read]);
-        while !left.is_empty() {
-            let written = to.write(left).await?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            match word {
-                Some(_) => direction.told(&left[..written]),
-                None => direction.passed(&left[..written]),
-            }
-            left = &left[written..];
-        }
-        to.flush().await?;
+        write(to, &buffer[..read], |bytes| direction.passed(bytes)).await?;
     }
+}
+
+/// Writes all of it, and tells of each piece that was written.
+async fn write(
+    to: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+    mut written: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let length = to.write(bytes).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        written(&bytes[..length]);
+        bytes = &bytes[length..];
+    }
+    to.flush().await
 }
 
 #[cfg(test)]
@@ -291,6 +319,56 @@ mod tests {
         drop((alice, pod));
         let (_, carried) = relayed.await.unwrap();
         assert_eq!(carried.outward, 5, "what oz says itself counts as nobody's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() {
+        let (mut alice, client) = duplex(10_000);
+        let (mut pod, upstream) = duplex(10_000);
+        let traffic = std::sync::Arc::new(Traffic::default());
+        let relayed = tokio::spawn({
+            let traffic = std::sync::Arc::clone(&traffic);
+            async move {
+                let beside = Beside {
+                    traffic: &traffic,
+                    tape: None,
+                };
+                let speaks = Speaks::Channels { tty: false };
+                relay(client, upstream, pending(), speaks, beside).await
+            }
+        });
+        // Both directions wait for something to be read when it is held.
+        tokio::task::yield_now().await;
+        traffic.hold(true);
+        traffic.tell("held".to_owned());
+        pod.write_all(&[0x82, 2, 1, b'a']).await.unwrap();
+        alice.write_all(&[0x82, 2, 0, b'b']).await.unwrap();
+        let expected = notice("held", false);
+        let mut heard = vec![0; expected.len()];
+        alice.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, expected);
+        let mut byte = [0];
+        let second = Duration::from_secs(1);
+        assert!(
+            timeout(second, alice.read(&mut byte)).await.is_err(),
+            "something passed out"
+        );
+        assert!(
+            timeout(second, pod.read(&mut byte)).await.is_err(),
+            "something passed in"
+        );
+        traffic.alive();
+        let mut pong = [0; 2];
+        alice.read_exact(&mut pong).await.unwrap();
+        assert_eq!(pong, ALIVE);
+        traffic.hold(false);
+        let mut message = [0; 4];
+        alice.read_exact(&mut message).await.unwrap();
+        assert_eq!(message, [0x82, 2, 1, b'a']);
+        pod.read_exact(&mut message).await.unwrap();
+        assert_eq!(message, [0x82, 2, 0, b'b']);
+        drop((alice, pod));
+        relayed.await.unwrap();
     }
 
     #[tokio::test]

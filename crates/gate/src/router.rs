@@ -25,6 +25,7 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
 use oz_core::gate::activity::Activity;
 use oz_core::gate::live::{self, Live as AskedLive};
+use oz_core::gate::moderation::{self, Phase};
 use oz_core::gate::path::{self, Path, Rest};
 use oz_core::gate::peer;
 use oz_core::gate::ticket::Ticket;
@@ -40,6 +41,7 @@ use crate::grants::Grants;
 use crate::idle::Idle;
 use crate::live::{Entry, Live, Opened, Register, over, shown};
 use crate::metrics::Metrics;
+use crate::moderated::{self, Moderation, Turn};
 use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
@@ -89,6 +91,36 @@ struct Session {
     live: Arc<Live>,
     _entry: Entry,
     _slot: Slot,
+}
+
+/// What a session is carried by.
+struct Wire {
+    speaks: Speaks,
+    activity: Activity,
+    moderation: Option<Moderation>,
+}
+
+impl Wire {
+    /// As the API server agreed to.
+    fn of(headers: &HeaderMap, query: Option<&str>) -> Self {
+        let upgraded = headers.get(UPGRADE);
+        Self {
+            speaks: speaks(headers, query),
+            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+            moderation: None,
+        }
+    }
+
+    /// One that the API server will be asked for, all of whose protocols can be shown.
+    fn moderated(query: Option<&str>, moderation: Moderation) -> Self {
+        Self {
+            speaks: Speaks::Channels {
+                tty: recordings::is_tty(query),
+            },
+            activity: Activity::of(Some(b"websocket")),
+            moderation: Some(moderation),
+        }
+    }
 }
 
 /// What the API server was asked for.
@@ -345,12 +377,28 @@ impl Door {
         let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
         let way = path.rest.title();
         let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
+        let query = parts.uri.query();
+        let begun = slot.map(|slot| Begun {
+            grant: Arc::clone(&grant),
+            user: user.clone(),
+            way,
+            opened_at: self.clock.now(),
+            slot,
+        });
+        let (begun, waited) = match (begun, moderated::needed(&grant, way, &parts.headers)?) {
+            (Some(begun), Some(config)) => {
+                let moderation = Moderation::new(config, &grant, &user);
+                let session = self.session(begun, &plan, Wire::moderated(query, moderation), query);
+                self.opens(&session).await?;
+                (None, Some(session))
+            }
+            (begun, _) => (begun, None),
+        };
         let uid = self.upstream.pod_uid(&grant).await?;
         gate::is_granted_pod(&grant, uid.as_deref())?;
         let target = path.rest.upstream().unwrap_or_default();
-        let opened_at = self.clock.now();
         let ticket = is_session
-            .then(|| Ticket::new(&grant, &user, opened_at).seal(self.grants.keys()))
+            .then(|| Ticket::new(&grant, &user, self.clock.now()).seal(self.grants.keys()))
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
         let answered = self
@@ -358,22 +406,19 @@ impl Door {
             .send(parts, &target, ticket.as_deref())
             .await?;
         let response = head(&answered);
-        let Some(slot) = slot else {
-            return Ok(
-                response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body())))
-            );
+        let session = match (waited, begun) {
+            (Some(session), _) => session,
+            (None, Some(begun)) => {
+                let wire = Wire::of(answered.headers(), query);
+                self.session(begun, &plan, wire, query)
+            }
+            (None, None) => {
+                let body = BodyDataStream::new(answered.into_body());
+                return Ok(response.map(|_| Body::from_stream(body)));
+            }
         };
-        let opening = Begun {
-            grant,
-            user,
-            way,
-            opened_at,
-            slot,
-        };
-        let session = self.session(opening, &plan, answered.headers(), parts.uri.query());
         match (answered.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
-                let query = parts.uri.query();
                 let writer = self.record(&session, &plan, query).await?;
                 let upstream = hyper::upgrade::on(answered);
                 let door = Arc::clone(self);
@@ -388,14 +433,66 @@ impl Door {
         }
     }
 
-    /// A session that the API server has agreed to, which is open from now on.
-    fn session(
-        &self,
-        begun: Begun,
-        plan: &Plan,
-        headers: &HeaderMap,
-        query: Option<&str>,
-    ) -> Session {
+    /// Waits until a session may open that takes somebody who watches.
+    async fn opens(&self, session: &Session) -> Result<(), Refused> {
+        let Some(moderation) = &session.live.moderation else {
+            return Ok(());
+        };
+        let opened = tokio::select! {
+            opened = moderation.opens() => opened,
+            why = self.end_of(session, false) => Err(why),
+        };
+        session.idle.used();
+        opened.map_err(|why| {
+            let carried = Carried::default();
+            session.live.traffic.end(&how_it_ended(Some(&why), carried));
+            self.note_end(session, Some(&why), carried);
+            why.into()
+        })
+    }
+
+    /// Holds a session while too few people watch who have to; ready when that has been so for too long.
+    async fn moderated(&self, session: &Session) -> Refusal {
+        let (live, traffic) = (&session.live, &session.live.traffic);
+        let Some(moderation) = &live.moderation else {
+            return std::future::pending().await;
+        };
+        loop {
+            match moderation.turn().await {
+                Turn::Stands(Phase::Open) => {
+                    self.held(session, false, moderation::RESUMED.to_owned());
+                }
+                Turn::Stands(Phase::Held(_)) => {
+                    self.held(session, true, moderation::held(&moderation.config));
+                    traffic.alive();
+                }
+                Turn::StillHeld => traffic.alive(),
+                Turn::Stands(Phase::NobodyCame | Phase::NobodyCameBack) => {
+                    return moderation::nobody_came_back(&moderation.config);
+                }
+                Turn::Stands(Phase::Waiting(_)) => {}
+            }
+        }
+    }
+
+    /// Holds a session, or lets it go on; its user is told, and it is on record.
+    fn held(&self, session: &Session, held: bool, told: String) {
+        session.live.traffic.hold(held);
+        session.idle.used();
+        let (action, now) = (Action::SessionHeld, self.clock.now());
+        let reason = if held { "Held" } else { "Resumed" };
+        let message = format!("session {} of {}: {told}", session.key, session.user.user);
+        let grant = &session.grant;
+        let mut record = grant.record(now, action, Decision::Note, reason, message);
+        record.id = Record::id(action, &format!("{} {now} {reason}", session.key));
+        record.user = Some(session.user.clone());
+        self.trail
+            .note(record.detail("session", session.key.to_string()));
+        session.live.traffic.tell(told);
+    }
+
+    /// A session, which is known of from now on.
+    fn session(&self, begun: Begun, plan: &Plan, wire: Wire, query: Option<&str>) -> Session {
         let Begun {
             grant,
             user,
@@ -420,17 +517,17 @@ impl Door {
             about,
             user: user.clone(),
             until: grant.window.until,
-            speaks: speaks(headers, query),
+            speaks: wire.speaks,
             recording: grant.sessions.recording,
             recorded: matches!(plan, Plan::Record(_)),
             idle: Arc::clone(&idle),
+            moderation: wire.moderation,
         });
-        let upgraded = headers.get(UPGRADE);
         Session {
             key,
             must_be_recorded: plan.is_required(),
             idle,
-            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
+            activity: wire.activity,
             grant,
             user,
             way,
@@ -489,7 +586,8 @@ impl Door {
                 let tape = writer.as_ref().map(Writer::tape);
                 let end = async {
                     tokio::select! {
-                        why = self.end_of(&session) => why,
+                        why = self.end_of(&session, true) => why,
+                        why = self.moderated(&session) => why,
                         why = not_recorded(tape), if session.must_be_recorded => why,
                     }
                 };
@@ -560,7 +658,7 @@ impl Door {
         let session = Arc::new(session);
         let end = {
             let (door, session) = (Arc::clone(&door), Arc::clone(&session));
-            async move { door.end_of(&session).await }
+            async move { door.end_of(&session, true).await }
         };
         let end = futures::FutureExt::shared(end);
         let idle = Arc::clone(&session.idle);
@@ -592,8 +690,8 @@ impl Door {
         Body::from_stream(body.chain(last))
     }
 
-    /// Ready when a session has to end, with the reason.
-    async fn end_of(&self, session: &Session) -> Refusal {
+    /// Ready when a session has to end, with the reason; `may_be_idle` is false while nothing can be said in it.
+    async fn end_of(&self, session: &Session, may_be_idle: bool) -> Refusal {
         let mut changes = self.grants.changes();
         let (grant, user) = (&session.grant, &session.user);
         loop {
@@ -609,7 +707,7 @@ impl Door {
             tokio::select! {
                 _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
                 () = tokio::time::sleep(left) => {}
-                limit = session.idle.over() => return gate::idle(grant, limit),
+                limit = session.idle.over(), if may_be_idle => return gate::idle(grant, limit),
                 why = session.live.ended() => return why,
                 () = self.sessions.closing() => {
                     let message = "this replica of the gate stops; connect again".to_owned();

@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use oz_core::api::RecordingConfig;
 use oz_core::gate::messages::{Piece, RESIZE};
 use oz_core::recording::{About, Code, Event, Header, Recorder};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::tape::{Sizes, stream};
@@ -31,8 +31,19 @@ pub(crate) struct Traffic {
     /// Whether anybody watches: else nothing is made for them.
     watched: AtomicBool,
     feed: Mutex<Feed>,
-    words: Mutex<VecDeque<String>>,
+    words: Mutex<VecDeque<Word>>,
     news: Notify,
+    /// Nothing passes while it is.
+    held: watch::Sender<bool>,
+}
+
+/// What the client of a session is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// A line for its user.
+    Line(String),
+    /// That the other side is still there.
+    Alive,
 }
 
 #[derive(Debug)]
@@ -86,6 +97,7 @@ impl Default for Traffic {
             }),
             words: Mutex::default(),
             news: Notify::new(),
+            held: watch::Sender::new(false),
         }
     }
 }
@@ -216,25 +228,52 @@ impl Traffic {
 
     /// Has something said to the user of the session.
     pub(crate) fn tell(&self, text: String) {
+        self.say(Word::Line(text));
+    }
+
+    /// Has its client hear that the other side is still there.
+    pub(crate) fn alive(&self) {
+        self.say(Word::Alive);
+    }
+
+    fn say(&self, word: Word) {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         if words.len() < MAX_WORDS {
-            words.push_back(text);
+            words.push_back(word);
         }
         drop(words);
         self.news.notify_one();
     }
 
     /// Ready when there is something to be said to the user.
-    pub(crate) async fn word(&self) -> String {
+    pub(crate) async fn word(&self) -> Word {
         loop {
             let next = {
                 let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
                 words.pop_front()
             };
             match next {
-                Some(text) => return text,
+                Some(word) => return word,
                 None => self.news.notified().await,
             }
+        }
+    }
+
+    /// Lets nothing pass, or everything again.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+
+    /// Whether nothing passes.
+    pub(crate) fn is_held(&self) -> bool {
+        *self.held.borrow()
+    }
+
+    /// Ready when something may pass.
+    pub(crate) async fn flows(&self) {
+        if self.is_held() {
+            // It is as long as this is.
+            let _ = self.held.subscribe().wait_for(|held| !held).await;
         }
     }
 
@@ -356,9 +395,8 @@ mod tests {
         let traffic = Traffic::default();
         traffic.tell("one".to_owned());
         traffic.tell("two".to_owned());
-        assert_eq!(
-            (traffic.word().await, traffic.word().await),
-            ("one".to_owned(), "two".to_owned())
-        );
+        let said = [traffic.word().await, traffic.word().await];
+        let line = |text: &str| Word::Line(text.to_owned());
+        assert_eq!(said, [line("one"), line("two")]);
     }
 }

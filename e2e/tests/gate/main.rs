@@ -3,6 +3,7 @@
 mod idle;
 mod kubeconfig;
 mod live;
+mod moderation;
 mod passing;
 mod recording;
 mod withdrawal;

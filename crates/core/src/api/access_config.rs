@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalConfig, EmergencyConfig, RecordingConfig, TicketConfig};
+use super::{ApprovalConfig, EmergencyConfig, ModerationConfig, RecordingConfig, TicketConfig};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -91,6 +91,11 @@ pub struct AccessConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
 
+    /// Who has to watch a session while it is open: it opens once they do, is held when they go, and ends a minute
+    /// later. Only with `sessions: Gate`. Absent means nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<ModerationConfig>,
+
     /// How long nothing may be said in a session, either way, before the gate ends it, such as 10m; at least
     /// 10s. Only with sessions: Gate. Absent means that a session may be silent for as long as access lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,6 +152,7 @@ impl Default for AccessConfig {
             command_policy: None,
             sessions: Sessions::default(),
             recording: None,
+            moderation: None,
             idle_timeout: None,
             follow: Follow::default(),
             on_template_change: OnTemplateChange::default(),

@@ -15,6 +15,7 @@ pub(crate) mod binding;
 mod emergency;
 mod ending;
 pub(crate) mod lock;
+mod moderation;
 mod mutation;
 mod network;
 pub(crate) mod optional;
@@ -59,6 +60,7 @@ pub use emergency::{
 };
 pub use ending::{EndReason, Ending};
 pub use lock::{LockTarget, LockedTemplate};
+pub use moderation::ModerationConfig;
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
 pub use network::{Egress, Ingress, Network};
 pub use recording::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};

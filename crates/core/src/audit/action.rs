@@ -103,6 +103,8 @@ pub enum Action {
     /// Somebody began to watch a session while it was open (reason `Began`), or stopped (`Ended`). The details name the
     /// session, and since when it was watched.
     SessionWatched,
+    /// Nothing passes in a session any more, since too few people watch it (reason `Held`), or it goes on (`Resumed`).
+    SessionHeld,
     /// The webhook's certificate authority was made or replaced.
     CertificateRotated,
     /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
@@ -208,6 +210,7 @@ impl Action {
             | Self::ForeignAccess
             | Self::SessionRecorded
             | Self::SessionUnrecorded
+            | Self::SessionHeld
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -243,7 +246,8 @@ impl Action {
             Self::SessionRecorded
             | Self::SessionUnrecorded
             | Self::RecordingPlayed
-            | Self::SessionWatched => "gate",
+            | Self::SessionWatched
+            | Self::SessionHeld => "gate",
             Self::SessionEnded | Self::SessionCut => "operator, gate",
             Self::AccessGranted
             | Self::EmergencyGranted

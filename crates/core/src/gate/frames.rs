@@ -9,6 +9,8 @@ use super::messages::{ERROR, STDERR, STDOUT};
 const LONGEST_HEAD: usize = 14;
 /// The opcode of a frame that closes.
 const CLOSE: u8 = 8;
+/// What tells a client that the other side is there: a pong that nobody asked for (RFC 6455, 5.5.3).
+pub const ALIVE: [u8; 2] = [0x8a, 0];
 /// The longest text in a frame whose length takes one byte.
 const SHORT: usize = 125;
 

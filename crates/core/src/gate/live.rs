@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::path::{GROUP, RESOURCE, VERSION};
+use crate::api::ModerationConfig;
 use crate::connect::Refusal;
 use crate::recording::SessionKey;
 use crate::validate::dns_subdomain;
@@ -202,6 +203,25 @@ pub struct Session {
     pub watchers: Vec<Watcher>,
     /// Which replica of the gate carries it.
     pub replica: String,
+    /// Whether anything passes in it.
+    #[serde(default)]
+    pub state: State,
+    /// Who has to watch it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<ModerationConfig>,
+}
+
+/// Whether anything passes in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum State {
+    /// It does.
+    #[default]
+    Open,
+    /// It opens once enough people watch.
+    Waiting,
+    /// Not until enough people watch again.
+    Held,
 }
 
 /// Somebody who watches a session.
@@ -302,6 +322,8 @@ mod tests {
             watchable: true,
             watchers: Vec::new(),
             replica: "one".to_owned(),
+            state: State::Open,
+            moderation: None,
         };
         let mut listing = Listing {
             sessions: vec![session("b")],

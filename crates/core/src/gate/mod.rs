@@ -1,7 +1,8 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
 //! ([`lasts`]), whether they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session
-//! it is ([`ticket`]), what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
+//! it is ([`ticket`]), what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]),
+//! who has to watch them ([`moderation`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
 //! whether the API server is to know of it ([`registration`]).
 
 mod account;
@@ -11,6 +12,7 @@ pub mod frames;
 pub mod front_proxy;
 pub mod live;
 pub mod messages;
+pub mod moderation;
 pub mod path;
 pub mod peer;
 pub mod registration;

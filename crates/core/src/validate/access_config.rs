@@ -72,6 +72,26 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
                        passes in a session";
         found.add("spec.accessConfig.recording.mode", message);
     }
+    let Some(moderation) = &config.moderation else {
+        return;
+    };
+    let field = "spec.accessConfig.moderation";
+    if config.sessions != Sessions::Gate {
+        let message = "must be left out unless spec.accessConfig.sessions is Gate: nothing else knows who watches";
+        found.add(field, message);
+    }
+    if !(1..=8).contains(&moderation.viewers) {
+        found.add(&format!("{field}.viewers"), "must be between 1 and 8");
+    }
+    if moderation.groups.is_empty() {
+        let message = "must name at least one group: nobody could open a session";
+        found.add(&format!("{field}.groups"), message);
+    }
+    for (index, group) in moderation.groups.iter().enumerate() {
+        if group.trim().is_empty() {
+            found.add(&format!("{field}.groups[{index}]"), "must not be empty");
+        }
+    }
 }
 
 /// Somebody must be allowed, and nobody by an empty name.

@@ -12,6 +12,7 @@ use kube::api::ListParams;
 use kube::client::Body;
 use oz_core::for_each_kind;
 use oz_core::gate::live::{self, Listing, Session};
+use oz_core::gate::moderation;
 use oz_core::kinds::AccessRequest as _;
 use oz_core::recording::{Code, Event, Header, MAX_LINE, SessionKey};
 
@@ -250,7 +251,7 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
     if all_namespaces {
         head.push("NAMESPACE");
     }
-    head.extend(["SESSION", "USER", "POD", "WAY", "OPEN", "IDLE", "LEFT", "IN", "OUT", "RECORDED", "WATCHED BY"]);
+    head.extend(["SESSION", "USER", "POD", "WAY", "STATE", "OPEN", "IDLE", "LEFT", "IN", "OUT", "RECORDED", "WATCHED BY"]);
     let mut table = Table::new(&head);
     for one in sessions {
         let (namespace, session) = one.session.split_once('/').unwrap_or_default();
@@ -263,6 +264,7 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
             one.user.clone(),
             one.pod.clone(),
             one.way.clone(),
+            one.state.to_string(),
             short(now.duration_since(one.opened_at)),
             short(now.duration_since(one.idle_since)),
             short(one.until.duration_since(now)),
@@ -301,6 +303,8 @@ fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
                 ("Pod", one.pod.clone()),
                 ("Container", one.container.clone().unwrap_or_default()),
                 ("Way", one.way.clone()),
+                ("State", one.state.to_string()),
+                ("Moderated", one.moderation.as_ref().map(moderation::who).unwrap_or_default()),
                 ("Command", command),
                 ("Opened", instant(one.opened_at)),
                 ("Idle since", instant(one.idle_since)),

@@ -72,11 +72,7 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
     let granted = alice
         .granted(&exec_request("mine", MODERATED, "10m"))
         .await?;
-    let message = granted
-        .status
-        .as_ref()
-        .and_then(|status| status.access_message.clone());
-    let message = message.context("no message")?;
+    let message = granted.status().access_message.context("no message")?;
     ensure!(message.contains("ozctl sessions watch mine"), "{message}");
     let pod = granted.pod();
     eventually("alice to get in", CONDITION_TIMEOUT, async || {

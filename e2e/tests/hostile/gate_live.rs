@@ -26,10 +26,10 @@ async fn open(gated: &Gated, user: &str, request: &str) -> Result<Listing> {
     listing(&answer)
 }
 
-/// Lets a group of the scene moderate; gives back who is of it.
-async fn moderator(gated: &Gated) -> Result<String> {
-    gated.may_moderate_sessions("moderators").await?;
-    Ok(format!("{}-moderators", gated.name()))
+/// Lets a group moderate in the scene; gives back who is of it.
+async fn moderator(gated: &Gated, group: &str) -> Result<String> {
+    gated.may_moderate_sessions(group).await?;
+    Ok(format!("{}-{group}", gated.name()))
 }
 
 /// Listing, watching and ending a session that is open, as the one whose it is and as another user, without the right:
@@ -37,7 +37,7 @@ async fn moderator(gated: &Gated) -> Result<String> {
 #[tokio::test]
 async fn live_sessions_without_the_right() -> Result<()> {
     let gated = Gated::set("live").await?;
-    let moderator = moderator(&gated).await?;
+    let moderator = moderator(&gated, "moderators").await?;
     let mut wire = gated.session("alice", "mine", &gated.pod).await?;
     wire.hears(b"here\n").await?;
     let found = open(&gated, &moderator, "mine").await?;
@@ -69,7 +69,7 @@ async fn live_sessions_without_the_right() -> Result<()> {
 #[tokio::test]
 async fn a_live_session_of_another_namespace() -> Result<()> {
     let (one, other) = (Gated::set("live-a").await?, Gated::set("live-b").await?);
-    let (theirs, others) = (moderator(&one).await?, moderator(&other).await?);
+    let (theirs, others) = (moderator(&one, "of-one").await?, moderator(&other, "of-other").await?);
     let mut wire = other.session("alice", "mine", &other.pod).await?;
     wire.hears(b"here\n").await?;
     let found = open(&other, &others, "mine").await?;
@@ -119,7 +119,7 @@ async fn a_forged_word_of_a_replica() -> Result<()> {
 #[tokio::test]
 async fn names_of_sessions_that_could_be_read_in_two_ways() -> Result<()> {
     let gated = Gated::set("names").await?;
-    let moderator = moderator(&gated).await?;
+    let moderator = moderator(&gated, "moderators").await?;
     let mut wire = gated.session("alice", "mine", &gated.pod).await?;
     wire.hears(b"here\n").await?;
     let list = sessions(gated.name(), "mine");
@@ -165,7 +165,7 @@ async fn names_of_sessions_that_could_be_read_in_two_ways() -> Result<()> {
 #[tokio::test]
 async fn being_ones_own_moderator() -> Result<()> {
     let gated = Gated::set("own").await?;
-    let moderator = moderator(&gated).await?;
+    let moderator = moderator(&gated, "moderators").await?;
     let mut template = gate_template();
     template.metadata.name = Some("moderated".to_owned());
     template.spec.access_config.moderation = Some(ModerationConfig {

@@ -73,6 +73,9 @@ generate: ## Write the generated files again
 bench: ## Measure grants against the budgets (several runs, prints a table)
 	@cargo xtask bench grants
 
+soak: ## Half an hour of grants while everything is restarted in turns: nothing may grow or be left
+	@cargo xtask bench soak
+
 cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 	@cargo xtask cluster up
 
@@ -98,4 +101,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) -- the_chart
 
-.PHONY: help demo fetch test check deny fuzz generate bench cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart

@@ -98,6 +98,15 @@ impl Gate {
         ready("the gate", self.address, &mut self.process).await
     }
 
+    /// As [`Gate::again`], without waiting for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begins_again(&mut self, cluster: &Cluster, options: &Options) -> Result<()> {
+        self.process = spawn(cluster, options, self.serving, self.address)?;
+        Ok(())
+    }
+
     /// Where one can serve the API server.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use oz_core::names;
-use oz_testkit::{Cluster, cargo_binary, eventually};
+use oz_testkit::{Cluster, Process, cargo_binary, eventually};
 use serde_json::json;
 
 use crate::{NAMESPACE, Operator, Options, Scene, Service, Traffic, Webhook, install};
@@ -79,6 +79,12 @@ impl Replicas {
         let operator = Operator::start(self.cluster, &options).await?;
         self.operators.push((options.replica, operator));
         Ok(())
+    }
+
+    /// Every process that runs.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        let operators = self.operators.iter().map(|(_, one)| &one.process);
+        operators.chain(self.webhooks.iter().map(|one| &one.process))
     }
 
     /// The name of the operator that holds the Lease.

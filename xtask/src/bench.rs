@@ -24,6 +24,7 @@ mod scene;
 mod sessions;
 mod siege;
 mod single;
+mod soak;
 mod starts;
 mod stats;
 
@@ -74,6 +75,9 @@ pub(crate) enum Bench {
     Runs(Options),
     /// How soon the agent of a harness run begins on a real node, beside a plain Job (root).
     Starts(Options),
+    /// Grants that come and go for half an hour while everything is restarted in turns: whether anything grows or is
+    /// left.
+    Soak(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
 }
@@ -189,6 +193,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Lock(options)
     | Bench::Runs(options)
     | Bench::Starts(options)
+    | Bench::Soak(options)
     | Bench::Siege(siege::Options {
         common: options, ..
     })) = bench;
@@ -308,6 +313,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Starts(_) => starts::measure(size, &mut report).await?,
+        Bench::Soak(_) => {
+            let size = match options.quick {
+                true => soak::Size::quick(),
+                false => soak::Size::full(),
+            };
+            soak::measure(size, &mut report).await?;
+        }
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {

@@ -26,7 +26,7 @@ pub(crate) fn resources() -> Value {
         "groupVersion": format!("{GROUP}/{VERSION}"),
         "resources": [{
             "name": format!("{RESOURCE}/proxy"), "singularName": "", "namespaced": true,
-            "kind": "Gate", "verbs": ["create", "get"],
+            "kind": "Gate", "verbs": ["create", "get", "patch"],
         }],
     })
 }
@@ -57,6 +57,7 @@ pub(crate) fn core_resources() -> Value {
                 "verbs": ["get"], "shortNames": ["po"], "categories": ["all"],
             },
             sub("attach", "PodAttachOptions", &["create", "get"]),
+            sub("ephemeralcontainers", "Pod", &["patch"]),
             sub("exec", "PodExecOptions", &["create", "get"]),
             sub("log", "Pod", &["get"]),
             sub("portforward", "PodPortForwardOptions", &["create", "get"]),

@@ -2,7 +2,7 @@
 //! whoever asks may; what they get to see is on record before they do, and its user is told.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -57,7 +57,8 @@ pub(crate) struct Live {
     pub(crate) about: About,
     pub(crate) user: Requester,
     pub(crate) until: Timestamp,
-    pub(crate) speaks: Speaks,
+    /// What its client can be told, once that was agreed on.
+    speaks: OnceLock<Speaks>,
     /// As the template has it recorded, if it does.
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
@@ -75,7 +76,6 @@ pub(crate) struct Opened {
     pub(crate) about: About,
     pub(crate) user: Requester,
     pub(crate) until: Timestamp,
-    pub(crate) speaks: Speaks,
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
     pub(crate) idle: Arc<Idle>,
@@ -92,12 +92,18 @@ pub(crate) struct Entry {
 impl Register {
     /// Puts a session in.
     pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
+        let speaks = OnceLock::new();
+        if opened.moderation.is_some() {
+            // The API server will be asked for nothing that cannot be shown.
+            let tty = opened.about.tty;
+            let _ = speaks.set(Speaks::Channels { tty });
+        }
         let live = Arc::new(Live {
             key: opened.key.clone(),
             about: opened.about,
             user: opened.user,
             until: opened.until,
-            speaks: opened.speaks,
+            speaks,
             recording: opened.recording,
             recorded: opened.recorded,
             idle: opened.idle,
@@ -145,6 +151,17 @@ impl Drop for Entry {
 }
 
 impl Live {
+    /// What its client can be told, as the API server has agreed to.
+    pub(crate) fn agreed(&self, speaks: Speaks) {
+        // Where it was known before, it was agreed to as well.
+        let _ = self.speaks.set(speaks);
+    }
+
+    /// What its client can be told.
+    pub(crate) fn speaks(&self) -> Speaks {
+        self.speaks.get().copied().unwrap_or(Speaks::Other)
+    }
+
     /// Ready when somebody ends it, with what its user is told.
     pub(crate) async fn ended(&self) -> Refusal {
         let mut ended = self.ended.subscribe();
@@ -196,7 +213,7 @@ impl Live {
             bytes_in,
             bytes_out,
             recorded: self.recorded,
-            watchable: self.speaks != Speaks::Other,
+            watchable: self.speaks() != Speaks::Other,
             watchers: self.watchers().clone(),
             replica: replica.to_owned(),
             state: match self.moderation.as_ref().map(Moderation::phase) {
@@ -335,7 +352,7 @@ impl Door {
         viewer: &Requester,
         live: Arc<Live>,
     ) -> Result<Response<Body>, Refused> {
-        if live.speaks == Speaks::Other {
+        if live.speaks() == Speaks::Other {
             let message = format!(
                 "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
                  (kubectl older than 1.31)",

@@ -4,12 +4,14 @@
 mod answer;
 mod args;
 mod caller;
+mod debug;
 mod discovery;
 mod grants;
 mod idle;
 mod live;
 mod metrics;
 mod moderated;
+mod opening;
 mod peers;
 mod play;
 mod recordings;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::header::SEC_WEBSOCKET_PROTOCOL;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use oz_audit::Trail;
+use oz_audit::{Sink, Trail};
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::api::{RecordingConfig, RecordingMode};
@@ -22,6 +22,9 @@ use crate::tape::{Tape, Writer};
 
 /// How long a process that stops waits for recordings to be stored.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the trail is left alone after it did not take a record, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The protocols whose messages are read.
 pub(crate) const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
@@ -147,6 +150,8 @@ impl Recordings {
     }
 
     /// Puts on record what an earlier process left, which broke off.
+    ///
+    /// Each is found again by the next process until its record is where it is to be.
     pub(crate) async fn recovered(&self, trail: &Trail, clock: &dyn Clock, left: Vec<Recovered>) {
         for Recovered { key, head, header } in left {
             let about = header.and_then(|line| {
@@ -166,11 +171,21 @@ impl Recordings {
                     groups: Vec::new(),
                 });
             }
-            trail.note(record);
+            on_record(trail, &record).await;
             if let Err(error) = self.spool.forget(&key).await {
                 tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
             }
         }
+    }
+}
+
+/// Waits until something is on record, for as long as that takes.
+pub(crate) async fn on_record(trail: &impl Sink, record: &Record) {
+    let mut pause = FIRST_PAUSE;
+    while let Err(failure) = trail.record(record).await {
+        tracing::warn!(%failure, record = record.line(), "a recording is not on record yet");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

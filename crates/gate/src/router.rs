@@ -36,12 +36,14 @@ use serde_json::Value;
 
 use crate::answer::{Refused, document};
 use crate::caller::Callers;
+use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
 use crate::live::{Entry, Live, Opened, Register, over, shown};
 use crate::metrics::Metrics;
 use crate::moderated::{self, Moderation, Turn};
+use crate::opening::OpeningSession;
 use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
@@ -79,12 +81,12 @@ pub(crate) struct Door {
 }
 
 /// A session, for as long as it is one.
-struct Session {
-    grant: Arc<Grant>,
-    user: Requester,
-    way: &'static str,
-    opened_at: Timestamp,
-    key: SessionKey,
+pub(crate) struct Session {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) user: Requester,
+    pub(crate) way: &'static str,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) key: SessionKey,
     must_be_recorded: bool,
     idle: Arc<Idle>,
     activity: Activity,
@@ -93,42 +95,13 @@ struct Session {
     _slot: Slot,
 }
 
-/// What a session is carried by.
-struct Wire {
-    speaks: Speaks,
-    activity: Activity,
-    moderation: Option<Moderation>,
-}
-
-impl Wire {
-    /// As the API server agreed to.
-    fn of(headers: &HeaderMap, query: Option<&str>) -> Self {
-        let upgraded = headers.get(UPGRADE);
-        Self {
-            speaks: speaks(headers, query),
-            activity: Activity::of(upgraded.map(HeaderValue::as_bytes)),
-            moderation: None,
-        }
-    }
-
-    /// One that the API server will be asked for, all of whose protocols can be shown.
-    fn moderated(query: Option<&str>, moderation: Moderation) -> Self {
-        Self {
-            speaks: Speaks::Channels {
-                tty: recordings::is_tty(query),
-            },
-            activity: Activity::of(Some(b"websocket")),
-            moderation: Some(moderation),
-        }
-    }
-}
-
 /// What the API server was asked for.
 struct Begun {
     grant: Arc<Grant>,
     user: Requester,
     way: &'static str,
     opened_at: Timestamp,
+    moderation: Option<Moderation>,
     slot: Slot,
 }
 
@@ -333,7 +306,13 @@ impl Door {
             Rest::Versions => discovery::core_versions(),
             Rest::Groups => discovery::no_groups(),
             Rest::Resources => discovery::core_resources(),
-            Rest::Pod { .. } => {
+            rest if rest.adds() => {
+                let (parts, patch) = debug::patch_of(request).await?;
+                return self
+                    .add_container(&user, path, &standing.grant, &parts, &patch)
+                    .await;
+            }
+            Rest::Pod { .. } | Rest::Listed { .. } => {
                 // Whatever it is, nobody reads it; and its length could be read in two ways.
                 bodiless(request.headers())?;
                 let upgrade = request.headers().contains_key(UPGRADE);
@@ -373,64 +352,93 @@ impl Door {
             let message = "a session needs a WebSocket or SPDY; use kubectl 1.30 or newer";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "NoUpgrade", message));
         }
-        let lasts = is_session || path.rest.title() == "log";
-        let slot = lasts.then(|| self.sessions.take(&user.user)).transpose()?;
+        let slot = path
+            .rest
+            .lasts()
+            .then(|| self.sessions.take(&user.user))
+            .transpose()?;
         let way = path.rest.title();
         let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
         let query = parts.uri.query();
+        let moderation = moderated::needed(&grant, way, &parts.headers)?;
         let begun = slot.map(|slot| Begun {
             grant: Arc::clone(&grant),
             user: user.clone(),
             way,
             opened_at: self.clock.now(),
+            moderation: moderation.map(|config| Moderation::new(config, &grant, &user)),
             slot,
         });
-        let (begun, waited) = match (begun, moderated::needed(&grant, way, &parts.headers)?) {
-            (Some(begun), Some(config)) => {
-                let moderation = Moderation::new(config, &grant, &user);
-                let session = self.session(begun, &plan, Wire::moderated(query, moderation), query);
-                self.opens(&session).await?;
-                (None, Some(session))
-            }
-            (begun, _) => (begun, None),
-        };
-        let uid = self.upstream.pod_uid(&grant).await?;
-        gate::is_granted_pod(&grant, uid.as_deref())?;
+        let session = begun.map(|begun| self.session(begun, &plan, query));
+        if let Some(session) = &session {
+            self.opens(session).await?;
+        }
+        let entered = self.settled(&grant, &path.rest).await?;
         let target = path.rest.upstream().unwrap_or_default();
         let ticket = is_session
-            .then(|| Ticket::new(&grant, &user, self.clock.now()).seal(self.grants.keys()))
+            .then(|| {
+                let ticket = Ticket::new(&grant, &user, self.clock.now()).to(entered.as_deref());
+                ticket.seal(self.grants.keys())
+            })
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
-        let answered = self
-            .upstream
-            .send(parts, &target, ticket.as_deref())
-            .await?;
-        let response = head(&answered);
-        let session = match (waited, begun) {
-            (Some(session), _) => session,
-            (None, Some(begun)) => {
-                let wire = Wire::of(answered.headers(), query);
-                self.session(begun, &plan, wire, query)
-            }
-            (None, None) => {
-                let body = BodyDataStream::new(answered.into_body());
-                return Ok(response.map(|_| Body::from_stream(body)));
-            }
+        let Some(session) = session else {
+            let answered = self.upstream.send(parts, &target, None).await?;
+            return Ok(head(&answered)
+                .map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))));
         };
-        match (answered.status(), upgrade) {
-            (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
-                let writer = self.record(&session, &plan, query).await?;
-                let upstream = hyper::upgrade::on(answered);
-                let door = Arc::clone(self);
-                tokio::spawn(door.carry(session, client, upstream, writer));
-                Ok(response)
-            }
-            (StatusCode::SWITCHING_PROTOCOLS, None) => {
+        let (Some(client), Some(ticket)) = (upgrade, ticket) else {
+            let answered = self.upstream.send(parts, &target, None).await?;
+            if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let message = "the API server wants another protocol that nobody asked for";
-                Err(Refused::unavailable("ApiServer", message))
+                return Err(Refused::unavailable("ApiServer", message));
             }
-            _ => Ok(response.map(|_| self.followed(session, answered.into_body()))),
+            return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
+        };
+        self.open(
+            OpeningSession::new(self, session),
+            client,
+            (parts, &target, &ticket),
+            plan,
+        )
+        .await
+    }
+
+    /// Opens a session, which is carried from then on.
+    async fn open(
+        self: &Arc<Self>,
+        mut opening: OpeningSession,
+        client: OnUpgrade,
+        (parts, target, ticket): (&Parts, &str, &str),
+        plan: Plan,
+    ) -> Result<Response<Body>, Refused> {
+        let sent = self.upstream.send(parts, target, Some(ticket)).await;
+        let answered = sent.inspect_err(|refused| opening.fails(&refused.message))?;
+        let response = head(&answered);
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            opening.answered(answered.status());
+            let body = BodyDataStream::new(answered.into_body());
+            return Ok(response.map(|_| Body::from_stream(body)));
         }
+        let query = parts.uri.query();
+        let writer = match opening.session() {
+            Some(session) => self.record(session, &plan, query).await,
+            None => Ok(None),
+        };
+        let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
+        let speaks = speaks(answered.headers(), query);
+        let upgraded = answered.headers().get(UPGRADE);
+        let activity = Activity::of(upgraded.map(HeaderValue::as_bytes));
+        if let Some(session) = opening.opened() {
+            let session = Session {
+                activity,
+                ..session
+            };
+            let upstream = hyper::upgrade::on(answered);
+            session.live.agreed(speaks);
+            tokio::spawn(Arc::clone(self).carry(session, client, upstream, writer));
+        }
+        Ok(response)
     }
 
     /// Waits until a session may open that takes somebody who watches.
@@ -492,18 +500,20 @@ impl Door {
     }
 
     /// A session, which is known of from now on.
-    fn session(&self, begun: Begun, plan: &Plan, wire: Wire, query: Option<&str>) -> Session {
+    fn session(&self, begun: Begun, plan: &Plan, query: Option<&str>) -> Session {
         let Begun {
             grant,
             user,
             way,
             opened_at,
+            moderation,
             slot,
         } = begun;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (namespace, name) = (&grant.request.namespace, &grant.request.name);
         let key = SessionKey::new(namespace, name, opened_at, &self.replica, number);
-        let idle = Idle::new(grant.sessions.idle_timeout);
+        // Nothing happens to a pod for as long as it is well.
+        let idle = Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch"));
         let about = recordings::about(&Opening {
             grant: &grant,
             user: &user,
@@ -517,17 +527,16 @@ impl Door {
             about,
             user: user.clone(),
             until: grant.window.until,
-            speaks: wire.speaks,
             recording: grant.sessions.recording,
             recorded: matches!(plan, Plan::Record(_)),
             idle: Arc::clone(&idle),
-            moderation: wire.moderation,
+            moderation,
         });
         Session {
             key,
             must_be_recorded: plan.is_required(),
             idle,
-            activity: wire.activity,
+            activity: Activity::of(None),
             grant,
             user,
             way,
@@ -595,7 +604,7 @@ impl Door {
                     traffic: &session.live.traffic,
                     tape: tape.map(Arc::as_ref),
                 };
-                relay(client, upstream, end, session.live.speaks, beside).await
+                relay(client, upstream, end, session.live.speaks(), beside).await
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a session was not opened after all");
@@ -627,7 +636,7 @@ impl Door {
                 record.user = Some(session.user.clone());
                 record.request = session.grant.request.clone();
                 record.pod = Some(session.grant.pod.clone());
-                self.trail.note(record);
+                recordings::on_record(&self.trail, &record).await;
                 if let Err(error) = ended.recording.finish().await {
                     tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
                 }
@@ -665,6 +674,8 @@ impl Door {
         let live = Arc::clone(&session.live);
         let last = {
             let (end, session) = (end.clone(), session);
+            // Who watches reads one object after the other, and no words between them.
+            let in_words = session.way != "watch";
             stream::once(async move {
                 let why = futures::FutureExt::now_or_never(end);
                 if session.live.ended_by().is_some() {
@@ -675,6 +686,7 @@ impl Door {
                     };
                     door.note_end(&session, why.as_ref(), carried);
                 }
+                let why = why.filter(|_| in_words);
                 drop(session);
                 let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
                 Ok(told.unwrap_or_default().into())

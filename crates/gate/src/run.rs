@@ -138,7 +138,12 @@ async fn recordings(
     };
     let (spool, left) = Spool::start(options, storage.clone()).await?;
     let recordings = Recordings { spool, storage };
-    recordings.recovered(trail, clock, left).await;
+    // Nobody waits for the trail: what is not on record when this process ends, the next one finds again.
+    let recovering = (recordings.clone(), trail.clone(), clock.clone());
+    tokio::spawn(async move {
+        let (recordings, trail, clock) = recovering;
+        recordings.recovered(&trail, &clock, left).await;
+    });
     Ok(Some(recordings))
 }
 

@@ -15,7 +15,9 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
 use oz_core::access::grant::Grant;
 use oz_core::gate::GateAccount;
+use oz_core::gate::debug::PATCH_TYPE;
 use oz_core::gate::ticket::EXTRA;
+use serde_json::Value;
 
 use crate::answer::Refused;
 
@@ -77,15 +79,57 @@ impl Upstream {
             };
         match found {
             Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
-            Err(kube::Error::Api(status)) if status.code == 403 => Err(Refused::new(
+            Err(error) => Err(self.not_read(grant, &error)),
+        }
+    }
+
+    fn not_read(&self, grant: &Grant, error: &kube::Error) -> Refused {
+        match error {
+            kube::Error::Api(status) if status.code == 403 => Refused::new(
                 StatusCode::FORBIDDEN,
                 "NotBound",
                 format!(
                     "the gate's account {} has no access to pod {} any more, or not yet; try again in a second",
                     self.account, grant.pod.name
                 ),
-            )),
-            Err(error) => Err(unreachable(&error)),
+            ),
+            error => unreachable(error),
+        }
+    }
+
+    /// The pod that has the name of a grant's by now, all of it.
+    pub(crate) async fn pod(&self, grant: &Grant) -> Result<Option<Value>, Refused> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &grant.request.namespace);
+        let found = tokio::time::timeout(READ_TIMEOUT, pods.get_opt(&grant.pod.name)).await;
+        let pod = match found {
+            Ok(Ok(pod)) => pod,
+            Ok(Err(error)) => return Err(self.not_read(grant, &error)),
+            Err(_elapsed) => return Err(no_answer()),
+        };
+        let pod = pod.map(serde_json::to_value).transpose();
+        pod.map_err(|error| Refused::unavailable("ApiServer", error.to_string()))
+    }
+
+    /// Patches what is at `path`, in the name that the ticket says.
+    pub(crate) async fn patch(
+        &self,
+        parts: &Parts,
+        path: &str,
+        patch: String,
+        ticket: &str,
+    ) -> Result<Response<Body>, Refused> {
+        let internal =
+            |error: axum::http::Error| Refused::unavailable("ApiServer", error.to_string());
+        let request = Request::patch(path).header(CONTENT_TYPE, PATCH_TYPE);
+        let mut request = request
+            .body(Body::from(patch.into_bytes()))
+            .map_err(internal)?;
+        copy(&parts.headers, request.headers_mut(), &[ACCEPT, USER_AGENT]);
+        self.say(request.headers_mut(), ticket)?;
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(unreachable(&error)),
+            Err(_elapsed) => Err(no_answer()),
         }
     }
 

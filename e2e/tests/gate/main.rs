@@ -1,6 +1,8 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
+mod debugging;
 mod idle;
+mod kills;
 mod kubeconfig;
 mod live;
 mod moderation;
@@ -9,6 +11,7 @@ mod recording;
 mod withdrawal;
 
 use anyhow::Result;
+use oz_core::api::ExecAccessTemplate;
 use oz_e2e::{Gate, Options, Scene, System, gate_template};
 use oz_testkit::{Cluster, ClusterOptions};
 use tokio::sync::{Mutex, MutexGuard};
@@ -34,12 +37,17 @@ async fn cluster() -> Result<&'static Cluster> {
 
 impl Whole {
     async fn start(prefix: &str) -> Result<Self> {
+        Self::with(prefix, &gate_template()).await
+    }
+
+    /// With this template.
+    async fn with(prefix: &str, template: &ExecAccessTemplate) -> Result<Self> {
         let turn = TURN.lock().await;
         let cluster = cluster().await?;
         let system = System::start_with(cluster, &Gate::operator_options()).await?;
         let gate = Gate::start(cluster, &Options::default()).await?;
         let scene = Scene::set(cluster, prefix).await?;
-        scene.template(&gate_template()).await?;
+        scene.template(template).await?;
         Ok(Self {
             system,
             gate,

@@ -442,14 +442,7 @@ async fn operations_that_were_not_granted() -> Result<()> {
             .refuses(&gated.of_pod(&gated.pod, rest), "OperationNotGranted")
             .await?;
     }
-    for rest in [
-        "/ephemeralcontainers",
-        "/proxy",
-        "/proxy/",
-        "/eviction",
-        "/status",
-        "/resize",
-    ] {
+    for rest in ["/proxy", "/proxy/", "/eviction", "/status", "/resize"] {
         gated
             .refuses(&gated.of_pod(&gated.pod, rest), "NotThroughTheGate")
             .await?;

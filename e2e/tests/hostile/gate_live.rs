@@ -69,7 +69,10 @@ async fn live_sessions_without_the_right() -> Result<()> {
 #[tokio::test]
 async fn a_live_session_of_another_namespace() -> Result<()> {
     let (one, other) = (Gated::set("live-a").await?, Gated::set("live-b").await?);
-    let (theirs, others) = (moderator(&one, "of-one").await?, moderator(&other, "of-other").await?);
+    let (theirs, others) = (
+        moderator(&one, "of-one").await?,
+        moderator(&other, "of-other").await?,
+    );
     let mut wire = other.session("alice", "mine", &other.pod).await?;
     wire.hears(b"here\n").await?;
     let found = open(&other, &others, "mine").await?;

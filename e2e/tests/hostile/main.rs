@@ -10,6 +10,7 @@ mod connecting;
 mod emergencies;
 mod ends;
 mod gate;
+mod gate_debug;
 mod gate_live;
 mod gate_sessions;
 mod gating;

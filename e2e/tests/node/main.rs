@@ -7,6 +7,7 @@ mod approving;
 mod chart;
 mod exec;
 mod gate;
+mod gate_debug;
 mod harness;
 mod images;
 mod late;

@@ -71,6 +71,22 @@ fn memory(pid: u32, which: &str) -> Result<f64> {
     Ok(kibibytes.parse::<f64>()? / 1024.0)
 }
 
+/// How many files, sockets among them, the process has open.
+pub(crate) fn open_files(pid: u32) -> Result<f64> {
+    entries(pid, "fd")
+}
+
+/// How many threads it has.
+pub(crate) fn threads(pid: u32) -> Result<f64> {
+    entries(pid, "task")
+}
+
+fn entries(pid: u32, directory: &str) -> Result<f64> {
+    let path = format!("/proc/{pid}/{directory}");
+    let all = std::fs::read_dir(&path).with_context(|| format!("failed to read {path}"))?;
+    Ok(f64::from(u32::try_from(all.count())?))
+}
+
 /// How busy the machine is, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.
 pub(crate) fn load_average() -> Result<String> {
     let load = std::fs::read_to_string("/proc/loadavg").context("failed to read the load")?;
@@ -86,6 +102,8 @@ mod tests {
         let pid = std::process::id();
 
         assert!(resident(pid).unwrap() > 0.1);
+        assert!(open_files(pid).unwrap() >= 1.0);
+        assert!(threads(pid).unwrap() >= 1.0);
         assert!(peak(pid).unwrap() >= resident(pid).unwrap() / 2.0);
         let (before, all) = (processor_time(pid).unwrap(), machine_time().unwrap());
         // The two are counted apart: what one tick may miss, ten show.

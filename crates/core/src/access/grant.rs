@@ -158,6 +158,9 @@ pub struct SessionTerms {
     /// Who has to watch while a session is open; `None` for nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moderation: Option<ModerationConfig>,
+    /// The images that containers may have which are added to the pod, as patterns; with the operation Debug.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub debug_images: Vec<String>,
 }
 
 impl SessionTerms {
@@ -172,6 +175,7 @@ impl SessionTerms {
             recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
             moderation: rules.moderation.clone(),
             idle_timeout: idle_timeout(rules),
+            debug_images: rules.debug.clone().unwrap_or_default().images,
             ..Self::default()
         }
     }
@@ -292,6 +296,12 @@ impl Grant {
             asked.is_none_or(|asked| asked == name)
                 && (listed.is_empty() || listed.iter().any(|one| one == name))
         })
+    }
+
+    /// Whether it is for some of the pod's containers alone.
+    #[must_use]
+    pub fn is_confined(&self) -> bool {
+        self.pod.container.is_some() || !self.sessions.containers.is_empty()
     }
 
     /// The containers that may be entered, for messages.

@@ -22,6 +22,13 @@ const END_SESSIONS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 /// Whether the sessions of a grant carry their own end.
 pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let terms = &grant.sessions;
+    if terms.gate.is_some() && grant.operations.contains(&Operation::Debug) {
+        return Some(Fact::holds(
+            SESSIONS_CUT,
+            "Sessions go through the gate, which closes them at the end of the grant; a container that was added \
+             stays until its pod goes",
+        ));
+    }
     if terms.gate.is_some() {
         return Some(Fact::holds(
             SESSIONS_CUT,
@@ -176,7 +183,8 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
 
 /// Whether processes of the grant can be ended one by one.
 fn is_possible(grant: &Grant) -> bool {
-    grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec)
+    let runs = |operation| grant.operations.contains(&operation);
+    grant.own_pod.is_none() && (runs(Operation::Exec) || runs(Operation::Debug))
 }
 
 /// Whether it was tried long enough, first at `since`, to end the sessions of what lasted until `until`.

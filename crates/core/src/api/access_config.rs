@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalConfig, EmergencyConfig, ModerationConfig, RecordingConfig, TicketConfig};
+use super::{
+    ApprovalConfig, DebugConfig, EmergencyConfig, ModerationConfig, RecordingConfig, TicketConfig,
+};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -59,9 +61,10 @@ pub struct AccessConfig {
     #[serde(default)]
     pub bind: Bind,
 
-    /// What a grant permits: Exec, Attach, PortForward, Log.
+    /// What a grant permits: Exec, Attach, PortForward, Log; and Debug, which is to add a container to the pod
+    /// (kubectl debug) and needs sessions: Gate and debug.
     #[serde(default = "default_operations")]
-    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 5), extend("x-kubernetes-list-type" = "set"))]
     pub operations: Vec<Operation>,
 
     /// The containers that may be entered. Empty means all.
@@ -95,6 +98,10 @@ pub struct AccessConfig {
     /// later. Only with `sessions: Gate`. Absent means nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moderation: Option<ModerationConfig>,
+
+    /// Which containers may be added to the pod; with the operation Debug, and only with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debug: Option<DebugConfig>,
 
     /// How long nothing may be said in a session, either way, before the gate ends it, such as 10m; at least
     /// 10s. Only with sessions: Gate. Absent means that a session may be silent for as long as access lasts.
@@ -153,6 +160,7 @@ impl Default for AccessConfig {
             sessions: Sessions::default(),
             recording: None,
             moderation: None,
+            debug: None,
             idle_timeout: None,
             follow: Follow::default(),
             on_template_change: OnTemplateChange::default(),
@@ -216,6 +224,8 @@ pub enum Operation {
     PortForward,
     /// Read logs: `pods/log`.
     Log,
+    /// Add a container and attach to it: `pods/ephemeralcontainers`.
+    Debug,
 }
 
 /// Whether a session must be known to end with its grant.

@@ -12,6 +12,7 @@ mod access_policy;
 mod approval;
 mod attestation;
 pub(crate) mod binding;
+mod debug;
 mod emergency;
 mod ending;
 pub(crate) mod lock;
@@ -54,6 +55,7 @@ pub use attestation::{Attestation, BreakGlassWindow, MOST_REMOVALS, Removal};
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };
+pub use debug::DebugConfig;
 pub use emergency::{
     DEFAULT_EMERGENCY_DURATION, DEFAULT_OPEN_REVIEWS, DEFAULT_REVIEW_WITHIN, EmergencyConfig,
     Finding, RecordsSoFar, ReviewConfig, ReviewStatus, Reviewed, Reviewers,

@@ -152,6 +152,7 @@ impl Action {
                 | Self::EmergencyGranted
                 | Self::TargetPinned
                 | Self::SessionOpened
+                | Self::SessionRecorded
                 | Self::RecordingPlayed
                 | Self::SessionWatched
                 | Self::BreakGlassOpened

@@ -54,11 +54,23 @@ pub fn handed_out(
     const CONNECT: &[&str] = &["get", "create"];
     // Whoever may do something with a pod may look at it.
     const LOOK: &[&str] = &["get", "list", "watch"];
-    let operations = operations.iter().map(|operation| match operation {
-        Operation::Exec => ("pods/exec", CONNECT),
-        Operation::Attach => ("pods/attach", CONNECT),
-        Operation::PortForward => ("pods/portforward", CONNECT),
-        Operation::Log => ("pods/log", &["get"][..]),
+    const ATTACH: (&str, &[&str]) = ("pods/attach", CONNECT);
+    const LOG: (&str, &[&str]) = ("pods/log", &["get"]);
+    let granted = |one| operations.contains(&one);
+    let handed = operations.iter().flat_map(move |operation| {
+        let handed: [Option<(&'static str, &'static [&'static str])>; 3] = match operation {
+            Operation::Exec => [Some(("pods/exec", CONNECT)), None, None],
+            Operation::Attach => [Some(ATTACH), None, None],
+            Operation::PortForward => [Some(("pods/portforward", CONNECT)), None, None],
+            Operation::Log => [Some(LOG), None, None],
+            // kubectl attaches to what it added, and shows its logs if that is over by then.
+            Operation::Debug => [
+                Some(("pods/ephemeralcontainers", &["patch"])),
+                Some(ATTACH).filter(|_| !granted(Operation::Attach)),
+                Some(LOG).filter(|_| !granted(Operation::Log)),
+            ],
+        };
+        handed.into_iter().flatten()
     });
-    std::iter::once(("pods", LOOK)).chain(operations)
+    std::iter::once(("pods", LOOK)).chain(handed)
 }

@@ -101,6 +101,7 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
                 }
             }
         }
+        Way::EphemeralContainer => "a container that was added stays until its pod goes".to_owned(),
         way => format!("{} on a shared pod cannot be cut", way.title()),
     };
     if grant.sessions.required {

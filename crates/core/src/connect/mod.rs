@@ -7,6 +7,7 @@
 
 pub mod copied;
 pub mod cut;
+pub mod ephemeral;
 pub mod image;
 pub mod pod;
 pub mod policy;
@@ -169,7 +170,7 @@ pub fn matching<'a>(
     attempt: &Attempt<'_>,
     known: &Known<'a>,
 ) -> Result<Vec<&'a Grant>, Box<Refusal>> {
-    if attempt.way.operation().is_none() {
+    if attempt.way.operation().is_none() || is_direct(attempt) {
         return Err(Box::new(never_granted(attempt)));
     }
     let mut allowed = Vec::new();
@@ -240,6 +241,23 @@ fn is_for(attempt: &Attempt<'_>, grant: &Grant) -> bool {
     }
 }
 
+/// Whether a container is added by somebody else than the gate, which alone sees what is asked for.
+fn is_direct(attempt: &Attempt<'_>) -> bool {
+    attempt.way == Way::EphemeralContainer && attempt.ticket.is_none()
+}
+
+/// Whether somebody attaches to a container of which the gate says that it came by this grant.
+fn is_added(attempt: &Attempt<'_>, grant: &Grant) -> bool {
+    let came = attempt
+        .ticket
+        .and_then(|ticket| ticket.container.as_deref());
+    attempt.way == Way::Attach
+        && came.is_some()
+        && came == attempt.container
+        && grant.sessions.gate.is_some()
+        && grant.operations.contains(&Operation::Debug)
+}
+
 fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Mismatch> {
     let grant = &standing.grant;
     if grant.pod.name != attempt.pod {
@@ -252,15 +270,20 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
         return Some(Mismatch::Over);
     }
     let operation = attempt.way.operation();
-    if !operation.is_some_and(|operation| grant.operations.contains(&operation)) {
+    let is_added = is_added(attempt, grant);
+    if !is_added && !operation.is_some_and(|operation| grant.operations.contains(&operation)) {
         return Some(Mismatch::Operation);
     }
     let gate = grant.sessions.gate.as_ref();
+    if attempt.way == Way::EphemeralContainer && gate.is_none() {
+        return Some(Mismatch::NotByGate);
+    }
     if gate.is_some_and(|gate| !gate.is(attempt.user) || attempt.ticket.is_none()) {
         return Some(Mismatch::NotByGate);
     }
     // Ports belong to the pod, not to one of its containers.
-    let confined = attempt.way.enters_a_container() && !grant.may_enter(attempt.container);
+    let enters = attempt.way.enters_a_container() && !is_added;
+    let confined = enters && !grant.may_enter(attempt.container);
     confined.then_some(Mismatch::Container)
 }
 
@@ -285,8 +308,8 @@ fn never_granted(attempt: &Attempt<'_>) -> Refusal {
         ),
         _ => (
             "EphemeralContainersNotGranted",
-            "containers that are added to a running pod",
-            "use kubectl exec with a grant",
+            "containers that are added to a running pod without the gate",
+            "use kubectl debug through the gate with a grant that has Debug, or kubectl exec",
         ),
     };
     Refusal::new(

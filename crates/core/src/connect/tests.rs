@@ -512,6 +512,110 @@ fn a_grant_that_goes_through_the_gate_lets_in_the_gate_alone_and_only_with_its_t
 }
 
 #[test]
+fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debug() {
+    let gate: GateAccount = "oz-system/oz-gate".parse().unwrap();
+    let (alice, itself) = (user("alice", &["devs"]), user(&gate.user(), &[]));
+    let mut grant = grant();
+    grant.sessions.containers = vec!["app".into()];
+    grant.operations = vec![Operation::Debug];
+    let mut through = grant.clone();
+    through.sessions.gate = Some(gate);
+    let mut without = through.clone();
+    without.operations = vec![Operation::Exec];
+    let ticket = Ticket::new(&through, &alice, at(10));
+    let entering = ticket.clone().to(Some("debugger-1"));
+    let (adds, attaches, execs) = (Way::EphemeralContainer, Way::Attach, Way::Exec);
+    let (direct, other) = (
+        Some("EphemeralContainersNotGranted"),
+        Some("OperationNotGranted"),
+    );
+    for (grant, who, ticket, way, container, expected) in [
+        (&through, &itself, Some(&ticket), adds, "debugger-1", None),
+        (&through, &itself, None, adds, "debugger-1", direct),
+        (&through, &alice, None, adds, "debugger-1", direct),
+        (&grant, &alice, None, adds, "debugger-1", direct),
+        (
+            &grant,
+            &alice,
+            Some(&ticket),
+            adds,
+            "debugger-1",
+            Some("NotByGate"),
+        ),
+        (&without, &itself, Some(&ticket), adds, "debugger-1", other),
+        (
+            &through,
+            &itself,
+            Some(&entering),
+            attaches,
+            "debugger-1",
+            None,
+        ),
+        (
+            &through,
+            &itself,
+            Some(&entering),
+            attaches,
+            "debugger-2",
+            other,
+        ),
+        (&through, &itself, Some(&entering), attaches, "app", other),
+        (
+            &through,
+            &itself,
+            Some(&ticket),
+            attaches,
+            "debugger-1",
+            other,
+        ),
+        (
+            &through,
+            &itself,
+            Some(&entering),
+            execs,
+            "debugger-1",
+            other,
+        ),
+        (
+            &through,
+            &alice,
+            Some(&entering),
+            attaches,
+            "debugger-1",
+            Some("NotByGate"),
+        ),
+        (
+            &without,
+            &itself,
+            Some(&entering),
+            attaches,
+            "debugger-1",
+            other,
+        ),
+    ] {
+        let standings = [Standing {
+            grant: Arc::new(grant.clone()),
+            ended: false,
+        }];
+        let known = Known {
+            pod: Named::Pod("pod-uid"),
+            standings: &standings,
+            past: None,
+        };
+        let attempt = Attempt {
+            ticket,
+            ..attempt(who, way, Some(container), &[])
+        };
+        let reason = matching(&attempt, &known).err().map(|why| why.reason);
+        assert_eq!(
+            reason, expected,
+            "{} {way:?} {container} {ticket:?}",
+            who.user
+        );
+    }
+}
+
+#[test]
 fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
     let alice = user("alice", &[]);
     let mut grant = grant();

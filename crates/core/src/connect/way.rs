@@ -15,7 +15,7 @@ pub enum Way {
     Proxy,
     /// HTTP to whatever pod is behind a service, `services/proxy`. No grant covers that.
     ServiceProxy,
-    /// A new container in the running pod, `pods/ephemeralcontainers`. No grant covers that.
+    /// A new container in the running pod, `pods/ephemeralcontainers`. Through the gate alone.
     EphemeralContainer,
     /// Another image in a container of the running pod, whose UID stays. No grant covers that.
     Image,
@@ -93,13 +93,17 @@ impl Way {
             Self::Exec => Some(Operation::Exec),
             Self::Attach => Some(Operation::Attach),
             Self::PortForward | Self::Proxy => Some(Operation::PortForward),
-            Self::ServiceProxy | Self::EphemeralContainer | Self::Image | Self::Resize => None,
+            Self::EphemeralContainer => Some(Operation::Debug),
+            Self::ServiceProxy | Self::Image | Self::Resize => None,
         }
     }
 
     /// Whether it leads into one container, rather than to the pod as a whole.
     pub(super) fn enters_a_container(self) -> bool {
-        !matches!(self, Self::PortForward | Self::Proxy)
+        !matches!(
+            self,
+            Self::PortForward | Self::Proxy | Self::EphemeralContainer
+        )
     }
 
     /// The fields that the options of such a connection have. What else comes with them means

@@ -1,12 +1,14 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
-//! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`]) and for how long they may go on
-//! ([`lasts`]), whether they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session
-//! it is ([`ticket`]), what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]),
-//! who has to watch them ([`moderation`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
+//! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`],
+//! [`settle`]) and for how long they may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether
+//! they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session it is ([`ticket`]),
+//! what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), who has to watch them
+//! ([`moderation`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
 //! whether the API server is to know of it ([`registration`]).
 
 mod account;
 pub mod activity;
+pub mod debug;
 mod exit;
 pub mod frames;
 pub mod front_proxy;
@@ -21,6 +23,7 @@ mod tests;
 pub mod ticket;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use crate::access::denial::Denial;
 use crate::access::grant::Grant;
@@ -105,17 +108,78 @@ pub fn decide(
     let grant = &standing.grant;
     match &asked.path.rest {
         Rest::Versions | Rest::Groups | Rest::Resources => Ok(()),
+        Rest::Listed { namespace, pod, .. } | Rest::Pod { namespace, pod, .. }
+            if namespace != &grant.request.namespace || pod != &grant.pod.name =>
+        {
+            Err(other_pod(grant, namespace, pod))
+        }
+        Rest::Listed { .. } => Ok(()),
         Rest::Pod {
-            namespace,
-            pod,
             operation,
             container,
-        } => {
-            if namespace != &grant.request.namespace || pod != &grant.pod.name {
-                return Err(other_pod(grant, namespace, pod));
-            }
-            may(grant, *operation, container.as_deref())
-        }
+            ..
+        } => match may(grant, *operation, container.as_deref()) {
+            // Whether it is one that was added by this grant, the pod says: see [`settle`].
+            Err(_) if added(grant, &asked.path.rest).is_some() => Ok(()),
+            decided => decided,
+        },
+    }
+}
+
+/// Which pod the API server has under the name that was granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Its UID; `None` if there is none.
+    pub uid: Option<&'a str>,
+    /// All of it, where it matters what it has: see [`sees_pod`].
+    pub pod: Option<&'a Value>,
+}
+
+/// Whether it takes the whole pod to decide: what is about containers that were added, or adds one.
+#[must_use]
+pub fn sees_pod(grant: &Grant, rest: &Rest) -> bool {
+    let granted = grant.operations.contains(&Operation::Debug);
+    granted && (rest.adds() || added(grant, rest).is_some())
+}
+
+/// The last word about what [`decide`] let pass, by what the API server says of the pod. Gives back the container
+/// that is entered only since it came by this grant.
+///
+/// # Errors
+/// If it is another pod, or none; if what is entered is neither granted nor came by this grant.
+pub fn settle<'a>(
+    grant: &Grant,
+    rest: &'a Rest,
+    found: Found<'_>,
+) -> Result<Option<&'a str>, Refusal> {
+    is_granted_pod(grant, found.uid)?;
+    let Rest::Pod {
+        operation,
+        container,
+        ..
+    } = rest
+    else {
+        return Ok(None);
+    };
+    let Err(refusal) = may(grant, *operation, container.as_deref()) else {
+        return Ok(None);
+    };
+    let pod = found.pod.unwrap_or(&Value::Null);
+    match added(grant, rest) {
+        Some(name) if debug::came_by(pod, grant, name) => Ok(Some(name)),
+        _ => Err(refusal),
+    }
+}
+
+/// The container that is attached to, or whose logs are read, where it may be one that was added.
+fn added<'a>(grant: &Grant, rest: &'a Rest) -> Option<&'a str> {
+    match rest {
+        Rest::Pod {
+            operation: Some(Operation::Attach | Operation::Log),
+            container: Some(container),
+            ..
+        } => Some(container.as_str()).filter(|_| grant.operations.contains(&Operation::Debug)),
+        _ => None,
     }
 }
 

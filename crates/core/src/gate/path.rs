@@ -100,6 +100,15 @@ pub enum Rest {
         /// The container that is named.
         container: Option<String>,
     },
+    /// One pod, as a list of which it is all; what is asked with `watch` goes on.
+    Listed {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        pod: String,
+        /// Whether changes are asked for.
+        watch: bool,
+    },
 }
 
 impl Rest {
@@ -115,7 +124,34 @@ impl Rest {
                 operation: Some(operation),
                 ..
             } => title(*operation),
+            Self::Listed { watch: false, .. } => "list",
+            Self::Listed { watch: true, .. } => "watch",
         }
+    }
+
+    /// Whether the answer goes on for as long as somebody reads it.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        let is_log = matches!(
+            self,
+            Self::Pod {
+                operation: Some(Operation::Log),
+                ..
+            }
+        );
+        is_log || self.is_session() || matches!(self, Self::Listed { watch: true, .. })
+    }
+
+    /// Whether it adds a container.
+    #[must_use]
+    pub fn adds(&self) -> bool {
+        matches!(
+            self,
+            Self::Pod {
+                operation: Some(Operation::Debug),
+                ..
+            }
+        )
     }
 
     /// Whether it opens a connection that carries streams both ways.
@@ -133,14 +169,17 @@ impl Rest {
     /// The path that the API server itself has for a pod; `None` for what the gate answers.
     #[must_use]
     pub fn upstream(&self) -> Option<String> {
-        let Self::Pod {
-            namespace,
-            pod,
-            operation,
-            ..
-        } = self
-        else {
-            return None;
+        let (namespace, pod, operation) = match self {
+            Self::Pod {
+                namespace,
+                pod,
+                operation,
+                ..
+            } => (namespace, pod, operation),
+            Self::Listed { namespace, .. } => {
+                return Some(format!("/api/v1/namespaces/{namespace}/pods"));
+            }
+            Self::Versions | Self::Groups | Self::Resources => return None,
         };
         let mut path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
         if let Some(operation) = operation {
@@ -158,6 +197,7 @@ fn title(operation: Operation) -> &'static str {
         Operation::Attach => "attach",
         Operation::PortForward => "portforward",
         Operation::Log => "log",
+        Operation::Debug => "ephemeralcontainers",
     }
 }
 
@@ -177,12 +217,18 @@ pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refus
     }
     let query = read_query(query.unwrap_or_default())?;
     let rest = read_rest(path, rest, &query)?;
-    let writes = method == "POST" && rest.is_session();
-    if method != "GET" && !writes {
+    let good = match method {
+        "GET" => !rest.adds(),
+        "POST" => rest.is_session(),
+        "PATCH" => rest.adds(),
+        _ => false,
+    };
+    if !good {
         return Err(Refusal::new(
             "MethodNotAllowed",
             format!(
-                "the gate passes on GET, and POST for exec, attach and port-forward; not {method}"
+                "the gate passes on GET, POST for exec, attach and port-forward, and PATCH for what kubectl debug \
+                 adds; not {method} of this"
             ),
         ));
     }
@@ -198,6 +244,7 @@ fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Re
         ["api"] => return Ok(Rest::Versions),
         ["apis"] => return Ok(Rest::Groups),
         ["api", "v1"] => return Ok(Rest::Resources),
+        ["api", "v1", "namespaces", namespace, "pods"] => return listed(path, namespace, query),
         ["api", "v1", "namespaces", namespace, "pods", pod] => (*namespace, *pod, None),
         [
             "api",
@@ -219,6 +266,7 @@ fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Re
         Some("attach") => Some(Operation::Attach),
         Some("portforward") => Some(Operation::PortForward),
         Some("log") => Some(Operation::Log),
+        Some("ephemeralcontainers") => Some(Operation::Debug),
         Some(_) => return Err(elsewhere(path)),
     };
     let container = options(operation, query)?;
@@ -228,6 +276,46 @@ fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Re
         operation,
         container,
     })
+}
+
+/// A list of pods that is about one, by its name, as kubectl waits for a pod.
+fn listed(path: &str, namespace: &str, query: &[(&str, &str)]) -> Result<Rest, Refusal> {
+    const KNOWN: [&str; 9] = [
+        "fieldSelector",
+        "watch",
+        "resourceVersion",
+        "resourceVersionMatch",
+        "sendInitialEvents",
+        "allowWatchBookmarks",
+        "timeoutSeconds",
+        "timeout",
+        "limit",
+    ];
+    let mut names: Vec<&str> = query.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
+    if twice || names.iter().any(|name| !KNOWN.contains(name)) {
+        return Err(elsewhere(path));
+    }
+    let value = |wanted: &str| {
+        let mut found = query.iter().filter(|(name, _)| *name == wanted);
+        found.next().map(|(_, value)| *value)
+    };
+    let selected = value("fieldSelector").and_then(|value| value.strip_prefix("metadata.name%3D"));
+    let pod = selected.filter(|pod| dns_subdomain(pod).is_ok());
+    let watch = match value("watch") {
+        None => Some(false),
+        Some("true" | "1") => Some(true),
+        Some(_) => None,
+    };
+    match (pod, watch) {
+        (Some(pod), Some(watch)) if dns_subdomain(namespace).is_ok() => Ok(Rest::Listed {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            watch,
+        }),
+        _ => Err(elsewhere(path)),
+    }
 }
 
 /// Names and values of a query, of which no name needs an escape.
@@ -281,6 +369,7 @@ fn options(
         Some(Operation::Attach) => ATTACH,
         Some(Operation::PortForward) => &["ports"],
         Some(Operation::Log) => LOG,
+        Some(Operation::Debug) => &[],
     };
     if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(name)) {
         return Err(Refusal::new(
@@ -317,8 +406,8 @@ fn elsewhere(path: &str) -> Refusal {
     Refusal::new(
         "NotThroughTheGate",
         format!(
-            "{path:?} is not passed on: the gate is for get, exec, attach, port-forward and logs of the pod of \
-             one request; use kubectl without --server for all else"
+            "{path:?} is not passed on: the gate is for get, exec, attach, port-forward, logs and debug of the pod \
+             of one request, by its name; use kubectl without --server for all else"
         ),
     )
 }

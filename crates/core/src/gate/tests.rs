@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
+use serde_json::json;
 use std::sync::Arc;
 
 use super::frames::{Frames, farewell};
@@ -144,7 +145,6 @@ fn whatever_can_be_read_in_two_ways_is_refused() {
         "/api/v1/namespaces/shop/pods/db-0/proxy",
         "/api/v1/namespaces/shop/pods/db-0/proxy/x",
         "/api/v1/namespaces/shop/pods/db-0/eviction",
-        "/api/v1/namespaces/shop/pods/db-0/ephemeralcontainers",
         "/api/v1/namespaces/shop/secrets/db-0",
         "/api/v1/namespaces/../namespaces/shop/pods/db-0",
         "/api/v1/watch/namespaces/shop/pods/db-0",
@@ -191,6 +191,12 @@ fn whatever_can_be_read_in_two_ways_is_refused() {
         ("DELETE", "", false),
         ("HEAD", "", false),
         ("get", "", false),
+        ("GET", "/ephemeralcontainers", false),
+        ("POST", "/ephemeralcontainers", false),
+        ("PUT", "/ephemeralcontainers", false),
+        ("PATCH", "/ephemeralcontainers", true),
+        ("PATCH", "", false),
+        ("PATCH", "/exec", false),
     ] {
         let read = read(method, &format!("{PREFIX}{pod}{sub}"), None);
         assert_eq!(read.is_ok(), good, "{method} {sub}");
@@ -653,4 +659,124 @@ fn recordings_have_one_form_of_a_path() {
     );
     // What is passed on has nothing to do with it.
     assert!(path::read("GET", &all, None).is_err());
+}
+
+#[test]
+fn a_list_is_of_one_pod_by_its_name_in_one_form() {
+    let pods = format!("{PREFIX}/api/v1/namespaces/shop/pods");
+    let one = "fieldSelector=metadata.name%3Ddb-0";
+    for (query, expected) in [
+        (one.to_owned(), Some(false)),
+        (format!("{one}&limit=500&resourceVersion=0"), Some(false)),
+        (
+            format!(
+                "allowWatchBookmarks=true&{one}&resourceVersion=7&resourceVersionMatch=NotOlderThan\
+                 &sendInitialEvents=true&timeout=9s&timeoutSeconds=9&watch=true"
+            ),
+            Some(true),
+        ),
+        (String::new(), None),
+        ("watch=true".to_owned(), None),
+        (format!("{one}&{one}"), None),
+        (format!("{one}&fieldSelector="), None),
+        (format!("{one}&watch=true&watch=false"), None),
+        (format!("{one}&watch=maybe"), None),
+        (format!("{one}&labelSelector=a"), None),
+        (format!("{one}&continue=x"), None),
+        (format!("{one},status.phase%3DRunning"), None),
+        (format!("{one}%2Cstatus.phase%3DRunning"), None),
+        ("fieldSelector=metadata.name%21%3Ddb-0".to_owned(), None),
+        ("fieldSelector=metadata.name=db-0".to_owned(), None),
+        ("fieldSelector=metadata.name%3D".to_owned(), None),
+        ("fieldSelector=metadata.namespace%3Dshop".to_owned(), None),
+        ("FieldSelector=metadata.name%3Ddb-0".to_owned(), None),
+    ] {
+        let read = read("GET", &pods, Some(&query)).ok().map(|path| path.rest);
+        let wanted = expected.map(|watch| Rest::Listed {
+            namespace: "shop".into(),
+            pod: "db-0".into(),
+            watch,
+        });
+        assert_eq!(read, wanted, "{query}");
+    }
+    for method in ["POST", "DELETE", "PATCH"] {
+        assert!(read(method, &pods, Some(one)).is_err());
+    }
+    let of = |rest: &str| {
+        let line = format!("{PREFIX}{rest}");
+        let (path, query) = line.split_once('?').unwrap();
+        read("GET", path, Some(query)).unwrap()
+    };
+    for (rest, expected) in [
+        (format!("/api/v1/namespaces/shop/pods?{one}"), "Allowed"),
+        (format!("/api/v1/namespaces/shop/pods?{one}1"), "OtherPod"),
+        (format!("/api/v1/namespaces/bank/pods?{one}"), "OtherPod"),
+    ] {
+        let passes = reason(&user("alice"), at(10), &of(&rest), Some(&standing()));
+        assert_eq!(passes, expected, "{rest}");
+    }
+}
+
+#[test]
+fn with_debug_alone_only_what_came_by_the_grant_is_entered() {
+    let mut granted = standing();
+    let grant = Arc::make_mut(&mut granted.grant);
+    grant.operations = vec![Operation::Debug];
+    let (mark, uid) = (crate::connect::cut::MARK, grant.request.uid.clone());
+    let by = |name: &str, uid: &str| json!({"name": name, "env": [{"name": mark, "value": uid}]});
+    let pod = json!({"spec": {
+        "containers": [by("app", &uid)],
+        "ephemeralContainers": [by("mine", &uid), by("yours", "another"), {"name": "none"}],
+    }});
+    let alice = user("alice");
+    let settled = |rest: &str, uid: Option<&str>| {
+        let line = format!("{PREFIX}/api/v1/namespaces/shop/pods/db-0/{rest}");
+        let (path, query) = line.split_once('?').unwrap_or((&line, ""));
+        let method = if rest.starts_with("eph") {
+            "PATCH"
+        } else {
+            "GET"
+        };
+        let path = read(method, path, Some(query)).unwrap();
+        let passes = reason(&alice, at(10), &path, Some(&granted));
+        if passes != "Allowed" {
+            return passes.to_owned();
+        }
+        let whole = sees_pod(&granted.grant, &path.rest);
+        let found = Found {
+            uid,
+            pod: whole.then_some(&pod),
+        };
+        match settle(&granted.grant, &path.rest, found) {
+            Ok(entered) => format!("Allowed {}", entered.unwrap_or("-")),
+            Err(refusal) => refusal.reason.to_owned(),
+        }
+    };
+    let same = Some("pod-uid");
+    for (rest, expected) in [
+        ("attach?container=mine&tty=true", "Allowed mine"),
+        ("log?container=mine", "Allowed mine"),
+        ("attach?container=yours", "OperationNotGranted"),
+        ("attach?container=none", "OperationNotGranted"),
+        ("attach?container=app", "OperationNotGranted"),
+        ("attach", "OperationNotGranted"),
+        ("log?container=app", "OperationNotGranted"),
+        ("exec?container=mine", "OperationNotGranted"),
+        ("portforward", "OperationNotGranted"),
+        ("ephemeralcontainers", "Allowed -"),
+    ] {
+        assert_eq!(settled(rest, same), expected, "{rest}");
+        if expected.starts_with("Allowed") {
+            assert_eq!(settled(rest, Some("another")), "PodReplaced", "{rest}");
+            assert_eq!(settled(rest, None), "PodReplaced", "{rest}");
+        }
+    }
+    // Without it nobody adds anything, nor enters what somebody added.
+    Arc::make_mut(&mut granted.grant).operations = vec![Operation::Exec];
+    let path = path("/api/v1/namespaces/shop/pods/db-0/attach");
+    assert!(!sees_pod(&granted.grant, &path.rest));
+    let line = format!("{PREFIX}/api/v1/namespaces/shop/pods/db-0/ephemeralcontainers");
+    let path = read("PATCH", &line, None).unwrap();
+    let passes = reason(&alice, at(10), &path, Some(&granted));
+    assert_eq!(passes, "OperationNotGranted");
 }

@@ -31,6 +31,9 @@ pub struct Ticket {
     /// The identity provider's unique id, if it gave one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The container that is entered since it came by this grant, whatever containers the grant names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// When.
     pub at: Timestamp,
 }
@@ -43,8 +46,16 @@ impl Ticket {
             request: grant.request.uid.clone(),
             user: user.user.clone(),
             uid: user.uid.clone(),
+            container: None,
             at,
         }
+    }
+
+    /// The same, for a container that came by the grant.
+    #[must_use]
+    pub fn to(self, container: Option<&str>) -> Self {
+        let container = container.map(ToOwned::to_owned);
+        Self { container, ..self }
     }
 
     /// As it is sent, in letters that a header may hold.

@@ -1,8 +1,8 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
-use super::{Found, Rule, Violation, approval, emergency, name, ticket};
+use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
-use crate::api::{AccessConfig, Bind, RecordingMode, Sessions};
+use crate::api::{AccessConfig, Bind, Operation, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
 
@@ -45,6 +45,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         }
     }
     takes_a_gate(config, found);
+    debug::check(config, found);
     if let Some(config) = &config.ticket {
         ticket::check("spec.accessConfig.ticket", config, found);
     }
@@ -78,6 +79,11 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
     let field = "spec.accessConfig.moderation";
     if config.sessions != Sessions::Gate {
         let message = "must be left out unless spec.accessConfig.sessions is Gate: nothing else knows who watches";
+        found.add(field, message);
+    }
+    if config.operations.contains(&Operation::Debug) {
+        let message = "must be left out with the operation Debug: a container that is added to the pod runs, whether \
+                       somebody watches or not";
         found.add(field, message);
     }
     if !(1..=8).contains(&moderation.viewers) {

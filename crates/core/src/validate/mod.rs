@@ -6,6 +6,7 @@ mod access_config;
 mod access_pod;
 mod approval;
 mod attestation;
+mod debug;
 mod emergency;
 mod lock;
 mod metadata;

@@ -195,7 +195,8 @@ fn uncut_operations(config: &AccessConfig, found: &mut Found) {
                         "must be BestEffort with the operation {operation}, which cannot be cut"
                     ),
                 ),
-                Operation::Exec | Operation::Log => {}
+                // Debug needs the gate, which is said of itself.
+                Operation::Exec | Operation::Log | Operation::Debug => {}
             }
         }
     }

@@ -96,7 +96,8 @@ impl<R: AccessRequest> Requests<R> {
             review,
             object,
         } = question;
-        let Some(request) = self.find(question).await? else {
+        let (request, answers) = futures::try_join!(self.find(question), answers(question))?;
+        let Some(request) = request else {
             return Err(question.missing(R::title()));
         };
         let view = request.view();
@@ -105,7 +106,6 @@ impl<R: AccessRequest> Requests<R> {
         // One that is on its way out lets nobody in.
         let template = template.filter(|it| it.meta().deletion_timestamp.is_none());
         let template = template.as_deref();
-        let answers = answers(question).await?;
         let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
         let approval = |it| policy::approval(judgement.as_ref(), it);
         let found = Found {

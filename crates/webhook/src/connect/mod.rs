@@ -21,6 +21,7 @@ use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::connect::cut::{self, Cut};
+use oz_core::connect::ephemeral::AddedContainer;
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -142,6 +143,12 @@ impl Mutate for Connect {
         } else {
             PodStreamOptions::default()
         };
+        let added = report::added(review);
+        let added = match added.as_slice() {
+            [one] if way == Way::EphemeralContainer => one.clone(),
+            _ => AddedContainer::default(),
+        };
+        let container = options.container.as_deref().unwrap_or(&added.name);
         let user = requester(&review.user);
         let namespace = review.namespace.as_deref().unwrap_or_default();
         let grants = &self.connections.grants;
@@ -152,10 +159,13 @@ impl Mutate for Connect {
             namespace,
             pod: way.target_name(review.name.as_deref().unwrap_or_default()),
             way,
-            container: options.container.as_deref().filter(|name| !name.is_empty()),
-            argv: &options.command,
-            tty: options.tty,
-            stdin: options.stdin,
+            container: Some(container).filter(|name| !name.is_empty()),
+            argv: match way {
+                Way::EphemeralContainer => &added.argv,
+                _ => &options.command,
+            },
+            tty: options.tty || added.tty,
+            stdin: options.stdin || added.stdin,
             ticket: ticket.as_ref(),
         };
         let pod = PodNow::ask(&cx.client, &attempt).await;
@@ -213,7 +223,7 @@ impl Connect {
         };
         let matching = match connect::matching(attempt, &known) {
             Ok(matching) => matching,
-            Err(_) if self.mode != Mode::Enforcing => return Ok(Allowed::without_grant()),
+            Err(_) if !self.refuses(attempt) => return Ok(Allowed::without_grant()),
             Err(_) => {
                 // What is over and gone makes a better reason than none.
                 known.past = self.connections.grants.past(attempt);
@@ -243,9 +253,15 @@ impl Connect {
             }
         }
         match refusal {
-            Some(refusal) if self.mode == Mode::Enforcing => Err(refusal),
+            Some(refusal) if self.refuses(attempt) => Err(refusal),
             _ => Ok(Allowed::without_grant()),
         }
+    }
+
+    /// Whether it takes a grant: everywhere for the gate, which opens nothing for itself.
+    fn refuses(&self, attempt: &Attempt<'_>) -> bool {
+        let by_gate = self.mode == Mode::Observing && attempt.ticket.is_some();
+        by_gate || self.mode == Mode::Enforcing
     }
 
     /// How a session by this grant ends, if the grant's terms allow it.
@@ -253,7 +269,9 @@ impl Connect {
         if self.mode == Mode::Enforcing {
             self.locks.lets_use(grant, &attempt.person(), attempt.now)?;
             connect::unmangled(attempt.argv)?;
-            if let (Way::Exec, Some(policy)) = (attempt.way, &grant.sessions.command_policy) {
+            if let (Way::Exec | Way::EphemeralContainer, Some(policy)) =
+                (attempt.way, &grant.sessions.command_policy)
+            {
                 let container = grant.container(attempt.container);
                 let answer = self.connections.policies.ask(policy, attempt, container);
                 connect::policed(grant, answer.await)?;

@@ -7,6 +7,7 @@ use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
+use oz_core::connect::ephemeral::{self, AddedContainer};
 use oz_core::connect::image;
 use oz_core::connect::{Attempt, Refusal, Way};
 use oz_core::encode;
@@ -19,6 +20,12 @@ use super::{Allowed, Connect, Mode, PodNow, answer};
 pub(super) fn images(review: &Review<Value>) -> Vec<String> {
     let (old, new) = (review.old.as_ref(), review.object.as_ref());
     image::changed(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
+}
+
+/// The containers that would be added to a running pod.
+pub(super) fn added(review: &Review<Value>) -> Vec<AddedContainer> {
+    let (old, new) = (review.old.as_ref(), review.object.as_ref());
+    ephemeral::added(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
 }
 
 /// One connection, with what its record and its event say.
@@ -170,6 +177,19 @@ impl ConnectionReport<'_> {
         }
         match attempt.way {
             Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
+            Way::EphemeralContainer => {
+                for AddedContainer {
+                    name,
+                    image,
+                    target,
+                    ..
+                } in added(self.review).into_iter().take(1)
+                {
+                    detail("added", name);
+                    detail("image", image);
+                    detail("target", target);
+                }
+            }
             Way::Image => drop(detail("images", image::summary(&images(self.review)))),
             _ => {}
         }

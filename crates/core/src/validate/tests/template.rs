@@ -126,6 +126,44 @@ fn moderation_is_for_sessions_through_the_gate_and_names_who() {
 }
 
 #[test]
+fn what_is_added_to_pods_needs_the_gate_and_images() {
+    let debug = |images: Value| json!({ "sessions": "Gate", "operations": ["Debug"], "debug": { "images": images } });
+    assert_config_violations(&[
+        (
+            debug(json!(["busybox:1", "r.test/tools/*"])),
+            &[] as &[&str],
+        ),
+        (
+            json!({ "operations": ["Debug"] }),
+            &[
+                "spec.accessConfig.sessions: must be Gate with the operation Debug: nothing else sees which container \
+                 is added",
+                "spec.accessConfig.debug.images: must name images with the operation Debug, such as \
+                 registry.example.com/tools/*",
+            ],
+        ),
+        (
+            json!({ "debug": { "images": ["busybox"] } }),
+            &[
+                "spec.accessConfig.debug: must be left out unless spec.accessConfig.operations has Debug",
+            ],
+        ),
+        (
+            debug(json!([])),
+            &["spec.accessConfig.debug.images: must name 1 to 32 images"],
+        ),
+        (
+            debug(json!(["busybox", "*", "busybox"])),
+            &[
+                "spec.accessConfig.debug.images[1]: must be an image of at most 512 letters, or end in /*, :* or @*, \
+                 with an image or the beginning of one before that",
+                "spec.accessConfig.debug.images[2]: must not be named twice",
+            ],
+        ),
+    ]);
+}
+
+#[test]
 fn an_access_config_is_checked_field_by_field() {
     assert_config_violations(&[
         (

@@ -113,6 +113,34 @@ fn operations_add_verbs() {
 }
 
 #[test]
+fn debug_adds_what_kubectl_debug_does_and_nothing_twice() {
+    use crate::build::handed_out;
+    let of = |operations: &[Operation]| {
+        let handed = handed_out(operations)
+            .map(|(resource, verbs)| format!("{resource} {}", verbs.join(",")));
+        handed.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&[Operation::Debug]),
+        [
+            "pods get,list,watch",
+            "pods/ephemeralcontainers patch",
+            "pods/attach get,create",
+            "pods/log get"
+        ]
+    );
+    assert_eq!(
+        of(&[Operation::Log, Operation::Debug, Operation::Attach]),
+        [
+            "pods get,list,watch",
+            "pods/log get",
+            "pods/ephemeralcontainers patch",
+            "pods/attach get,create"
+        ]
+    );
+}
+
+#[test]
 fn a_granted_request_says_all_there_is_to_know() {
     let mut world = World::new();
     let status = world.settle(at(1));

@@ -1,0 +1,19 @@
+//! `spec.accessConfig.debug`: which containers the gate lets somebody add to a pod.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which containers may be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DebugConfig {
+    /// The images that such a container may run, as kubectl debug --image names them. Each is whole, or ends in
+    /// * after a /, : or @: registry.example.com/tools/* for all below it, registry.example.com/shell:* for each tag
+    /// of one, registry.example.com/shell@* for each digest.
+    #[schemars(
+        length(min = 1, max = 32),
+        inner(length(min = 1, max = 512)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub images: Vec<String>,
+}

@@ -1,0 +1,169 @@
+//! `kubectl debug`: the patch is read here, and what was read of it goes on, written anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyDataStream;
+use oz_core::access::grant::Grant;
+use oz_core::access::stamp::Requester;
+use oz_core::gate::debug::{self, MAX_PATCH, PATCH_TYPE};
+use oz_core::gate::path::{Path, Rest};
+use oz_core::gate::ticket::Ticket;
+use oz_core::gate::{self, Found};
+
+use crate::answer::Refused;
+use crate::router::Door;
+use crate::upstream::head;
+
+/// How long a patch may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The whole of a patch, if it is of the one kind that is read.
+pub(crate) async fn patch_of(request: Request) -> Result<(Parts, Bytes), Refused> {
+    let (parts, body) = request.into_parts();
+    is_patch(&parts.headers)?;
+    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_PATCH)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            let message = format!(
+                "the patch could not be read ({error}); one of at most {MAX_PATCH} bytes is, as kubectl debug \
+                 sends it"
+            );
+            return Err(refused("PatchTooLong", message));
+        }
+        Err(_elapsed) => {
+            let message = format!("the patch did not come within {BODY_TIMEOUT:?}; try again");
+            let status = StatusCode::REQUEST_TIMEOUT;
+            return Err(Refused::new(status, "PatchTooSlow", message));
+        }
+    };
+    Ok((parts, body))
+}
+
+fn is_patch(headers: &HeaderMap) -> Result<(), Refused> {
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let is_one = kinds.next().is_some_and(|kind| kind == PATCH_TYPE) && kinds.next().is_none();
+    if is_one && !headers.contains_key(CONTENT_ENCODING) {
+        return Ok(());
+    }
+    let message = format!("only patches of the kind {PATCH_TYPE} are read; use kubectl debug");
+    Err(refused("PatchNotTaken", message))
+}
+
+fn refused(reason: &'static str, message: String) -> Refused {
+    Refused::new(StatusCode::FORBIDDEN, reason, message)
+}
+
+impl Door {
+    /// Adds the container that a patch names to the pod of a grant.
+    pub(crate) async fn add_container(
+        &self,
+        user: &Requester,
+        path: &Path,
+        grant: &Arc<Grant>,
+        parts: &Parts,
+        patch: &[u8],
+    ) -> Result<Response<Body>, Refused> {
+        let Some(pod) = self.upstream.pod(grant).await? else {
+            gate::is_granted_pod(grant, None)?;
+            return Err(Refused::unavailable("ApiServer", "try again"));
+        };
+        let found = Found {
+            uid: pod["metadata"]["uid"].as_str(),
+            pod: Some(&pod),
+        };
+        gate::settle(grant, &path.rest, found)?;
+        let added = debug::read(patch, grant, &pod)?;
+        let now = self.clock.now();
+        let ticket = Ticket::new(grant, user, now)
+            .seal(self.grants.keys())
+            .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
+        let target = path.rest.upstream().unwrap_or_default();
+        let sent = self
+            .upstream
+            .patch(parts, &target, added.patch(grant), &ticket);
+        let answered = sent.await?;
+        tracing::info!(
+            user = user.user,
+            request = grant.request.name,
+            container = added.name,
+            image = added.image,
+            status = answered.status().as_u16(),
+            "a container was asked for"
+        );
+        let response = head(&answered);
+        Ok(response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))))
+    }
+
+    /// Asks the API server about the pod that is to be entered; gives back the container that may be since it came
+    /// by this grant.
+    pub(crate) async fn settled(
+        &self,
+        grant: &Grant,
+        rest: &Rest,
+    ) -> Result<Option<String>, Refused> {
+        if gate::sees_pod(grant, rest) {
+            let pod = self.upstream.pod(grant).await?;
+            let found = Found {
+                uid: pod.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str()),
+                pod: pod.as_ref(),
+            };
+            return Ok(gate::settle(grant, rest, found)?.map(ToOwned::to_owned));
+        }
+        let uid = self.upstream.pod_uid(grant).await?;
+        let found = Found {
+            uid: uid.as_deref(),
+            pod: None,
+        };
+        Ok(gate::settle(grant, rest, found)?.map(ToOwned::to_owned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(kind: &'static str, body: Body) -> Request {
+        Request::patch("/")
+            .header(CONTENT_TYPE, kind)
+            .body(body)
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_kind_of_patch_is_read_and_no_long_one() {
+        let (_, body) = patch_of(request(PATCH_TYPE, "{}".into())).await.unwrap();
+        assert_eq!(body, "{}");
+        for kind in [
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+            "application/strategic-merge-patch+json; charset=utf-8",
+            "",
+        ] {
+            let refused = patch_of(request(kind, "{}".into())).await.unwrap_err();
+            assert_eq!(refused.reason, "PatchNotTaken", "{kind}");
+        }
+        let long = "x".repeat(MAX_PATCH + 1);
+        let refused = patch_of(request(PATCH_TYPE, long.into()))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.reason, "PatchTooLong");
+        let mut packed = request(PATCH_TYPE, "{}".into());
+        let gzip = axum::http::HeaderValue::from_static("gzip");
+        packed.headers_mut().insert(CONTENT_ENCODING, gzip);
+        assert!(patch_of(packed).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_patch_that_does_not_come_is_not_waited_for() {
+        let never = Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>());
+        let refused = patch_of(request(PATCH_TYPE, never)).await.unwrap_err();
+        assert_eq!(refused.reason, "PatchTooSlow");
+    }
+}

@@ -1,0 +1,303 @@
+//! Getting more by `kubectl debug` through the gate than a container of a listed image beside the others.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use oz_core::api::{DebugConfig, Operation};
+use oz_core::connect::cut::MARK;
+use oz_core::gate::debug::PATCH_TYPE;
+use oz_e2e::{exec_request, gate_template};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use serde_json::{Value, json};
+
+use crate::gating::{Gated, Written};
+
+/// Name of the template with Debug, and of alice's request by it.
+const DEBUG: &str = "debug";
+
+/// What alice has beside the request of [`Gated`].
+struct Debugging {
+    gated: Gated,
+    pod: String,
+}
+
+impl Debugging {
+    async fn set(name: &str) -> Result<Self> {
+        let gated = Gated::set(name).await?;
+        let mut template = gate_template();
+        template.metadata.name = Some(DEBUG.to_owned());
+        let config = &mut template.spec.access_config;
+        config.operations = vec![Operation::Debug];
+        config.debug = Some(DebugConfig {
+            images: vec![fixtures::IMAGE.to_owned()],
+        });
+        gated.template(&template).await?;
+        let alice = gated.requests("alice").await?;
+        let asked = alice.granted(&exec_request(DEBUG, DEBUG, "10m")).await?;
+        let this = Self {
+            pod: asked.pod(),
+            gated,
+        };
+        // Rights arrive a moment after the grant: then only what is asked for is refused.
+        eventually("a container to be added", CONDITION_TIMEOUT, async || {
+            let (code, _) = this.patched(&adding(&container("first"))).await?;
+            Ok((code == 200).then_some(()))
+        })
+        .await?;
+        Ok(this)
+    }
+
+    fn path(&self, rest: &str) -> String {
+        let pods = format!(
+            "/api/v1/namespaces/{}/pods/{}{rest}",
+            self.gated.name(),
+            self.pod
+        );
+        self.gated.behind(DEBUG, &pods)
+    }
+
+    async fn patched(&self, patch: &str) -> Result<(u16, String)> {
+        self.sent(PATCH_TYPE, patch).await
+    }
+
+    async fn sent(&self, kind: &str, patch: &str) -> Result<(u16, String)> {
+        let path = self.path("/ephemeralcontainers");
+        let length = patch.len().to_string();
+        let request = Written::new("PATCH", &path)
+            .header("content-type", kind)
+            .header("content-length", &length)
+            .body(patch);
+        self.gated.asked("alice", &request).await
+    }
+
+    /// That each of these is refused, and that nothing was added.
+    async fn refuses(&self, patches: &[String]) -> Result<()> {
+        for patch in patches {
+            let (code, answer) = self.patched(patch).await?;
+            ensure!(code == 403, "{patch}: {answer}");
+        }
+        self.has_one().await
+    }
+
+    /// That the pod has the one container that was added at first.
+    async fn has_one(&self) -> Result<()> {
+        let pod = self.gated.api::<Pod>().get(&self.pod).await?;
+        let added = pod.spec.and_then(|spec| spec.ephemeral_containers);
+        let names: Vec<String> = added.into_iter().flatten().map(|one| one.name).collect();
+        ensure!(names == ["first"], "{names:?}");
+        Ok(())
+    }
+}
+
+fn container(name: &str) -> Value {
+    json!({"name": name, "image": fixtures::IMAGE, "resources": {}})
+}
+
+/// A container with this besides.
+fn with(field: &str, value: Value) -> String {
+    let mut container = container("more");
+    container[field] = value;
+    adding(&container)
+}
+
+fn adding(container: &Value) -> String {
+    json!({"spec": {"ephemeralContainers": [container]}}).to_string()
+}
+
+/// Adding a container of another image: one that begins like a listed one, with a space, in other letters, by digest,
+/// or twice in one object: refused.
+#[tokio::test]
+async fn an_image_that_is_not_listed() -> Result<()> {
+    let debugging = Debugging::set("debug-image").await?;
+    let listed = fixtures::IMAGE;
+    let images = [
+        "evil.test/app:1".to_owned(),
+        format!("{listed}1"),
+        format!("{listed} "),
+        format!("evil.test/{listed}"),
+        format!("{listed}@sha256:{}", "0".repeat(64)),
+        listed.to_uppercase(),
+        String::new(),
+    ];
+    let mut patches: Vec<String> = images
+        .iter()
+        .map(|image| with("image", json!(image)))
+        .collect();
+    patches.push(format!(
+        r#"{{"spec":{{"ephemeralContainers":[{{"name":"more","image":"{listed}","image":"evil.test/app:1"}}]}}}}"#
+    ));
+    debugging.refuses(&patches).await
+}
+
+/// Adding a container that is privileged, has volumes, values of Secrets, probes, other users, or capabilities: each
+/// refused, by the name of the field.
+#[tokio::test]
+async fn a_container_that_may_more() -> Result<()> {
+    let debugging = Debugging::set("debug-more").await?;
+    let context = |context: Value| with("securityContext", context);
+    let secret = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
+    let patches = [
+        context(json!({"privileged": true})),
+        context(json!({"runAsUser": 0})),
+        context(json!({"procMount": "Unmasked"})),
+        context(json!({"allowPrivilegeEscalation": true})),
+        context(json!({"capabilities": {"add": ["SYS_ADMIN"]}})),
+        context(json!({"capabilities": {"add": ["SYS_PTRACE", "NET_ADMIN"]}})),
+        context(json!({"seccompProfile": {"type": "Unconfined"}})),
+        with(
+            "volumeMounts",
+            json!([{"name": "token", "mountPath": "/token"}]),
+        ),
+        with(
+            "volumeDevices",
+            json!([{"name": "disk", "devicePath": "/dev/disk"}]),
+        ),
+        with("env", secret),
+        with("envFrom", json!([{"secretRef": {"name": "s"}}])),
+        with("livenessProbe", json!({"exec": {"command": ["id"]}})),
+        with(
+            "lifecycle",
+            json!({"postStart": {"exec": {"command": ["id"]}}}),
+        ),
+        with("resources", json!({"limits": {"cpu": "1"}})),
+        with("targetContainerName", json!("another")),
+    ];
+    debugging.refuses(&patches).await
+}
+
+/// Changing a container that is there, the pod itself, or several at once, in a patch that adds one: refused.
+#[tokio::test]
+async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
+    let debugging = Debugging::set("debug-changes").await?;
+    let more = container("more");
+    let patch = |patch: Value| patch.to_string();
+    let patches = [
+        adding(&container("first")),
+        adding(&container(fixtures::CONTAINER)),
+        patch(json!({"spec": {"ephemeralContainers": [more, container("second")]}})),
+        patch(json!({"spec": {"ephemeralContainers": []}})),
+        patch(json!({"spec": {"ephemeralContainers": [more, {"$patch": "replace"}]}})),
+        patch(json!({"spec": {"ephemeralContainers": [{"name": "first", "$patch": "delete"}]}})),
+        patch(
+            json!({"spec": {"ephemeralContainers": [more], "containers": [container(fixtures::CONTAINER)]}}),
+        ),
+        patch(json!({"spec": {"ephemeralContainers": [more]}, "metadata": {"labels": {"a": "b"}}})),
+        patch(json!({"spec": {"ephemeralContainers": [more]}, "status": {}})),
+        patch(json!([])),
+        patch(json!(null)),
+        "{".to_owned(),
+        String::new(),
+    ];
+    debugging.refuses(&patches).await
+}
+
+/// Other kinds of patches, a PUT of the whole, a body of 2 MiB, one that is packed, and options in the query: refused.
+#[tokio::test]
+async fn a_patch_of_another_kind() -> Result<()> {
+    let debugging = Debugging::set("debug-kinds").await?;
+    let good = adding(&container("more"));
+    let list =
+        json!([{"op": "add", "path": "/spec/ephemeralContainers/-", "value": container("more")}])
+            .to_string();
+    for (kind, patch) in [
+        ("application/json-patch+json", &list),
+        ("application/merge-patch+json", &good),
+        ("application/apply-patch+yaml", &good),
+        ("application/json", &good),
+        (PATCH_TYPE, &list),
+    ] {
+        let (code, answer) = debugging.sent(kind, patch).await?;
+        ensure!(code == 403, "{kind}: {answer}");
+    }
+    let long = with("args", json!(["x".repeat(2 << 20)]));
+    let (code, answer) = debugging.patched(&long).await?;
+    ensure!(code >= 400, "{answer}");
+    let path = debugging.path("/ephemeralcontainers");
+    let length = good.len().to_string();
+    for (method, query, header) in [
+        ("PUT", "", ("x-none", "")),
+        ("POST", "", ("x-http-method-override", "PATCH")),
+        ("PATCH", "?dryRun=All", ("x-none", "")),
+        ("PATCH", "?fieldManager=a&force=true", ("x-none", "")),
+        ("PATCH", "", ("content-encoding", "gzip")),
+    ] {
+        let path = format!("{path}{query}");
+        let request = Written::new(method, &path)
+            .header("content-type", PATCH_TYPE)
+            .header("content-length", &length)
+            .header(header.0, header.1)
+            .body(&good);
+        let (code, answer) = debugging.gated.asked("alice", &request).await?;
+        ensure!(code >= 400, "{method} {query} {header:?}: {answer}");
+    }
+    debugging.has_one().await
+}
+
+/// Attaching to the application, or to a container that came by somebody else's grant or by nobody's, by a grant with
+/// Debug alone; and passing a container off as one of another grant: refused.
+#[tokio::test]
+async fn a_container_that_somebody_else_added() -> Result<()> {
+    let debugging = Debugging::set("debug-others").await?;
+    let mark = |value: &str| json!([{"name": MARK, "value": value}]);
+    debugging.refuses(&[with("env", mark("another"))]).await?;
+    let admin = json!({"spec": {"ephemeralContainers": [
+        {"name": "nobodys", "image": fixtures::IMAGE},
+        {"name": "theirs", "image": fixtures::IMAGE, "env": mark("another")},
+    ]}});
+    let pods = debugging.gated.api::<Pod>();
+    let patch = kube::api::Patch::Strategic(admin);
+    let parameters = kube::api::PatchParams::default();
+    pods.patch_ephemeral_containers(&debugging.pod, &parameters, &patch)
+        .await?;
+    let containers = [fixtures::CONTAINER, "nobodys", "theirs", "none", ""];
+    for container in containers {
+        for way in ["attach?stdin=true&", "log?", "exec?command=id&"] {
+            let path = debugging.path(&format!("/{way}container={container}"));
+            let mut request = Written::get(&path);
+            if !way.starts_with("log") {
+                request = request.upgrading("v5.channel.k8s.io");
+            }
+            let (code, answer) = debugging.gated.asked("alice", &request).await?;
+            let good = code == 403 && answer.contains("OperationNotGranted");
+            ensure!(good, "{way}{container}: {answer}");
+        }
+    }
+    Ok(())
+}
+
+/// Listing or watching other pods, all of them, or by another selector, in the form in which kubectl debug waits for
+/// its pod: refused.
+#[tokio::test]
+async fn a_list_of_other_pods() -> Result<()> {
+    let debugging = Debugging::set("debug-lists").await?;
+    let pods = format!("/api/v1/namespaces/{}/pods", debugging.gated.name());
+    let other = debugging
+        .gated
+        .pods
+        .iter()
+        .filter_map(|pod| pod.metadata.name.clone());
+    let other: Vec<String> = other.filter(|name| *name != debugging.pod).collect();
+    let (pod, other) = (&debugging.pod, &other[0]);
+    for query in [
+        String::new(),
+        "?watch=true".to_owned(),
+        "?labelSelector=app".to_owned(),
+        format!("?fieldSelector=metadata.name%3D{other}"),
+        format!("?fieldSelector=metadata.name%21%3D{pod}"),
+        format!("?fieldSelector=metadata.name%3D{pod}&fieldSelector=metadata.name%3D{other}"),
+        format!("?fieldSelector=metadata.name%3D{pod}&fieldSelector="),
+        format!("?fieldSelector=metadata.name%3D{pod}&continue=x"),
+        format!("?FieldSelector=metadata.name%3D{pod}"),
+        "?fieldSelector=metadata.namespace%3Ddefault".to_owned(),
+    ] {
+        let path = debugging.gated.behind(DEBUG, &format!("{pods}{query}"));
+        let (code, answer) = debugging.gated.asked("alice", &Written::get(&path)).await?;
+        ensure!(code >= 400, "{query}: {answer}");
+    }
+    for pods in ["/api/v1/pods", "/api/v1/namespaces/kube-system/pods"] {
+        let rest = format!("{pods}?fieldSelector=metadata.name%3D{pod}");
+        let path = debugging.gated.behind(DEBUG, &rest);
+        let (code, answer) = debugging.gated.asked("alice", &Written::get(&path)).await?;
+        ensure!(code == 403, "{pods}: {answer}");
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Grants that come and go, five a second, while everything is restarted in turns: whether what a process holds grows
+//! with the time that it runs, whether anything is left of grants that are over, and how late they ended.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Client;
+use kube::api::{DeleteParams, ListParams};
+use oz_core::api::ExecAccessRequest;
+use oz_core::labels;
+use oz_e2e::{Replicas, Scene, Traffic, TrafficPlan};
+use oz_testkit::{Cluster, Process, eventually};
+
+use super::process;
+use super::report::{Budget, Report};
+use super::scene::{self, CHANGE_TIMEOUT};
+use super::stats::Values;
+
+/// Five a second. Each lasts longer than a lease, so that it can begin before it ends when the leader is killed.
+const PLAN: TrafficPlan = TrafficPlan {
+    pace: Duration::from_millis(200),
+    shortest: 24,
+};
+/// For how long is asked before something happens, and after.
+const CALM: usize = 40;
+/// How much a process may grow from its second round on, as a ratio.
+const GROWTH: f64 = 1.1;
+/// A lease and a second, in milliseconds: what a replica that dies may cost.
+const PROMISE: f64 = 16_000.0;
+
+/// How long it goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) time: Duration,
+}
+
+impl Size {
+    pub(super) const fn full() -> Self {
+        Self {
+            time: Duration::from_mins(30),
+        }
+    }
+
+    pub(super) const fn quick() -> Self {
+        Self {
+            time: Duration::from_mins(1),
+        }
+    }
+}
+
+/// What happens in a round.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Nothing,
+    LeaderKilled,
+    WebhookReplaced,
+    ApiServerKilled,
+    LeaderReplaced,
+}
+
+impl Event {
+    const ALL: [Self; 5] = [
+        Self::Nothing,
+        Self::LeaderKilled,
+        Self::WebhookReplaced,
+        Self::ApiServerKilled,
+        Self::LeaderReplaced,
+    ];
+
+    async fn happens(
+        self,
+        cluster: &Cluster,
+        replicas: &mut Replicas,
+        traffic: &Traffic,
+    ) -> Result<()> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::LeaderKilled => {
+                replicas.kill_leader().await?;
+                replicas.add_operator().await
+            }
+            Self::WebhookReplaced => {
+                replicas.add_webhook().await?;
+                replicas.drain_webhook(traffic.more(10)).await
+            }
+            Self::ApiServerKilled => cluster.restart_api_server().await.map(drop),
+            Self::LeaderReplaced => {
+                replicas.add_operator().await?;
+                replicas.drain_leader().await
+            }
+        }
+    }
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    memory: f64,
+    files: f64,
+    threads: f64,
+}
+
+impl Held {
+    fn of(process: &Process) -> Result<Self> {
+        let pid = process.pid();
+        Ok(Self {
+            memory: process::resident(pid)?,
+            files: process::open_files(pid)?,
+            threads: process::threads(pid)?,
+        })
+    }
+}
+
+/// What each process held after its first whole round, and holds by now.
+#[derive(Default)]
+struct Growth {
+    seen: BTreeMap<u32, Vec<Held>>,
+    watches: Vec<f64>,
+}
+
+pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
+    let (owner, cluster) = scene::cluster().await?;
+    let mut replicas = Replicas::start(cluster).await?;
+    let began = Instant::now();
+    let mut growth = Growth::default();
+    for event in Event::ALL.iter().cycle() {
+        if began.elapsed() > size.time {
+            break;
+        }
+        round(*event, &owner, cluster, &mut replicas, report).await?;
+        growth.note(cluster, &replicas).await?;
+    }
+    growth.tell(report)
+}
+
+/// Some grants, in a namespace of their own, from the first until nothing is left of the last.
+async fn round(
+    event: Event,
+    owner: &Cluster,
+    cluster: &'static Cluster,
+    replicas: &mut Replicas,
+    report: &mut Report,
+) -> Result<()> {
+    let scene = Scene::set(cluster, "soak").await?;
+    let traffic = Traffic::start_as(&scene, "alice", PLAN).await?;
+    traffic.more(CALM).await?;
+    event.happens(owner, replicas, &traffic).await?;
+    traffic.more(CALM).await?;
+    let outcome = traffic.stop(&scene).await?;
+    let late: Values = outcome
+        .granted
+        .iter()
+        .map(|grant| grant.late().as_millis_f64())
+        .collect();
+    report.add(
+        "grants of a round",
+        "",
+        Budget::None,
+        count(outcome.granted.len())?,
+    );
+    report.add(
+        "RoleBinding gone after the end, p50",
+        "ms",
+        Budget::None,
+        late.median(),
+    );
+    report.add(
+        "RoleBinding gone after the end, max",
+        "ms",
+        Budget::AtMost(PROMISE),
+        late.max(),
+    );
+    let turned_away = count(outcome.refused.len() + outcome.in_vain.len())?;
+    match event {
+        // One that starts refuses by itself.
+        Event::ApiServerKilled => {
+            let what = "  turned away by an API server that starts";
+            report.add(what, "", Budget::None, turned_away);
+        }
+        _ => report.add("turned away", "", Budget::AtMost(0.0), turned_away),
+    }
+    let left = left(&scene).await?;
+    report.add("objects left", "", Budget::AtMost(0.0), count(left)?);
+    ensure!(
+        left == 0,
+        "{left} objects are left of a round in which this happened: {event:?}"
+    );
+    Ok(())
+}
+
+/// Deletes the requests, and counts what is there of their grants once they are gone.
+async fn left(scene: &Scene) -> Result<usize> {
+    let requests = scene.api::<ExecAccessRequest>();
+    let all = ListParams::default();
+    requests
+        .delete_collection(&DeleteParams::default(), &all)
+        .await?;
+    eventually("every request to be gone", CHANGE_TIMEOUT, async || {
+        Ok(requests.list(&all).await?.items.is_empty().then_some(()))
+    })
+    .await?;
+    let ours = ListParams::default().labels(labels::OWNER_UID);
+    let bindings = scene.api::<RoleBinding>().list(&ours).await?.items.len();
+    let roles = scene.api::<Role>().list(&ours).await?.items.len();
+    Ok(bindings + roles)
+}
+
+impl Growth {
+    async fn note(&mut self, cluster: &Cluster, replicas: &Replicas) -> Result<()> {
+        for process in replicas.processes() {
+            let held = Held::of(process)?;
+            self.seen.entry(process.pid()).or_default().push(held);
+        }
+        self.watches
+            .push(watches(&cluster.client("admin").await?).await?);
+        Ok(())
+    }
+
+    fn tell(&self, report: &mut Report) -> Result<()> {
+        let grown = |of: fn(&Held) -> f64| -> Values {
+            let each = self.seen.values().filter_map(|held| {
+                let (first, last) = (held.get(1)?, held.last()?);
+                Some(of(last) / of(first))
+            });
+            each.collect()
+        };
+        let rows: [(&str, fn(&Held) -> f64); 3] = [
+            ("memory", |held| held.memory),
+            ("file descriptors", |held| held.files),
+            ("threads", |held| held.threads),
+        ];
+        for (what, of) in rows {
+            let what = format!("{what} of a process at the end over its second round, most");
+            report.add(&what, "×", Budget::AtMost(GROWTH), grown(of).max());
+        }
+        let longest = self.seen.values().map(Vec::len).max().unwrap_or_default();
+        report.add(
+            "  rounds of the oldest process",
+            "",
+            Budget::None,
+            count(longest)?,
+        );
+        let (first, last) = self
+            .watches
+            .first()
+            .zip(self.watches.last())
+            .context("no round")?;
+        let what = "watches at the API server at the end over the first round";
+        report.add(what, "×", Budget::AtMost(GROWTH), last / first);
+        Ok(())
+    }
+}
+
+/// How many watches the API server serves.
+async fn watches(client: &Client) -> Result<f64> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let page = client.request_text(request).await?;
+    let lines = page.lines().filter(|line| {
+        line.starts_with("apiserver_longrunning_requests{") && line.contains("verb=\"WATCH\"")
+    });
+    lines
+        .map(|line| {
+            let value = line.rsplit(' ').next().unwrap_or_default();
+            value.parse::<f64>().context("no number")
+        })
+        .sum()
+}
+
+fn count(number: usize) -> Result<f64> {
+    Ok(f64::from(u32::try_from(number)?))
+}

@@ -2,6 +2,7 @@
 //! record, and what is stored is whole. `OZ_GATE_KILLS` says how often.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -93,14 +94,15 @@ async fn whole(scene: &Scene, gate: &Gate, kept: &RecordingStore, seen: &mut See
     for key in &seen.recorded {
         ensure!(stored.contains(key), "{key} is not stored: {stored:?}");
     }
-    eprintln!(
+    writeln!(
+        std::io::stderr(),
         "{} sessions opened, {} on record ({} of them interrupted), {} stored; {}",
         seen.opened,
         seen.recorded.len(),
         seen.interrupted,
         stored.len(),
         said(&verified).lines().last().unwrap_or_default()
-    );
+    )?;
     Ok(())
 }
 

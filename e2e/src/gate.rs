@@ -155,6 +155,23 @@ impl Gate {
         Ok(())
     }
 
+    /// Makes it known to other replicas under this address, as one of the endpoints of its Service; it must listen
+    /// there, which is none of loopback's.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn is_endpoint(&self, cluster: &Cluster, name: &str, address: IpAddr) -> Result<()> {
+        let slice = json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::GATE}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+            "ports": [{"name": "gate", "port": self.serving.port(), "protocol": "TCP"}],
+        });
+        let admin = cluster.client("admin").await?;
+        let slices = Api::<EndpointSlice>::namespaced(admin, NAMESPACE);
+        apply_as(&slices, slice).await.map(drop)
+    }
+
     /// The page of metrics.
     ///
     /// # Errors

@@ -102,6 +102,15 @@ impl Scene {
         self.group_may(group, "oz-recording-viewer", right).await
     }
 
+    /// Lets a group see, watch and end sessions that are open.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn may_moderate_sessions(&self, group: &str) -> Result<()> {
+        let right = ("gate.oz.wizardofoz.co", "gates/sessions", "get");
+        self.group_may(group, "oz-session-moderator", right).await
+    }
+
     /// Binds a ClusterRole of oz's to a group, and waits until it is known to let them do this.
     async fn group_may(
         &self,

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
     /// Name of the Service, in oz's namespace, that the APIService names: the certificate is for that.
     #[arg(long, default_value = names::GATE, value_name = "NAME")]
-    service_name: String,
+    pub(crate) service_name: String,
 
     /// Name of the gate's own service account, in oz's namespace.
     #[arg(long, default_value = names::GATE, value_name = "NAME")]

@@ -40,6 +40,12 @@ impl Idle {
         self.used.store(now, Ordering::Relaxed);
     }
 
+    /// For how long it has not been used by now.
+    pub(crate) fn for_how_long(&self) -> Duration {
+        let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(used)
+    }
+
     /// Ready when it was not used for too long, with how long that is.
     pub(crate) async fn over(&self) -> SignedDuration {
         let Some(limit) = self.limit else {
@@ -61,11 +67,11 @@ impl Idle {
     /// A stream of the session, of which each use is noted.
     pub(crate) fn watch<S>(self: &Arc<Self>, stream: S, activity: &Activity) -> Watched<S> {
         let direction = || Mutex::new(activity.clone());
-        let directions = self.limit.is_some().then(|| Directions {
+        let directions = Directions {
             idle: Arc::clone(self),
             read: direction(),
             written: direction(),
-        });
+        };
         Watched { stream, directions }
     }
 }
@@ -74,8 +80,7 @@ impl Idle {
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     stream: S,
-    /// `None` if nobody needs to know.
-    directions: Option<Directions>,
+    directions: Directions,
 }
 
 #[derive(Debug)]
@@ -102,10 +107,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(directions) = &self.directions {
-            let bytes = buffer.filled().get(before..).unwrap_or_default();
-            directions.passed(&directions.read, bytes);
-        }
+        let bytes = buffer.filled().get(before..).unwrap_or_default();
+        self.directions.passed(&self.directions.read, bytes);
         read
     }
 }
@@ -117,9 +120,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if let (Poll::Ready(Ok(length)), Some(directions)) = (&written, &self.directions) {
+        if let Poll::Ready(Ok(length)) = &written {
             let bytes = bytes.get(..*length).unwrap_or_default();
-            directions.passed(&directions.written, bytes);
+            self.directions.passed(&self.directions.written, bytes);
         }
         written
     }

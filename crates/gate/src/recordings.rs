@@ -106,7 +106,7 @@ impl Plan {
 }
 
 /// Whether whatever the API server agrees to can be read.
-fn offers_channels(headers: &HeaderMap) -> bool {
+pub(crate) fn offers_channels(headers: &HeaderMap) -> bool {
     let mut offered = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -207,7 +207,8 @@ pub(crate) fn recorded(
     record
 }
 
-fn about(opening: &Opening<'_>) -> About {
+/// What a recording says about its session.
+pub(crate) fn about(opening: &Opening<'_>) -> About {
     let Opening {
         grant,
         user,

@@ -3,17 +3,17 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use oz_core::connect::Refusal;
 use oz_core::gate::Exit;
-use oz_core::gate::frames::{Frames, farewell};
+use oz_core::gate::frames::{ALIVE, Frames, farewell, notice};
 use oz_core::gate::messages::Messages;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::time::timeout;
 
 use crate::tape::Tape;
+use crate::traffic::{Traffic, Word};
 
 const BUFFER: usize = 32 << 10;
 /// How long a client is waited for once the server has closed: it has nothing to say any more.
@@ -42,44 +42,132 @@ pub(crate) struct Carried {
     pub(crate) exit: Option<i32>,
 }
 
+/// What passes, and who is told of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    pub(crate) traffic: &'a Traffic,
+    pub(crate) tape: Option<&'a Tape>,
+}
+
+/// One direction of a session.
+trait Direction {
+    /// This was written of what was read.
+    fn passed(&mut self, bytes: &[u8]);
+
+    /// This was written of what oz says itself.
+    fn told(&mut self, bytes: &[u8]);
+
+    /// Ready, with what oz has to say, when it may be said.
+    async fn word(&self) -> Vec<u8>;
+}
+
+/// What the user says.
+struct Inward<'a> {
+    beside: Beside<'a>,
+    speaks: Speaks,
+    said: Messages,
+}
+
+impl Direction for Inward<'_> {
+    fn passed(&mut self, bytes: &[u8]) {
+        let Beside { traffic, tape } = self.beside;
+        traffic.passed(true, bytes.len());
+        if self.speaks != Speaks::Other {
+            self.said.passed(bytes, |piece| {
+                traffic.said(true, piece);
+                if let Some(tape) = tape {
+                    tape.said(true, piece);
+                }
+            });
+        }
+    }
+
+    fn told(&mut self, _bytes: &[u8]) {}
+
+    async fn word(&self) -> Vec<u8> {
+        std::future::pending().await
+    }
+}
+
+/// What they are told.
+struct Outward<'a> {
+    beside: Beside<'a>,
+    speaks: Speaks,
+    frames: Frames,
+    said: Messages,
+    exit: Exit,
+}
+
+impl Direction for Outward<'_> {
+    fn passed(&mut self, bytes: &[u8]) {
+        let Beside { traffic, tape } = self.beside;
+        traffic.passed(false, bytes.len());
+        if self.speaks != Speaks::Other {
+            self.frames.passed(bytes);
+            let exit = &mut self.exit;
+            self.said.passed(bytes, |piece| {
+                exit.said(piece);
+                traffic.said(false, piece);
+                if let Some(tape) = tape {
+                    tape.said(false, piece);
+                }
+            });
+        }
+    }
+
+    fn told(&mut self, bytes: &[u8]) {
+        self.frames.passed(bytes);
+    }
+
+    async fn word(&self) -> Vec<u8> {
+        match self.speaks {
+            Speaks::Channels { tty } if self.frames.is_between_messages() => {
+                match self.beside.traffic.word().await {
+                    Word::Line(text) => notice(&text, tty),
+                    Word::Alive => ALIVE.to_vec(),
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
 /// Carries bytes until both sides have closed, or until `ended` says why it is over.
 pub(crate) async fn relay(
     client: impl AsyncRead + AsyncWrite,
     upstream: impl AsyncRead + AsyncWrite,
     ended: impl Future<Output = Refusal>,
     speaks: Speaks,
-    tape: Option<&Tape>,
+    beside: Beside<'_>,
 ) -> (Option<Refusal>, Carried) {
     let (mut client_read, mut client_write) = split(client);
     let (mut upstream_read, mut upstream_write) = split(upstream);
-    let (inward, outward) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (mut frames, mut exit) = (Frames::default(), Exit::default());
-    let (mut said_in, mut said_out) = (Messages::default(), Messages::default());
+    let said = Messages::default();
+    let mut inward = Inward {
+        beside,
+        speaks,
+        said,
+    };
+    let mut outward = Outward {
+        beside,
+        speaks,
+        frames: Frames::default(),
+        said: Messages::default(),
+        exit: Exit::default(),
+    };
     let why = {
-        let mut up = pin!(async {
-            pump(&mut client_read, &mut upstream_write, tape, |bytes| {
-                inward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                if let Some(tape) = tape {
-                    said_in.passed(bytes, |piece| tape.said(true, piece));
-                }
-            })
-            .await
-        });
-        let mut down = pin!(async {
-            pump(&mut upstream_read, &mut client_write, tape, |bytes| {
-                outward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                if speaks != Speaks::Other {
-                    frames.passed(bytes);
-                    said_out.passed(bytes, |piece| {
-                        exit.said(piece);
-                        if let Some(tape) = tape {
-                            tape.said(false, piece);
-                        }
-                    });
-                }
-            })
-            .await
-        });
+        let mut up = pin!(pump(
+            &mut client_read,
+            &mut upstream_write,
+            &mut inward,
+            beside
+        ));
+        let mut down = pin!(pump(
+            &mut upstream_read,
+            &mut client_write,
+            &mut outward,
+            beside
+        ));
         let both = async {
             tokio::select! {
                 done = &mut up => if done.is_ok() {
@@ -98,7 +186,7 @@ pub(crate) async fn relay(
         }
     };
     if let (Some(why), Speaks::Channels { tty }) = (&why, speaks)
-        && frames.is_between_messages()
+        && outward.frames.is_between_messages()
     {
         let told = async {
             client_write.write_all(&farewell(&why.message, tty)).await?;
@@ -106,49 +194,82 @@ pub(crate) async fn relay(
         };
         let _ = timeout(FAREWELL_TIMEOUT, told).await;
     }
+    let (inward, outward_bytes) = beside.traffic.bytes();
     let carried = Carried {
-        inward: inward.into_inner(),
-        outward: outward.into_inner(),
-        exit: exit.code(),
+        inward,
+        outward: outward_bytes,
+        exit: outward.exit.code(),
     };
     (why, carried)
 }
 
-/// Copies until the source has closed, and closes the destination; waits while a tape has no room. Dropped at any point, `passed` was told of all
-/// that was written.
+/// Copies until the source has closed, and closes the destination; waits while a tape has no room, and while the
+/// session is held. Dropped at any point, `direction` was told of all that was written.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    tape: Option<&Tape>,
-    mut passed: impl FnMut(&[u8]),
+    direction: &mut impl Direction,
+    beside: Beside<'_>,
 ) -> io::Result<()> {
+    let Beside { traffic, tape } = beside;
     let mut buffer = vec![0; BUFFER];
+    // What was read while it was held.
+    let mut waiting: Option<usize> = None;
     loop {
-        if let Some(tape) = tape {
-            tape.room().await;
+        let next = async {
+            if let Some(length) = waiting {
+                traffic.flows().await;
+                return Ok(length);
+            }
+            if let Some(tape) = tape {
+                tape.room().await;
+            }
+            traffic.flows().await;
+            // The last thing that is waited for: what is dropped here was not read.
+            from.read(&mut buffer).await
+        };
+        let (read, word) = tokio::select! {
+            read = next => (read?, None),
+            word = direction.word() => (0, Some(word)),
+        };
+        if let Some(word) = word {
+            write(to, &word, |bytes| direction.told(bytes)).await?;
+            continue;
         }
-        let read = from.read(&mut buffer).await?;
+        if traffic.is_held() {
+            waiting = Some(read);
+            continue;
+        }
+        waiting = None;
         if read == 0 {
             return to.shutdown().await;
         }
-        let mut left = &buffer[..read];
-        while !left.is_empty() {
-            let written = to.write(left).await?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            passed(&left[..written]);
-            left = &left[written..];
-        }
-        to.flush().await?;
+        write(to, &buffer[..read], |bytes| direction.passed(bytes)).await?;
     }
+}
+
+/// Writes all of it, and tells of each piece that was written.
+async fn write(
+    to: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+    mut written: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let length = to.write(bytes).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        written(&bytes[..length]);
+        bytes = &bytes[length..];
+    }
+    to.flush().await
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::pending;
 
-    use tokio::io::duplex;
+    use tokio::io::{DuplexStream, duplex};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -160,11 +281,101 @@ mod tests {
         }
     }
 
+    async fn relayed(
+        client: DuplexStream,
+        upstream: DuplexStream,
+        ended: impl Future<Output = Refusal>,
+        speaks: Speaks,
+    ) -> (Option<Refusal>, Carried) {
+        let (traffic, tape) = (&Traffic::default(), None);
+        relay(client, upstream, ended, speaks, Beside { traffic, tape }).await
+    }
+
+    #[tokio::test]
+    async fn a_word_of_oz_is_said_between_messages() {
+        let (mut alice, client) = duplex(10_000);
+        let (mut pod, upstream) = duplex(10_000);
+        let traffic = std::sync::Arc::new(Traffic::default());
+        let relayed = tokio::spawn({
+            let traffic = std::sync::Arc::clone(&traffic);
+            async move {
+                let beside = Beside {
+                    traffic: &traffic,
+                    tape: None,
+                };
+                let speaks = Speaks::Channels { tty: true };
+                relay(client, upstream, pending(), speaks, beside).await
+            }
+        });
+        pod.write_all(&[0x82, 3, 1, b'a']).await.unwrap();
+        let mut half = [0; 4];
+        alice.read_exact(&mut half).await.unwrap();
+        traffic.tell("bob watches".to_owned());
+        pod.write_all(b"b").await.unwrap();
+        let expected = notice("bob watches", true);
+        let mut heard = vec![0; 1 + expected.len()];
+        alice.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, [b"b".as_slice(), &expected].concat());
+        drop((alice, pod));
+        let (_, carried) = relayed.await.unwrap();
+        assert_eq!(carried.outward, 5, "what oz says itself counts as nobody's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() {
+        let (mut alice, client) = duplex(10_000);
+        let (mut pod, upstream) = duplex(10_000);
+        let traffic = std::sync::Arc::new(Traffic::default());
+        let relayed = tokio::spawn({
+            let traffic = std::sync::Arc::clone(&traffic);
+            async move {
+                let beside = Beside {
+                    traffic: &traffic,
+                    tape: None,
+                };
+                let speaks = Speaks::Channels { tty: false };
+                relay(client, upstream, pending(), speaks, beside).await
+            }
+        });
+        // Both directions wait for something to be read when it is held.
+        tokio::task::yield_now().await;
+        traffic.hold(true);
+        traffic.tell("held".to_owned());
+        pod.write_all(&[0x82, 2, 1, b'a']).await.unwrap();
+        alice.write_all(&[0x82, 2, 0, b'b']).await.unwrap();
+        let expected = notice("held", false);
+        let mut heard = vec![0; expected.len()];
+        alice.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, expected);
+        let mut byte = [0];
+        let second = Duration::from_secs(1);
+        assert!(
+            timeout(second, alice.read(&mut byte)).await.is_err(),
+            "something passed out"
+        );
+        assert!(
+            timeout(second, pod.read(&mut byte)).await.is_err(),
+            "something passed in"
+        );
+        traffic.alive();
+        let mut pong = [0; 2];
+        alice.read_exact(&mut pong).await.unwrap();
+        assert_eq!(pong, ALIVE);
+        traffic.hold(false);
+        let mut message = [0; 4];
+        alice.read_exact(&mut message).await.unwrap();
+        assert_eq!(message, [0x82, 2, 1, b'a']);
+        pod.read_exact(&mut message).await.unwrap();
+        assert_eq!(message, [0x82, 2, 0, b'b']);
+        drop((alice, pod));
+        relayed.await.unwrap();
+    }
+
     #[tokio::test]
     async fn every_byte_arrives_and_one_side_may_close_before_the_other() {
         let (mut alice, client) = duplex(1_000);
         let (mut pod, upstream) = duplex(1_000);
-        let relayed = tokio::spawn(relay(client, upstream, pending(), Speaks::Other, None));
+        let relayed = tokio::spawn(relayed(client, upstream, pending(), Speaks::Other));
         let sent: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let expected = sent.clone();
         let told = tokio::spawn(async move {
@@ -198,7 +409,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: true };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
+        let relayed = tokio::spawn(relayed(client, upstream, ended, speaks));
         pod.write_all(&[0x82, 2, 1, b'$']).await.unwrap();
         let mut prompt = [0; 4];
         alice.read_exact(&mut prompt).await.unwrap();
@@ -217,7 +428,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: false };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
+        let relayed = tokio::spawn(relayed(client, upstream, ended, speaks));
         pod.write_all(&[0x82, 9, 1, b'h']).await.unwrap();
         let mut begun = [0; 4];
         alice.read_exact(&mut begun).await.unwrap();
@@ -235,7 +446,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let speaks = Speaks::Channels { tty: false };
-        let relayed = tokio::spawn(relay(client, upstream, ended, speaks, None));
+        let relayed = tokio::spawn(relayed(client, upstream, ended, speaks));
         // More than both buffers hold: the writer waits, so what is held is bounded.
         let flood = tokio::spawn(async move {
             loop {

@@ -17,14 +17,17 @@ use http_body_util::BodyDataStream;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use oz_admission::Peer;
+use oz_admission::{ClientCertificate, Peer};
 use oz_audit::Trail;
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
 use oz_core::gate::activity::Activity;
+use oz_core::gate::live::{self, Live as AskedLive};
+use oz_core::gate::moderation::{self, Phase};
 use oz_core::gate::path::{self, Path, Rest};
+use oz_core::gate::peer;
 use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{self, Asked, GROUP, VERSION};
 use oz_core::recording::SessionKey;
@@ -37,11 +40,14 @@ use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
+use crate::live::{Entry, Live, Opened, Register, over, shown};
 use crate::metrics::Metrics;
+use crate::moderated::{self, Moderation, Turn};
 use crate::opening::OpeningSession;
+use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
-use crate::relay::{Carried, Speaks, relay};
+use crate::relay::{Beside, Carried, Speaks, relay};
 use crate::sessions::{Sessions, Slot};
 use crate::tape::{Tape, Writer};
 use crate::upstream::{Upstream, head};
@@ -58,6 +64,10 @@ pub(crate) struct Door {
     pub(crate) callers: Callers,
     pub(crate) grants: Arc<Grants>,
     pub(crate) sessions: Arc<Sessions>,
+    /// Those that are open.
+    pub(crate) register: Arc<Register>,
+    /// The other replicas.
+    pub(crate) peers: Peers,
     pub(crate) upstream: Upstream,
     pub(crate) trail: Trail,
     pub(crate) clock: Arc<dyn Clock>,
@@ -80,7 +90,26 @@ pub(crate) struct Session {
     must_be_recorded: bool,
     idle: Arc<Idle>,
     activity: Activity,
+    live: Arc<Live>,
+    _entry: Entry,
     _slot: Slot,
+}
+
+/// What the API server was asked for.
+struct Begun {
+    grant: Arc<Grant>,
+    user: Requester,
+    way: &'static str,
+    opened_at: Timestamp,
+    moderation: Option<Moderation>,
+    slot: Slot,
+}
+
+/// Who asks.
+struct Caller {
+    user: Requester,
+    /// Whether another replica asks for them, which has looked itself.
+    by_a_replica: bool,
 }
 
 /// The routes.
@@ -90,8 +119,8 @@ pub(crate) fn router(door: Arc<Door>) -> Router {
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
     let peer = request.extensions().get::<Arc<Peer>>().cloned();
-    let user = match door.callers.identify(&request) {
-        Ok(user) => user,
+    let caller = match door.caller(&request) {
+        Ok(caller) => caller,
         Err(refused) => {
             door.metrics.answered("unknown", refused.reason);
             if let Some(peer) = peer {
@@ -109,7 +138,8 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         return answered;
     }
     let discovers = discovers(request.headers());
-    let (what, answered) = door.pass(user.clone(), request).await;
+    let user = caller.user.user.clone();
+    let (what, answered) = door.pass(caller, request).await;
     match answered {
         Ok(response) => {
             door.metrics.answered(what, "OK");
@@ -117,7 +147,7 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Bod
         }
         Err(refused) => {
             door.metrics.answered(what, refused.reason);
-            tracing::info!(user = ?user.user, what, reason = refused.reason, "refused");
+            tracing::info!(?user, what, reason = refused.reason, "refused");
             match discovers {
                 true => refused.text(),
                 false => refused.response(),
@@ -176,13 +206,81 @@ fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refu
 }
 
 impl Door {
+    /// Who asks: by the API server's word, or, about open sessions alone, by another replica's.
+    fn caller(&self, request: &Request) -> Result<Caller, Refused> {
+        let word = request.headers().get(peer::HEADER);
+        // The API server hands on whatever header somebody sends: what comes from there is none of a replica.
+        let direct = request
+            .extensions()
+            .get::<Arc<ClientCertificate>>()
+            .is_none();
+        let Some(word) = word.filter(|_| direct) else {
+            let user = self.callers.identify(request)?;
+            return Ok(Caller {
+                user,
+                by_a_replica: false,
+            });
+        };
+        let user = word.to_str().ok().and_then(|word| {
+            let (keys, now) = (self.grants.keys(), self.clock.now());
+            peer::Word::open(keys, word, request.method().as_str(), target(request), now)
+        });
+        let unknown = || Refused::unknown("the word of another replica is not good for this");
+        Ok(Caller {
+            user: user.ok_or_else(unknown)?,
+            by_a_replica: true,
+        })
+    }
+
+    /// Answers what is asked about open sessions, by all replicas if it is asked of the gate.
+    async fn of_all(
+        self: &Arc<Self>,
+        caller: &Caller,
+        asked: &AskedLive,
+        method: &Method,
+        target: &str,
+    ) -> Result<Response<Body>, Refused> {
+        let question = Question {
+            user: &caller.user,
+            method,
+            target,
+            keys: self.grants.keys(),
+            clock: &*self.clock,
+        };
+        if matches!(asked, AskedLive::List { .. }) && method == Method::GET && !caller.by_a_replica
+        {
+            let mut listing = self.listing(asked);
+            self.peers.add_to(&mut listing, &question).await;
+            return shown(&listing);
+        }
+        let query = target.split_once('?').map(|(_, query)| query);
+        match self.live(&caller.user, asked, method, query).await? {
+            Some(answer) => Ok(answer),
+            None if !caller.by_a_replica => self.peers.find(asked, &question).await,
+            None => match asked {
+                AskedLive::One(key) | AskedLive::Watch(key) => Err(over(key)),
+                AskedLive::List { .. } => shown(&live::Listing::default()),
+            },
+        }
+    }
+
     /// Passes on what somebody may ask; says as well what it was.
     async fn pass(
         self: &Arc<Self>,
-        user: Requester,
+        caller: Caller,
         request: Request,
     ) -> (&'static str, Result<Response<Body>, Refused>) {
         let uri = request.uri();
+        if let Some(asked) = live::read(uri.path()) {
+            let (method, target) = (request.method().clone(), target(&request).to_owned());
+            return ("live", self.of_all(&caller, &asked, &method, &target).await);
+        }
+        let user = caller.user;
+        if caller.by_a_replica {
+            // No word is good for anything else; said once more where it would matter.
+            let why = "a replica asks about open sessions alone";
+            return ("none", Err(Refused::unknown(why)));
+        }
         if let Some(asked) = path::read_recordings(uri.path()) {
             return (
                 "recordings",
@@ -261,40 +359,33 @@ impl Door {
             .transpose()?;
         let way = path.rest.title();
         let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
+        let query = parts.uri.query();
+        let moderation = moderated::needed(&grant, way, &parts.headers)?;
+        let begun = slot.map(|slot| Begun {
+            grant: Arc::clone(&grant),
+            user: user.clone(),
+            way,
+            opened_at: self.clock.now(),
+            moderation: moderation.map(|config| Moderation::new(config, &grant, &user)),
+            slot,
+        });
+        let session = begun.map(|begun| self.session(begun, &plan, query));
+        if let Some(session) = &session {
+            self.opens(session).await?;
+        }
         let entered = self.settled(&grant, &path.rest).await?;
         let target = path.rest.upstream().unwrap_or_default();
-        let opened_at = self.clock.now();
         let ticket = is_session
             .then(|| {
-                let ticket = Ticket::new(&grant, &user, opened_at).to(entered.as_deref());
+                let ticket = Ticket::new(&grant, &user, self.clock.now()).to(entered.as_deref());
                 ticket.seal(self.grants.keys())
             })
             .transpose()
             .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
-        let Some(slot) = slot else {
+        let Some(session) = session else {
             let answered = self.upstream.send(parts, &target, None).await?;
             return Ok(head(&answered)
                 .map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))));
-        };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let request = &grant.request;
-        let session = Session {
-            key: SessionKey::new(
-                &request.namespace,
-                &request.name,
-                opened_at,
-                &self.replica,
-                number,
-            ),
-            must_be_recorded: plan.is_required(),
-            // Nothing happens to a pod for as long as it is well.
-            idle: Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch")),
-            activity: Activity::of(None),
-            grant,
-            user,
-            way,
-            opened_at,
-            _slot: slot,
         };
         let (Some(client), Some(ticket)) = (upgrade, ticket) else {
             let answered = self.upstream.send(parts, &target, None).await?;
@@ -344,9 +435,116 @@ impl Door {
                 ..session
             };
             let upstream = hyper::upgrade::on(answered);
-            tokio::spawn(Arc::clone(self).carry(session, client, upstream, speaks, writer));
+            session.live.agreed(speaks);
+            tokio::spawn(Arc::clone(self).carry(session, client, upstream, writer));
         }
         Ok(response)
+    }
+
+    /// Waits until a session may open that takes somebody who watches.
+    async fn opens(&self, session: &Session) -> Result<(), Refused> {
+        let Some(moderation) = &session.live.moderation else {
+            return Ok(());
+        };
+        let opened = tokio::select! {
+            opened = moderation.opens() => opened,
+            why = self.end_of(session, false) => Err(why),
+        };
+        session.idle.used();
+        opened.map_err(|why| {
+            let carried = Carried::default();
+            session.live.traffic.end(&how_it_ended(Some(&why), carried));
+            self.note_end(session, Some(&why), carried);
+            why.into()
+        })
+    }
+
+    /// Holds a session while too few people watch who have to; ready when that has been so for too long.
+    async fn moderated(&self, session: &Session) -> Refusal {
+        let (live, traffic) = (&session.live, &session.live.traffic);
+        let Some(moderation) = &live.moderation else {
+            return std::future::pending().await;
+        };
+        loop {
+            match moderation.turn().await {
+                Turn::Stands(Phase::Open) => {
+                    self.held(session, false, moderation::RESUMED.to_owned());
+                }
+                Turn::Stands(Phase::Held(_)) => {
+                    self.held(session, true, moderation::held(&moderation.config));
+                    traffic.alive();
+                }
+                Turn::StillHeld => traffic.alive(),
+                Turn::Stands(Phase::NobodyCame | Phase::NobodyCameBack) => {
+                    return moderation::nobody_came_back(&moderation.config);
+                }
+                Turn::Stands(Phase::Waiting(_)) => {}
+            }
+        }
+    }
+
+    /// Holds a session, or lets it go on; its user is told, and it is on record.
+    fn held(&self, session: &Session, held: bool, told: String) {
+        session.live.traffic.hold(held);
+        session.idle.used();
+        let (action, now) = (Action::SessionHeld, self.clock.now());
+        let reason = if held { "Held" } else { "Resumed" };
+        let message = format!("session {} of {}: {told}", session.key, session.user.user);
+        let grant = &session.grant;
+        let mut record = grant.record(now, action, Decision::Note, reason, message);
+        record.id = Record::id(action, &format!("{} {now} {reason}", session.key));
+        record.user = Some(session.user.clone());
+        self.trail
+            .note(record.detail("session", session.key.to_string()));
+        session.live.traffic.tell(told);
+    }
+
+    /// A session, which is known of from now on.
+    fn session(&self, begun: Begun, plan: &Plan, query: Option<&str>) -> Session {
+        let Begun {
+            grant,
+            user,
+            way,
+            opened_at,
+            moderation,
+            slot,
+        } = begun;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (namespace, name) = (&grant.request.namespace, &grant.request.name);
+        let key = SessionKey::new(namespace, name, opened_at, &self.replica, number);
+        // Nothing happens to a pod for as long as it is well.
+        let idle = Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch"));
+        let about = recordings::about(&Opening {
+            grant: &grant,
+            user: &user,
+            way,
+            key: &key,
+            query,
+            at: opened_at,
+        });
+        let (live, entry) = self.register.enter(Opened {
+            key: key.clone(),
+            about,
+            user: user.clone(),
+            until: grant.window.until,
+            recording: grant.sessions.recording,
+            recorded: matches!(plan, Plan::Record(_)),
+            idle: Arc::clone(&idle),
+            moderation,
+        });
+        Session {
+            key,
+            must_be_recorded: plan.is_required(),
+            idle,
+            activity: Activity::of(None),
+            grant,
+            user,
+            way,
+            opened_at,
+            live,
+            _entry: entry,
+            _slot: slot,
+        }
     }
 
     /// Begins to record a session, as it was planned.
@@ -386,7 +584,6 @@ impl Door {
         session: Session,
         client: OnUpgrade,
         upstream: OnUpgrade,
-        speaks: Speaks,
         writer: Option<Writer>,
     ) {
         self.metrics.opened();
@@ -398,11 +595,16 @@ impl Door {
                 let tape = writer.as_ref().map(Writer::tape);
                 let end = async {
                     tokio::select! {
-                        why = self.end_of(&session) => why,
+                        why = self.end_of(&session, true) => why,
+                        why = self.moderated(&session) => why,
                         why = not_recorded(tape), if session.must_be_recorded => why,
                     }
                 };
-                relay(client, upstream, end, speaks, tape.map(Arc::as_ref)).await
+                let beside = Beside {
+                    traffic: &session.live.traffic,
+                    tape: tape.map(Arc::as_ref),
+                };
+                relay(client, upstream, end, session.live.speaks(), beside).await
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a session was not opened after all");
@@ -410,26 +612,17 @@ impl Door {
             }
             Err(_elapsed) => (None, Carried::default()),
         };
+        let how = how_it_ended(why.as_ref(), carried);
+        session.live.traffic.end(&how);
         self.ended(&session, why.as_ref(), carried);
         if let Some(writer) = writer {
-            self.recorded(&session, writer, why.as_ref(), carried).await;
+            self.recorded(&session, writer, &how).await;
         }
     }
 
     /// Ends the recording of a session that is over, and puts it on record.
-    async fn recorded(
-        &self,
-        session: &Session,
-        writer: Writer,
-        why: Option<&Refusal>,
-        carried: Carried,
-    ) {
-        let how = match (why, carried.exit) {
-            (Some(why), _) => format!("the session was ended: {}", why.message),
-            (None, Some(code)) => format!("the session is over, with exit code {code}"),
-            (None, None) => "the session is over".to_owned(),
-        };
-        let Some(ended) = writer.end(&how).await else {
+    async fn recorded(&self, session: &Session, writer: Writer, how: &str) {
+        let Some(ended) = writer.end(how).await else {
             return;
         };
         if let Some(why) = &ended.broken {
@@ -474,28 +667,43 @@ impl Door {
         let session = Arc::new(session);
         let end = {
             let (door, session) = (Arc::clone(&door), Arc::clone(&session));
-            async move { door.end_of(&session).await }
+            async move { door.end_of(&session, true).await }
         };
         let end = futures::FutureExt::shared(end);
         let idle = Arc::clone(&session.idle);
+        let live = Arc::clone(&session.live);
         let last = {
             let (end, session) = (end.clone(), session);
             // Who watches reads one object after the other, and no words between them.
             let in_words = session.way != "watch";
             stream::once(async move {
-                let why = futures::FutureExt::now_or_never(end).filter(|_| in_words);
+                let why = futures::FutureExt::now_or_never(end);
+                if session.live.ended_by().is_some() {
+                    let (_, outward) = session.live.traffic.bytes();
+                    let carried = Carried {
+                        outward,
+                        ..Carried::default()
+                    };
+                    door.note_end(&session, why.as_ref(), carried);
+                }
+                let why = why.filter(|_| in_words);
                 drop(session);
                 let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
                 Ok(told.unwrap_or_default().into())
             })
         };
-        let body = BodyDataStream::new(body).inspect(move |_| idle.used());
+        let body = BodyDataStream::new(body).inspect(move |piece| {
+            idle.used();
+            if let Ok(piece) = piece {
+                live.traffic.passed(false, piece.len());
+            }
+        });
         let body = body.take_until(end);
         Body::from_stream(body.chain(last))
     }
 
-    /// Ready when a session has to end, with the reason.
-    async fn end_of(&self, session: &Session) -> Refusal {
+    /// Ready when a session has to end, with the reason; `may_be_idle` is false while nothing can be said in it.
+    async fn end_of(&self, session: &Session, may_be_idle: bool) -> Refusal {
         let mut changes = self.grants.changes();
         let (grant, user) = (&session.grant, &session.user);
         loop {
@@ -511,7 +719,8 @@ impl Door {
             tokio::select! {
                 _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
                 () = tokio::time::sleep(left) => {}
-                limit = session.idle.over() => return gate::idle(grant, limit),
+                limit = session.idle.over(), if may_be_idle => return gate::idle(grant, limit),
+                why = session.live.ended() => return why,
                 () = self.sessions.closing() => {
                     let message = "this replica of the gate stops; connect again".to_owned();
                     return Refusal { reason: "Stopping", message };
@@ -524,6 +733,12 @@ impl Door {
     fn ended(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
         let reason = why.map_or("Closed", |why| why.reason);
         self.metrics.ended(reason, carried.inward, carried.outward);
+        self.note_end(session, why, carried);
+    }
+
+    /// Puts on record that a session is over.
+    fn note_end(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
+        let reason = why.map_or("Closed", |why| why.reason);
         let action = match why {
             Some(_) => Action::SessionCut,
             None => Action::SessionEnded,
@@ -550,6 +765,9 @@ impl Door {
         ] {
             record.details.insert(key.to_owned(), value);
         }
+        if let Some(by) = session.live.ended_by() {
+            record.details.insert("endedBy".to_owned(), by.user);
+        }
         if let Some(code) = carried.exit {
             record
                 .details
@@ -557,6 +775,21 @@ impl Door {
         }
         self.trail.note(record);
     }
+}
+
+/// How a session ended, for who sees what was said in it.
+fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
+    match (why, carried.exit) {
+        (Some(why), _) => format!("the session was ended: {}", why.message),
+        (None, Some(code)) => format!("the session is over, with exit code {code}"),
+        (None, None) => "the session is over".to_owned(),
+    }
+}
+
+/// Path and query of a request.
+fn target(request: &Request) -> &str {
+    let target = request.uri().path_and_query();
+    target.map_or_else(|| request.uri().path(), |target| target.as_str())
 }
 
 /// Refuses what comes with a body.

@@ -18,6 +18,7 @@ use crate::args::{Args, RecordingArgs};
 use crate::caller::Callers;
 use crate::grants::Grants;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::play::Viewings;
 use crate::recordings::Recordings;
 use crate::registration::Registration;
@@ -62,6 +63,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         callers: Callers::new(runtime.feeds(), Arc::new(clock.clone())),
         grants: Arc::clone(&grants),
         sessions: Arc::clone(&sessions),
+        register: Arc::default(),
+        peers: Peers::new(client.clone(), namespace, &args.service_name, replica),
         upstream,
         trail: trail.clone(),
         clock: Arc::new(clock.clone()),

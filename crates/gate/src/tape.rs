@@ -36,8 +36,14 @@ pub(crate) struct Tape {
 #[derive(Debug)]
 struct State {
     recorder: Recorder,
-    resize: Vec<u8>,
+    sizes: Sizes,
     over: bool,
+}
+
+/// Reads the sizes of a terminal out of the messages about them.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    begun: Vec<u8>,
 }
 
 /// What writes a tape; it goes on until the tape ends.
@@ -51,6 +57,30 @@ pub(crate) struct Writer {
 struct Size {
     width: u16,
     height: u16,
+}
+
+impl Sizes {
+    /// A piece of such a message; columns and rows, once it is whole.
+    pub(crate) fn passed(&mut self, piece: Piece<'_>) -> Option<(u16, u16)> {
+        if self.begun.len() + piece.bytes.len() <= MAX_RESIZE {
+            self.begun.extend_from_slice(piece.bytes);
+        }
+        if !piece.last {
+            return None;
+        }
+        let size: Size = serde_json::from_slice(&std::mem::take(&mut self.begun)).ok()?;
+        Some((size.width, size.height))
+    }
+}
+
+/// What a channel is in one direction, if it carries what somebody says.
+pub(crate) fn stream(inward: bool, channel: u8) -> Option<Stream> {
+    match (inward, channel) {
+        (true, STDIN) => Some(Stream::Stdin),
+        (false, STDOUT) => Some(Stream::Stdout),
+        (false, STDERR) => Some(Stream::Stderr),
+        _ => None,
+    }
 }
 
 impl Tape {
@@ -68,7 +98,7 @@ impl Tape {
             opened: Instant::now(),
             state: Mutex::new(State {
                 recorder,
-                resize: Vec::new(),
+                sizes: Sizes::default(),
                 over: false,
             }),
             news: Notify::new(),
@@ -81,12 +111,11 @@ impl Tape {
 
     /// Something was said by the user (`inward`) or to them.
     pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
-        let stream = match (inward, piece.channel) {
-            (true, STDIN) => Stream::Stdin,
-            (false, STDOUT) => Stream::Stdout,
-            (false, STDERR) => Stream::Stderr,
-            (true, RESIZE) => return self.resized(piece),
-            _ => return,
+        if inward && piece.channel == RESIZE {
+            return self.resized(piece);
+        }
+        let Some(stream) = stream(inward, piece.channel) else {
+            return;
         };
         if piece.bytes.is_empty() || self.why_broken().is_some() {
             return;
@@ -98,15 +127,9 @@ impl Tape {
 
     fn resized(&self, piece: Piece<'_>) {
         let mut state = self.state();
-        if state.resize.len() + piece.bytes.len() <= MAX_RESIZE {
-            state.resize.extend_from_slice(piece.bytes);
-        }
-        if piece.last {
-            let size = serde_json::from_slice::<Size>(&std::mem::take(&mut state.resize));
-            if let Ok(Size { width, height }) = size {
-                state.recorder.resized(self.opened.elapsed(), width, height);
-                self.news.notify_one();
-            }
+        if let Some((columns, rows)) = state.sizes.passed(piece) {
+            state.recorder.resized(self.opened.elapsed(), columns, rows);
+            self.news.notify_one();
         }
     }
 

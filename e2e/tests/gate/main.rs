@@ -4,6 +4,8 @@ mod debugging;
 mod idle;
 mod kills;
 mod kubeconfig;
+mod live;
+mod moderation;
 mod passing;
 mod recording;
 mod withdrawal;

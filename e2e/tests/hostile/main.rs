@@ -11,6 +11,7 @@ mod emergencies;
 mod ends;
 mod gate;
 mod gate_debug;
+mod gate_live;
 mod gate_sessions;
 mod gating;
 mod identity;

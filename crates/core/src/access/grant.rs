@@ -15,8 +15,8 @@ use super::policy::Applied;
 use super::stamp::Requester;
 use super::ticket::Ticket;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Network, Operation, RecordingConfig, RecordingMode,
-    Reviewers, Sessions, Timeout,
+    AccessConfig, CrossVersionObjectReference, ModerationConfig, Network, Operation,
+    RecordingConfig, RecordingMode, Reviewers, Sessions, Timeout,
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
@@ -155,6 +155,9 @@ pub struct SessionTerms {
     /// What the gate keeps of sessions; `None` for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
+    /// Who has to watch while a session is open; `None` for nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<ModerationConfig>,
     /// The images that containers may have which are added to the pod, as patterns; with the operation Debug.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_images: Vec<String>,
@@ -170,6 +173,7 @@ impl SessionTerms {
             required: rules.sessions == Sessions::Required,
             record_arguments: rules.record_arguments,
             recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
+            moderation: rules.moderation.clone(),
             idle_timeout: idle_timeout(rules),
             debug_images: rules.debug.clone().unwrap_or_default().images,
             ..Self::default()

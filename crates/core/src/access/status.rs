@@ -11,6 +11,7 @@ use crate::api::{EndReason, Phase, RequestStatus};
 use crate::audit::RequestRef;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
+use crate::gate::moderation;
 use crate::lifecycle::End;
 use crate::lifecycle::transitions::{Change, Names, event};
 use crate::lifecycle::window::after;
@@ -101,9 +102,19 @@ fn how_to_enter(grant: &Grant) -> String {
         Some(_) => format!("pod template/{}", grant.template),
         None => format!("exec pod/{}", grant.pod.name),
     };
+    let moderated = grant
+        .sessions
+        .moderation
+        .as_ref()
+        .map_or_else(String::new, |config| {
+            format!(
+                "\nA session waits until {}: ozctl sessions watch {name} -n {namespace}",
+                moderation::who(config)
+            )
+        });
     format!(
         "{said}\nThis pod is reached through oz's gate alone: ozctl {verb} -n {namespace} --request {name}; \
-         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes"
+         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes{moderated}"
     )
 }
 

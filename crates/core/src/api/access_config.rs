@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalConfig, DebugConfig, EmergencyConfig, RecordingConfig, TicketConfig};
+use super::{
+    ApprovalConfig, DebugConfig, EmergencyConfig, ModerationConfig, RecordingConfig, TicketConfig,
+};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -92,6 +94,11 @@ pub struct AccessConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
 
+    /// Who has to watch a session while it is open: it opens once they do, is held when they go, and ends a minute
+    /// later. Only with `sessions: Gate`. Absent means nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<ModerationConfig>,
+
     /// Which containers may be added to the pod; with the operation Debug, and only with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug: Option<DebugConfig>,
@@ -152,6 +159,7 @@ impl Default for AccessConfig {
             command_policy: None,
             sessions: Sessions::default(),
             recording: None,
+            moderation: None,
             debug: None,
             idle_timeout: None,
             follow: Follow::default(),

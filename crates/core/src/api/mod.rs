@@ -16,6 +16,7 @@ mod debug;
 mod emergency;
 mod ending;
 pub(crate) mod lock;
+mod moderation;
 mod mutation;
 mod network;
 pub(crate) mod optional;
@@ -61,6 +62,7 @@ pub use emergency::{
 };
 pub use ending::{EndReason, Ending};
 pub use lock::{LockTarget, LockedTemplate};
+pub use moderation::ModerationConfig;
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
 pub use network::{Egress, Ingress, Network};
 pub use recording::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};

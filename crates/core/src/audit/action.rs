@@ -100,6 +100,11 @@ pub enum Action {
     SessionUnrecorded,
     /// Somebody was given a recording. The details name the session.
     RecordingPlayed,
+    /// Somebody began to watch a session while it was open (reason `Began`), or stopped (`Ended`). The details name the
+    /// session, and since when it was watched.
+    SessionWatched,
+    /// Nothing passes in a session any more, since too few people watch it (reason `Held`), or it goes on (`Resumed`).
+    SessionHeld,
     /// The webhook's certificate authority was made or replaced.
     CertificateRotated,
     /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
@@ -149,6 +154,7 @@ impl Action {
                 | Self::SessionOpened
                 | Self::SessionRecorded
                 | Self::RecordingPlayed
+                | Self::SessionWatched
                 | Self::BreakGlassOpened
                 | Self::TrailShortened
                 | Self::EvidenceSealed
@@ -182,6 +188,7 @@ impl Action {
             | Self::RunSubmitted
             | Self::AccessLocked
             | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
+            Self::SessionWatched => &[Decision::Allow, Decision::End],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
             Self::RequestDeleted | Self::ApprovalWithdrawn | Self::AccessUnlocked => {
                 &[Decision::End, Decision::Deny]
@@ -204,6 +211,7 @@ impl Action {
             | Self::ForeignAccess
             | Self::SessionRecorded
             | Self::SessionUnrecorded
+            | Self::SessionHeld
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -236,7 +244,11 @@ impl Action {
             | Self::EnforcementLifted
             | Self::RightCopied => "webhook",
             Self::RunRefused => "broker",
-            Self::SessionRecorded | Self::SessionUnrecorded | Self::RecordingPlayed => "gate",
+            Self::SessionRecorded
+            | Self::SessionUnrecorded
+            | Self::RecordingPlayed
+            | Self::SessionWatched
+            | Self::SessionHeld => "gate",
             Self::SessionEnded | Self::SessionCut => "operator, gate",
             Self::AccessGranted
             | Self::EmergencyGranted

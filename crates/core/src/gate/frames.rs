@@ -9,6 +9,8 @@ use super::messages::{ERROR, STDERR, STDOUT};
 const LONGEST_HEAD: usize = 14;
 /// The opcode of a frame that closes.
 const CLOSE: u8 = 8;
+/// What tells a client that the other side is there: a pong that nobody asked for (RFC 6455, 5.5.3).
+pub const ALIVE: [u8; 2] = [0x8a, 0];
 /// The longest text in a frame whose length takes one byte.
 const SHORT: usize = 125;
 
@@ -125,6 +127,13 @@ pub fn farewell(why: &str, tty: bool) -> Vec<u8> {
     // Close, normally (1000).
     bytes.extend([0x88, 2, 0x03, 0xe8]);
     bytes
+}
+
+/// A line that the user of a session is told while it goes on.
+#[must_use]
+pub fn notice(text: &str, tty: bool) -> Vec<u8> {
+    let line = format!("\r\noz: {text}\r\n");
+    frame(if tty { STDOUT } else { STDERR }, line.as_bytes())
 }
 
 /// A whole message of this channel.

@@ -2,8 +2,9 @@
 //! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`],
 //! [`settle`]) and for how long they may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether
 //! they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session it is ([`ticket`]),
-//! where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and whether the API server
-//! is to know of it ([`registration`]).
+//! what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), who has to watch them
+//! ([`moderation`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
+//! whether the API server is to know of it ([`registration`]).
 
 mod account;
 pub mod activity;
@@ -11,8 +12,11 @@ pub mod debug;
 mod exit;
 pub mod frames;
 pub mod front_proxy;
+pub mod live;
 pub mod messages;
+pub mod moderation;
 pub mod path;
+pub mod peer;
 pub mod registration;
 #[cfg(test)]
 mod tests;

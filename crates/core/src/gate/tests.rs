@@ -9,10 +9,12 @@ use super::frames::{Frames, farewell};
 use super::front_proxy::FrontProxy;
 use super::messages::{Messages, Piece};
 use super::path::{Path, Rest, read};
+use super::peer::Word;
 use super::ticket::Ticket;
 use super::*;
 use crate::access::seal::Keys;
 use crate::connect::tests::grant;
+use crate::recording::SessionKey;
 
 const PREFIX: &str = "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/shop/gates/debug/proxy";
 
@@ -330,6 +332,54 @@ fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
     assert_eq!(Ticket::open(&others, &sealed, at(11)), None);
     for text in ["", "e30", "!", &"A".repeat(9_000)] {
         assert_eq!(Ticket::open(&keys, text, at(11)), None);
+    }
+}
+
+#[test]
+fn a_replica_believes_another_for_one_request_and_for_a_moment() {
+    let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+    let key = SessionKey::read("shop/debug/s-1").unwrap();
+    let (path, alice) = (live::session(&key), user("alice"));
+    let target = format!("{path}?reason=late");
+    let sealed = |method: &str, target: &str| {
+        let word = Word::new(&alice, method, target, at(10));
+        word.seal(&keys).unwrap()
+    };
+    let word = sealed("DELETE", &target);
+    assert!(word.bytes().all(|byte| byte.is_ascii_graphic()));
+    let open = |keys: &Keys, word: &str, method: &str, target: &str, now: i64| {
+        Word::open(keys, word, method, target, at(now))
+    };
+    let found = open(&keys, &word, "DELETE", &target, 12);
+    assert_eq!(found, Some(alice.clone()));
+    let others = Keys::new(vec![vec![8; 32]]).unwrap();
+    let ticket = Ticket::new(&grant(), &alice, at(10)).seal(&keys).unwrap();
+    let mut altered = word.clone();
+    altered.replace_range(40..41, if &word[40..41] == "A" { "B" } else { "A" });
+    for (why, keys, word, method, target, now) in [
+        ("expired", &keys, &word, "DELETE", &target, 21),
+        ("of the future", &keys, &word, "DELETE", &target, -1),
+        ("other key", &others, &word, "DELETE", &target, 12),
+        ("other method", &keys, &word, "GET", &target, 12),
+        ("other query", &keys, &word, "DELETE", &path, 12),
+        (
+            "other session",
+            &keys,
+            &word,
+            "DELETE",
+            &format!("{path}1"),
+            12,
+        ),
+        ("altered", &keys, &altered, "DELETE", &target, 12),
+        ("a ticket", &keys, &ticket, "DELETE", &target, 12),
+        ("nothing", &keys, &String::new(), "DELETE", &target, 12),
+    ] {
+        assert_eq!(open(keys, word, method, target, now), None, "{why}");
+    }
+    // Nothing but open sessions is asked about by such a word, even by one that is sealed.
+    for target in [format!("{PREFIX}{EXEC}"), recordings("shop", "debug")] {
+        let word = sealed("GET", &target);
+        assert_eq!(open(&keys, &word, "GET", &target, 12), None, "{target}");
     }
 }
 

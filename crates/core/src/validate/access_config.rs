@@ -2,7 +2,7 @@
 
 use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
-use crate::api::{AccessConfig, Bind, RecordingMode, Sessions};
+use crate::api::{AccessConfig, Bind, Operation, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
 
@@ -72,6 +72,31 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
         let message = "must be Off, or absent, unless spec.accessConfig.sessions is Gate: nothing else sees what \
                        passes in a session";
         found.add("spec.accessConfig.recording.mode", message);
+    }
+    let Some(moderation) = &config.moderation else {
+        return;
+    };
+    let field = "spec.accessConfig.moderation";
+    if config.sessions != Sessions::Gate {
+        let message = "must be left out unless spec.accessConfig.sessions is Gate: nothing else knows who watches";
+        found.add(field, message);
+    }
+    if config.operations.contains(&Operation::Debug) {
+        let message = "must be left out with the operation Debug: a container that is added to the pod runs, whether \
+                       somebody watches or not";
+        found.add(field, message);
+    }
+    if !(1..=8).contains(&moderation.viewers) {
+        found.add(&format!("{field}.viewers"), "must be between 1 and 8");
+    }
+    if moderation.groups.is_empty() {
+        let message = "must name at least one group: nobody could open a session";
+        found.add(&format!("{field}.groups"), message);
+    }
+    for (index, group) in moderation.groups.iter().enumerate() {
+        if group.trim().is_empty() {
+            found.add(&format!("{field}.groups[{index}]"), "must not be empty");
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! `ozctl sessions`: what went through the gate, and what was recorded of it. A recording is another's work: nothing in
+//! `ozctl sessions`: what goes and went through the gate, and what was recorded of it. A recording is another's work: nothing in
 //! it reaches the terminal but letters, colours and where they stand.
 
 mod harmless;
 mod list;
+mod live;
 mod play;
 mod source;
 mod transcript;
@@ -14,14 +15,18 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Show sessions through the gate, play what was recorded, verify that none of it was changed
+/// Show, watch and end sessions through the gate, play what was recorded, verify that none of it was changed
 #[derive(Args)]
 #[command(after_help = "\
 A session is named by its request, NAME, which means the last one of it; or as `ozctl sessions list` shows it,
-NAME/SESSION. Playing a recording takes ClusterRole oz-recording-viewer in its namespace, and is put on record.
+NAME/SESSION. Playing a recording takes ClusterRole oz-recording-viewer in its namespace, and is put on record; seeing, watching and
+ending what is open takes oz-session-moderator, and watching is on record as well.
 
 Examples:
   ozctl sessions list
+  ozctl sessions list --live
+  ozctl sessions watch mine
+  ozctl sessions end mine --reason 'the change window is over'
   ozctl sessions play mine
   ozctl sessions play mine --speed 4 --idle 1s
   ozctl sessions transcript mine
@@ -37,6 +42,12 @@ enum Verb {
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     List(list::List),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Show(live::Show),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Watch(live::Watch),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    End(live::End),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
     Play(play::Play),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Transcript(transcript::ShowTranscript),
@@ -48,6 +59,9 @@ impl Sessions {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         match self.verb {
             Verb::List(verb) => verb.run(context).await,
+            Verb::Show(verb) => verb.run(context).await,
+            Verb::Watch(verb) => verb.run(context).await,
+            Verb::End(verb) => verb.run(context).await,
             Verb::Play(verb) => verb.run(context).await,
             Verb::Transcript(verb) => verb.run(context).await,
             Verb::Verify(verb) => verb.run(context).await,

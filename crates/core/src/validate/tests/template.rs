@@ -98,6 +98,34 @@ fn an_idle_timeout_is_for_sessions_through_the_gate_and_not_too_short() {
 }
 
 #[test]
+fn moderation_is_for_sessions_through_the_gate_and_names_who() {
+    assert_config_violations(&[
+        (
+            json!({ "sessions": "Gate", "moderation": { "viewers": 8, "groups": ["security"] } }),
+            &[] as &[&str],
+        ),
+        (
+            json!({ "sessions": "Required", "moderation": { "groups": ["security"] } }),
+            &[
+                "spec.accessConfig.moderation: must be left out unless spec.accessConfig.sessions is Gate: nothing \
+                 else knows who watches",
+            ],
+        ),
+        (
+            json!({ "sessions": "Gate", "moderation": { "viewers": 9, "groups": [] } }),
+            &[
+                "spec.accessConfig.moderation.viewers: must be between 1 and 8",
+                "spec.accessConfig.moderation.groups: must name at least one group: nobody could open a session",
+            ],
+        ),
+        (
+            json!({ "sessions": "Gate", "moderation": { "viewers": 1, "groups": ["a", " "] } }),
+            &["spec.accessConfig.moderation.groups[1]: must not be empty"],
+        ),
+    ]);
+}
+
+#[test]
 fn what_is_added_to_pods_needs_the_gate_and_images() {
     let debug = |images: Value| json!({ "sessions": "Gate", "operations": ["Debug"], "debug": { "images": images } });
     assert_config_violations(&[

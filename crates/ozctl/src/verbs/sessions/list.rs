@@ -7,19 +7,24 @@ use jiff::Timestamp;
 use oz_core::audit::{Action, Query, Record};
 use serde_json::json;
 
+use super::live;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Table, TextFormat, instant, short};
 use crate::trail;
 
-/// Show which sessions went through the gate, and what is recorded of them
+/// Show which sessions went through the gate and what is recorded of them, or which are open
 #[derive(Args)]
 #[command(after_help = "\
-Read from the audit trail: sessions are listed once they are over. A session is named as the other commands take it.
+Read from the audit trail: sessions are listed once they are over. With --live, the gate is asked for those that are
+open, of each request that you see. A session is named as the other commands take it.
+
+Exit codes: 0 done, 3 with --live: a replica of the gate did not answer.
 
 Examples:
   ozctl sessions list -A
+  ozctl sessions list --live
   ozctl sessions list mine -o json")]
 pub(super) struct List {
     /// Only of this request, by name or UID
@@ -27,6 +32,9 @@ pub(super) struct List {
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    /// Those that are open, as the gate has them
+    #[arg(long)]
+    live: bool,
     /// How to show them
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
@@ -42,6 +50,9 @@ struct Seen {
 
 impl List {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        if self.live {
+            return live::list(context, self.request.as_deref(), self.all_namespaces, self.output).await;
+        }
         let cluster = context.cluster().await?;
         let query = Query {
             grant: self.request.clone(),

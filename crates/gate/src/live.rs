@@ -1,0 +1,467 @@
+//! The sessions that are open in this process: who sees them, ends one, watches one. The API server has found that
+//! whoever asks may; what they get to see is on record before they do, and its user is told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method, Response, StatusCode};
+use futures::{Stream, stream};
+use hyper::body::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use oz_audit::{Sink as _, Trail};
+use oz_core::access::stamp::Requester;
+use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::connect::Refusal;
+use oz_core::gate::live::{self, Listing, Live as Asked, Watcher};
+use oz_core::gate::moderation::Phase;
+use oz_core::recording::{About, SessionKey};
+use oz_runtime::Clock;
+use serde::Serialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+
+use crate::answer::{Refused, document};
+use crate::idle::Idle;
+use crate::moderated::Moderation;
+use crate::relay::Speaks;
+use crate::router::Door;
+use crate::traffic::{Traffic, View};
+
+/// How many watch one session at once.
+const MAX_VIEWERS: usize = 16;
+/// How often it is looked at what was typed and did not come back.
+const TICK: Duration = Duration::from_millis(250);
+/// How long nothing is said before it is looked whether who watches is still there.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// What is shown of a session of which nothing is kept: what its user sees, and not what they type.
+const UNRECORDED: RecordingConfig = RecordingConfig {
+    mode: RecordingMode::Offered,
+    input: RecordedInput::None,
+    non_interactive: NonInteractive::All,
+};
+
+/// The open sessions of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Register {
+    open: Mutex<BTreeMap<SessionKey, Arc<Live>>>,
+}
+
+/// An open session.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) key: SessionKey,
+    pub(crate) about: About,
+    pub(crate) user: Requester,
+    pub(crate) until: Timestamp,
+    /// What its client can be told, once that was agreed on.
+    speaks: OnceLock<Speaks>,
+    /// As the template has it recorded, if it does.
+    pub(crate) recording: Option<RecordingConfig>,
+    pub(crate) recorded: bool,
+    pub(crate) idle: Arc<Idle>,
+    pub(crate) traffic: Traffic,
+    /// Who has to watch it, if anybody does.
+    pub(crate) moderation: Option<Moderation>,
+    watchers: Mutex<Vec<Watcher>>,
+    ended: watch::Sender<Option<(Requester, Refusal)>>,
+}
+
+/// What is known of a session that is about to be one.
+pub(crate) struct Opened {
+    pub(crate) key: SessionKey,
+    pub(crate) about: About,
+    pub(crate) user: Requester,
+    pub(crate) until: Timestamp,
+    pub(crate) recording: Option<RecordingConfig>,
+    pub(crate) recorded: bool,
+    pub(crate) idle: Arc<Idle>,
+    pub(crate) moderation: Option<Moderation>,
+}
+
+/// Keeps a session in the register, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    register: Arc<Register>,
+    key: SessionKey,
+}
+
+impl Register {
+    /// Puts a session in.
+    pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
+        let speaks = OnceLock::new();
+        if opened.moderation.is_some() {
+            // The API server will be asked for nothing that cannot be shown.
+            let tty = opened.about.tty;
+            let _ = speaks.set(Speaks::Channels { tty });
+        }
+        let live = Arc::new(Live {
+            key: opened.key.clone(),
+            about: opened.about,
+            user: opened.user,
+            until: opened.until,
+            speaks,
+            recording: opened.recording,
+            recorded: opened.recorded,
+            idle: opened.idle,
+            moderation: opened.moderation,
+            traffic: Traffic::default(),
+            watchers: Mutex::default(),
+            ended: watch::Sender::new(None),
+        });
+        self.open().insert(opened.key.clone(), Arc::clone(&live));
+        let entry = Entry {
+            register: Arc::clone(self),
+            key: opened.key,
+        };
+        (live, entry)
+    }
+
+    /// Those of a request.
+    pub(crate) fn of(&self, namespace: &str, request: &str) -> Vec<Arc<Live>> {
+        let open = self.open();
+        let theirs = open.values().filter(|live| {
+            let key = &live.key;
+            key.namespace == namespace && key.request == request
+        });
+        theirs.cloned().collect()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Live>> {
+        self.open().get(key).cloned()
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Arc<Live>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let live = self.register.open().remove(&self.key);
+        if let Some(live) = live {
+            // Whatever it came to: nobody watches what is over.
+            live.traffic.end("the session is over");
+        }
+    }
+}
+
+impl Live {
+    /// What its client can be told, as the API server has agreed to.
+    pub(crate) fn agreed(&self, speaks: Speaks) {
+        // Where it was known before, it was agreed to as well.
+        let _ = self.speaks.set(speaks);
+    }
+
+    /// What its client can be told.
+    pub(crate) fn speaks(&self) -> Speaks {
+        self.speaks.get().copied().unwrap_or(Speaks::Other)
+    }
+
+    /// Ready when somebody ends it, with what its user is told.
+    pub(crate) async fn ended(&self) -> Refusal {
+        let mut ended = self.ended.subscribe();
+        let ended = ended.wait_for(Option::is_some).await;
+        match ended.ok().and_then(|ended| ended.clone()) {
+            Some((_, why)) => why,
+            // It is as long as this is.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Who ended it, if somebody did.
+    pub(crate) fn ended_by(&self) -> Option<Requester> {
+        self.ended.borrow().as_ref().map(|(by, _)| by.clone())
+    }
+
+    fn end(&self, by: &Requester, reason: Option<&str>) {
+        let why = live::ended(&by.user, reason);
+        // The first one has ended it.
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some((by.clone(), why));
+            }
+            first
+        });
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it is shown.
+    fn shown(&self, now: Timestamp, replica: &str) -> live::Session {
+        let idle = SignedDuration::try_from(self.idle.for_how_long()).unwrap_or_default();
+        let (bytes_in, bytes_out) = self.traffic.bytes();
+        let about = &self.about;
+        live::Session {
+            session: self.key.to_string(),
+            user: self.user.user.clone(),
+            pod: about.pod.clone(),
+            container: about.container.clone(),
+            way: about.way.clone(),
+            command: about.command.clone(),
+            command_digest: about.command_digest.clone(),
+            opened_at: about.opened_at,
+            idle_since: now.saturating_sub(idle).unwrap_or(now).max(about.opened_at),
+            until: self.until,
+            bytes_in,
+            bytes_out,
+            recorded: self.recorded,
+            watchable: self.speaks() != Speaks::Other,
+            watchers: self.watchers().clone(),
+            replica: replica.to_owned(),
+            state: match self.moderation.as_ref().map(Moderation::phase) {
+                None | Some(Phase::Open) => live::State::Open,
+                Some(Phase::Waiting(_) | Phase::NobodyCame) => live::State::Waiting,
+                Some(Phase::Held(_) | Phase::NobodyCameBack) => live::State::Held,
+            },
+            moderation: self
+                .moderation
+                .as_ref()
+                .map(|moderation| moderation.config.clone()),
+        }
+    }
+}
+
+/// Somebody watches a session, for as long as this is.
+struct Viewing {
+    live: Arc<Live>,
+    viewer: Requester,
+    watcher: Watcher,
+    trail: Trail,
+    clock: Arc<dyn Clock>,
+    /// Tells one from another that began at the same time.
+    subject: String,
+    /// Whether it is on record.
+    recorded: bool,
+    /// Whether it began.
+    began: bool,
+}
+
+impl Viewing {
+    fn record(&self, now: Timestamp, decision: Decision) -> Record {
+        let (key, viewer) = (&self.live.key, &self.viewer.user);
+        let whose = &self.live.user.user;
+        let (reason, message) = match decision {
+            Decision::Allow => (
+                "Began",
+                format!("{viewer} watches session {key} of {whose}"),
+            ),
+            _ => (
+                "Ended",
+                format!("{viewer} does not watch session {key} of {whose} any more"),
+            ),
+        };
+        let subject = format!("{} {reason}", self.subject);
+        let action = Action::SessionWatched;
+        let mut record = Record::about(now, action, decision, &subject, reason, message)
+            .detail("session", key.to_string())
+            .detail("since", self.watcher.since.to_string());
+        record.user = Some(self.viewer.clone());
+        record.request.namespace.clone_from(&key.namespace);
+        record.request.name.clone_from(&key.request);
+        record
+    }
+}
+
+impl Drop for Viewing {
+    fn drop(&mut self) {
+        let mut watchers = self.live.watchers();
+        if let Some(at) = watchers.iter().position(|one| *one == self.watcher) {
+            watchers.remove(at);
+        }
+        drop(watchers);
+        if self.began {
+            if let Some(moderation) = &self.live.moderation {
+                moderation.left(&self.viewer);
+            }
+            self.live.traffic.left();
+            self.live
+                .traffic
+                .tell(live::notice(&self.viewer.user, false));
+        }
+        if self.recorded {
+            self.trail
+                .note(self.record(self.clock.now(), Decision::End));
+        }
+    }
+}
+
+impl Door {
+    /// What is asked about open sessions, of this process alone; `None` if it has no such session.
+    pub(crate) async fn live(
+        self: &Arc<Self>,
+        user: &Requester,
+        asked: &Asked,
+        method: &Method,
+        query: Option<&str>,
+    ) -> Result<Option<Response<Body>>, Refused> {
+        match (asked, method) {
+            (Asked::List { .. }, &Method::GET) => shown(&self.listing(asked)).map(Some),
+            (Asked::One(key), &Method::GET) => {
+                let Some(live) = self.register.get(key) else {
+                    return Ok(None);
+                };
+                shown(&live.shown(self.clock.now(), &self.replica)).map(Some)
+            }
+            (Asked::One(key), &Method::DELETE) => {
+                let options: Vec<_> =
+                    form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
+                let options = options.iter().map(|(name, value)| (&**name, &**value));
+                let reason = live::reason(options)?;
+                let Some(live) = self.register.get(key) else {
+                    return Ok(None);
+                };
+                live.end(user, reason.as_deref());
+                shown(&live.shown(self.clock.now(), &self.replica)).map(Some)
+            }
+            (Asked::Watch(key), &Method::GET) => match self.register.get(key) {
+                Some(live) => self.watch(user, live).await.map(Some),
+                None => Ok(None),
+            },
+            _ => {
+                let message = "open sessions are read by GET, and one is ended by DELETE";
+                let status = StatusCode::METHOD_NOT_ALLOWED;
+                Err(Refused::new(status, "MethodNotAllowed", message))
+            }
+        }
+    }
+
+    /// The open sessions of a request in this process.
+    pub(crate) fn listing(&self, asked: &Asked) -> Listing {
+        let (namespace, request) = asked.request();
+        let (now, replica) = (self.clock.now(), &self.replica);
+        let sessions = self.register.of(namespace, request);
+        Listing {
+            sessions: sessions
+                .iter()
+                .map(|live| live.shown(now, replica))
+                .collect(),
+            incomplete: Vec::new(),
+        }
+    }
+
+    async fn watch(
+        self: &Arc<Self>,
+        viewer: &Requester,
+        live: Arc<Live>,
+    ) -> Result<Response<Body>, Refused> {
+        if live.speaks() == Speaks::Other {
+            let message = format!(
+                "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
+                 (kubectl older than 1.31)",
+                live.key
+            );
+            return Err(Refused::new(StatusCode::CONFLICT, "NotWatchable", message));
+        }
+        let mut viewing = self.viewing(viewer, &live)?;
+        let began = viewing.record(viewing.watcher.since, Decision::Allow);
+        self.trail.record(&began).await.map_err(|failure| {
+            let message = format!(
+                "the record is not written ({failure}), and nobody watches a session without"
+            );
+            Refused::unavailable("NotOnRecord", message)
+        })?;
+        viewing.recorded = true;
+        let config = live.recording.unwrap_or(UNRECORDED);
+        let Some(view) = live.traffic.watch(&live.about, &config) else {
+            return Err(over(&live.key));
+        };
+        viewing.began = true;
+        live.traffic.tell(live::notice(&viewer.user, true));
+        if let Some(moderation) = &live.moderation {
+            moderation.came(viewer);
+        }
+        let mut response = Response::new(Body::from_stream(lines(view, viewing)));
+        let kind = HeaderValue::from_static("application/x-asciicast");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        Ok(response)
+    }
+
+    fn viewing(&self, viewer: &Requester, live: &Arc<Live>) -> Result<Viewing, Refused> {
+        let since = self.clock.now();
+        let mut watchers = live.watchers();
+        if watchers.len() >= MAX_VIEWERS {
+            let message = format!(
+                "{MAX_VIEWERS} people watch session {}, which is as many as may",
+                live.key
+            );
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            return Err(Refused::new(status, "TooManyViewers", message));
+        }
+        let watcher = Watcher {
+            user: viewer.user.clone(),
+            since,
+        };
+        watchers.push(watcher.clone());
+        drop(watchers);
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Viewing {
+            live: Arc::clone(live),
+            viewer: viewer.clone(),
+            watcher,
+            trail: self.trail.clone(),
+            clock: Arc::clone(&self.clock),
+            subject: format!(
+                "{} {} {since} {} {number}",
+                live.key, viewer.user, self.replica
+            ),
+            recorded: false,
+            began: false,
+        })
+    }
+}
+
+/// What one is sent who watches, until the session is over.
+fn lines(
+    view: View,
+    viewing: Viewing,
+) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
+    let View { header, lines } = view;
+    stream::unfold(
+        (Some(header), lines, viewing),
+        |(header, mut lines, viewing)| async move {
+            if let Some(header) = header {
+                return Some((Ok(header), (None, lines, viewing)));
+            }
+            let traffic = &viewing.live.traffic;
+            let silent = tokio::time::sleep(ALIVE_EVERY);
+            let mut silent = std::pin::pin!(silent);
+            let next = loop {
+                tokio::select! {
+                    next = lines.recv() => break next,
+                    () = tokio::time::sleep(TICK) => traffic.tick(),
+                    // An empty line says nothing, and shows whether somebody is there.
+                    () = &mut silent => break Ok(Bytes::from_static(b"\n")),
+                }
+            };
+            let next = match next {
+                Ok(next) => next,
+                Err(RecvError::Lagged(missed)) => traffic.mark(&format!(
+                    "this viewer reads too slowly: {missed} pieces of what was said are not shown"
+                )),
+                Err(RecvError::Closed) => return None,
+            };
+            Some((Ok(next), (None, lines, viewing)))
+        },
+    )
+}
+
+/// That there is no such session.
+pub(crate) fn over(key: &SessionKey) -> Refused {
+    let message = format!("session {key} is not open; ozctl sessions list --live shows what is");
+    Refused::new(StatusCode::NOT_FOUND, "NotOpen", message)
+}
+
+/// An answer of one document.
+pub(crate) fn shown(found: &impl Serialize) -> Result<Response<Body>, Refused> {
+    let found = serde_json::to_value(found)
+        .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;
+    Ok(document(StatusCode::OK, &found))
+}

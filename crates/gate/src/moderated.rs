@@ -1,0 +1,214 @@
+//! Sessions that take somebody who watches: which ones, and how each waits, is held, and goes on. Whether enough people
+//! watch, and for how long that is waited for, is decided in `oz_core::gate::moderation`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode};
+use oz_core::access::grant::Grant;
+use oz_core::access::stamp::Requester;
+use oz_core::api::ModerationConfig;
+use oz_core::connect::Refusal;
+use oz_core::gate::moderation::{self, Moderated, Phase};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::answer::Refused;
+use crate::recordings::offers_channels;
+
+/// How often the client of a session that is held hears that it is still there: kubectl gives up after a minute.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// About one session.
+#[derive(Debug)]
+pub(crate) struct Moderation {
+    pub(crate) config: ModerationConfig,
+    /// Who does not count: the user, and who asked for the access.
+    whose: Vec<Requester>,
+    asked: Instant,
+    state: Mutex<Moderated>,
+    /// Who watches.
+    viewers: watch::Sender<Vec<Requester>>,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It stands otherwise than before.
+    Stands(Phase),
+    /// It has been held for a while.
+    StillHeld,
+}
+
+impl Moderation {
+    /// Of a session of this user's.
+    pub(crate) fn new(config: ModerationConfig, grant: &Grant, user: &Requester) -> Self {
+        Self {
+            config,
+            whose: vec![user.clone(), grant.requester.clone()],
+            asked: Instant::now(),
+            state: Mutex::default(),
+            viewers: watch::Sender::new(Vec::new()),
+        }
+    }
+
+    /// How it stands, as far as it was looked at.
+    pub(crate) fn phase(&self) -> Phase {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .phase()
+    }
+
+    /// Somebody watches.
+    pub(crate) fn came(&self, viewer: &Requester) {
+        self.viewers
+            .send_modify(|viewers| viewers.push(viewer.clone()));
+    }
+
+    /// Somebody does not watch any more.
+    pub(crate) fn left(&self, viewer: &Requester) {
+        self.viewers.send_modify(|viewers| {
+            if let Some(at) = viewers.iter().position(|one| one == viewer) {
+                viewers.remove(at);
+            }
+        });
+    }
+
+    /// Ready when something is to be done.
+    pub(crate) async fn turn(&self) -> Turn {
+        let mut viewers = self.viewers.subscribe();
+        let before = self.phase();
+        let still_held = Instant::now() + ALIVE_EVERY;
+        loop {
+            let phase = {
+                let watching = viewers.borrow_and_update();
+                let whose: Vec<&Requester> = self.whose.iter().collect();
+                let enough = moderation::is_enough(&self.config, &whose, watching.iter());
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.look(self.asked.elapsed(), enough)
+            };
+            if phase != before {
+                return Turn::Stands(phase);
+            }
+            let (until, held) = match phase {
+                Phase::Waiting(until) => (Some(until), false),
+                Phase::Held(until) => (Some(until), true),
+                Phase::Open | Phase::NobodyCame | Phase::NobodyCameBack => (None, false),
+            };
+            let end = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(self.asked + until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // It is as long as this is.
+                _ = viewers.changed() => {}
+                () = end => {}
+                () = tokio::time::sleep_until(still_held), if held => return Turn::StillHeld,
+            }
+        }
+    }
+
+    /// Waits for enough people to watch.
+    pub(crate) async fn opens(&self) -> Result<(), Refusal> {
+        loop {
+            match self.turn().await {
+                Turn::Stands(Phase::Open) => return Ok(()),
+                Turn::Stands(Phase::NobodyCame | Phase::NobodyCameBack) => {
+                    return Err(moderation::nobody_came(&self.config));
+                }
+                Turn::Stands(Phase::Waiting(_) | Phase::Held(_)) | Turn::StillHeld => {}
+            }
+        }
+    }
+}
+
+/// Who has to watch a session of this way, if anybody does. Logs can be read alone: nothing is done by them.
+///
+/// # Errors
+/// Where somebody has to, and it could not be shown to them.
+pub(crate) fn needed(
+    grant: &Grant,
+    way: &str,
+    headers: &HeaderMap,
+) -> Result<Option<ModerationConfig>, Refused> {
+    let Some(config) = grant.sessions.moderation.as_ref() else {
+        return Ok(None);
+    };
+    let refused = |why: &str| {
+        let (template, who) = (&grant.template, moderation::who(config));
+        let message = format!(
+            "a session by template {template} opens once {who} (spec.accessConfig.moderation), and {why}"
+        );
+        Err(Refused::new(StatusCode::FORBIDDEN, "NotModerated", message))
+    };
+    match way {
+        "exec" | "attach" if offers_channels(headers) => Ok(Some(config.clone())),
+        "exec" | "attach" => refused(
+            "that takes a WebSocket; use kubectl 1.31 or newer, or ozctl. If this one waited before, nobody came",
+        ),
+        "portforward" => refused("what goes through a forwarded port cannot be watched"),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn person(user: &str, groups: &[&str]) -> Requester {
+        Requester {
+            user: user.to_owned(),
+            uid: String::new(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        }
+    }
+
+    fn moderation() -> Moderation {
+        Moderation {
+            config: ModerationConfig {
+                viewers: 1,
+                groups: vec!["security".to_owned()],
+            },
+            whose: vec![person("alice", &["security"])],
+            asked: Instant::now(),
+            state: Mutex::default(),
+            viewers: watch::Sender::new(Vec::new()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_with_who_counts_is_held_without_and_ends_after_a_minute() {
+        let moderation = moderation();
+        moderation.came(&person("alice", &["security"]));
+        let early = tokio::time::timeout(Duration::from_secs(60), moderation.opens()).await;
+        assert!(early.is_err(), "it opened with its user alone");
+        let bob = person("bob", &["security"]);
+        moderation.came(&bob);
+        assert_eq!(moderation.opens().await, Ok(()));
+        moderation.left(&bob);
+        let held = moderation.turn().await;
+        assert!(matches!(held, Turn::Stands(Phase::Held(_))), "{held:?}");
+        assert_eq!(moderation.turn().await, Turn::StillHeld);
+        moderation.came(&bob);
+        assert_eq!(moderation.turn().await, Turn::Stands(Phase::Open));
+        moderation.left(&bob);
+        let began = Instant::now();
+        let mut turns = 0;
+        while moderation.turn().await != Turn::Stands(Phase::NobodyCameBack) {
+            turns += 1;
+            assert!(turns < 10, "it is held for ever");
+        }
+        assert_eq!(began.elapsed(), oz_core::gate::moderation::HOLD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_nobody_comes_to_watch_is_refused_in_time() {
+        let moderation = moderation();
+        let refused = moderation.opens().await.unwrap_err();
+        assert_eq!(refused.reason, "NotModerated");
+        assert_eq!(moderation.asked.elapsed(), oz_core::gate::moderation::WAIT);
+    }
+}

@@ -1,0 +1,328 @@
+//! The other replicas of the gate: the API server reaches any of them, and a session is in one. What this one does not
+//! have it asks the others for, by a word that they believe for this one request.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
+use futures::future::join_all;
+use http_body_util::{BodyDataStream, BodyExt as _, Limited};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::{Api, Client, Config};
+use oz_admission::BUNDLE_KEY;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
+use oz_core::gate::live::{Listing, Live as Asked};
+use oz_core::gate::peer::{HEADER, Word};
+use oz_core::names;
+use oz_runtime::Clock;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use crate::answer::Refused;
+use crate::live::{over, shown};
+
+/// How long a connection to a replica may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long its answer may take to begin: what is watched is put on record before.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long it may take to say which sessions it has.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest listing of a replica that is read.
+const MAX_LISTING: usize = 16 << 20;
+/// The name of the Service's port that the API server is served on.
+const PORT: &str = "gate";
+/// How many replicas are asked.
+const MAX_PEERS: usize = 32;
+
+/// See the module.
+pub(crate) struct Peers {
+    client: Client,
+    namespace: String,
+    service: String,
+    /// The name that their certificates are for.
+    server_name: String,
+    /// This one, which is not asked.
+    replica: String,
+}
+
+/// For whom something is asked, and what.
+pub(crate) struct Question<'a> {
+    pub(crate) user: &'a Requester,
+    pub(crate) method: &'a Method,
+    /// Path and query.
+    pub(crate) target: &'a str,
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+/// Another replica.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Peer {
+    address: IpAddr,
+    port: u16,
+    name: Option<String>,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(formatter, "replica {name} of the gate"),
+            None => write!(formatter, "the gate at {}:{}", self.address, self.port),
+        }
+    }
+}
+
+impl Peers {
+    /// Those behind a Service.
+    pub(crate) fn new(client: Client, namespace: &str, service: &str, replica: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            server_name: format!("{service}.{namespace}.svc"),
+            replica: replica.to_owned(),
+        }
+    }
+
+    /// Adds to a listing what the others have, and which of them did not say.
+    pub(crate) async fn add_to(&self, listing: &mut Listing, question: &Question<'_>) {
+        let (peers, authorities) = match self.all().await {
+            Ok(found) => found,
+            Err(why) => {
+                listing.incomplete.push(why);
+                return;
+            }
+        };
+        let authorities = &authorities;
+        let asked = peers.iter().map(|peer| async move {
+            let listed = self.listing(peer, authorities, question);
+            let listed = match tokio::time::timeout(LISTING_TIMEOUT, listed).await {
+                Ok(listed) => listed,
+                Err(_elapsed) => Err("no answer in time".to_owned()),
+            };
+            (peer, listed)
+        });
+        for (peer, listed) in join_all(asked).await {
+            match listed {
+                Ok(other) => listing.merge(other),
+                Err(why) => listing.incomplete.push(format!("{peer}: {why}")),
+            }
+        }
+    }
+
+    /// The answer of the replica that has a session.
+    pub(crate) async fn find(
+        &self,
+        asked: &Asked,
+        question: &Question<'_>,
+    ) -> Result<Response<Body>, Refused> {
+        let unavailable = |why: String| Refused::unavailable("Peers", why);
+        let (peers, authorities) = self.all().await.map_err(unavailable)?;
+        let authorities = &authorities;
+        let answers = peers.iter().map(|peer| async move {
+            let answer = self.ask(peer, authorities, question).await;
+            (peer, answer)
+        });
+        let mut failed = Vec::new();
+        for (peer, answer) in join_all(answers).await {
+            match answer {
+                Ok(answer) if answer.status() == StatusCode::NOT_FOUND => {}
+                Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
+                    failed.push(format!("{peer}: it does not believe this replica"));
+                }
+                Ok(answer) => {
+                    let (parts, body) = answer.into_parts();
+                    let body = Body::from_stream(BodyDataStream::new(body));
+                    let mut response = Response::new(body);
+                    *response.status_mut() = parts.status;
+                    if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
+                        let name = axum::http::header::CONTENT_TYPE;
+                        response.headers_mut().insert(name, kind.clone());
+                    }
+                    return Ok(response);
+                }
+                Err(why) => failed.push(format!("{peer}: {why}")),
+            }
+        }
+        match asked {
+            Asked::One(key) | Asked::Watch(key) if failed.is_empty() => Err(over(key)),
+            Asked::List { .. } if failed.is_empty() => shown(&Listing::default()),
+            _ => Err(unavailable(format!(
+                "the session may be open in a replica that did not answer ({}); try again",
+                failed.join("; ")
+            ))),
+        }
+    }
+
+    async fn listing(
+        &self,
+        peer: &Peer,
+        authorities: &[Vec<u8>],
+        question: &Question<'_>,
+    ) -> Result<Listing, String> {
+        let answer = self.ask(peer, authorities, question).await?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(format!("it answered {status}"));
+        }
+        let body = Limited::new(answer.into_body(), MAX_LISTING);
+        let bytes = body.collect().await.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&bytes.to_bytes()).map_err(|error| error.to_string())
+    }
+
+    async fn ask(
+        &self,
+        peer: &Peer,
+        authorities: &[Vec<u8>],
+        question: &Question<'_>,
+    ) -> Result<Response<kube::client::Body>, String> {
+        let Question {
+            user,
+            method,
+            target,
+            keys,
+            clock,
+        } = *question;
+        let host = match peer.address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let url = format!("https://{host}:{}", peer.port).parse();
+        let mut config = Config::new(url.map_err(|_| "its address makes no URL".to_owned())?);
+        config.root_cert = Some(authorities.to_vec());
+        config.tls_server_name = Some(self.server_name.clone());
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = None;
+        config.write_timeout = None;
+        config.default_retry = false;
+        config.proxy_url = None;
+        let client = Client::try_from(config).map_err(|error| error.to_string())?;
+        let word = Word::new(user, method.as_str(), target, clock.now()).seal(keys);
+        let word = HeaderValue::try_from(word.map_err(|error| error.to_string())?);
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(target)
+            .header(HEADER, word.map_err(|error| error.to_string())?)
+            .body(kube::client::Body::empty())
+            .map_err(|error| error.to_string())?;
+        match tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_elapsed) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    /// Every other replica, and the certificates by which they are believed.
+    async fn all(&self) -> Result<(Vec<Peer>, Vec<Vec<u8>>), String> {
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
+        let of_ours = format!("kubernetes.io/service-name={}", self.service);
+        let slices = slices.list(&ListParams::default().labels(&of_ours)).await;
+        let slices = slices.map_err(|error| {
+            format!("the addresses of the gate's other replicas cannot be read: {error}")
+        })?;
+        let peers = peers(&slices.items, &self.replica);
+        if peers.is_empty() {
+            return Ok((peers, Vec::new()));
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let failed = |why: &dyn std::fmt::Display| {
+            let (namespace, name) = (&self.namespace, names::GATE_CA);
+            format!("the gate's authority cannot be read from ConfigMap {namespace}/{name}: {why}")
+        };
+        let map = maps
+            .get(names::GATE_CA)
+            .await
+            .map_err(|error| failed(&error))?;
+        let bundle = map
+            .data
+            .unwrap_or_default()
+            .remove(BUNDLE_KEY)
+            .unwrap_or_default();
+        let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes());
+        let certificates: Result<Vec<_>, _> = certificates
+            .map(|one| one.map(|one| one.to_vec()))
+            .collect();
+        Ok((peers, certificates.map_err(|error| failed(&error))?))
+    }
+}
+
+/// The endpoints of the gate, but of this replica. One that is about to stop has sessions all the same.
+fn peers(slices: &[EndpointSlice], replica: &str) -> Vec<Peer> {
+    let mut found = Vec::new();
+    for slice in slices {
+        let mut ports = slice.ports.iter().flatten();
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT));
+        let Some(port) = port.and_then(|port| u16::try_from(port.port?).ok()) else {
+            continue;
+        };
+        for endpoint in &slice.endpoints {
+            let name = endpoint
+                .target_ref
+                .as_ref()
+                .and_then(|target| target.name.clone());
+            let address = endpoint.addresses.first().and_then(|one| one.parse().ok());
+            if let Some(address) = address.filter(|_| name.as_deref() != Some(replica)) {
+                found.push(Peer {
+                    address,
+                    port,
+                    name,
+                });
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(MAX_PEERS);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_other_endpoint_is_a_peer_ready_or_not() {
+        let slice = |addresses: &[(&str, Option<&str>)], port: Option<i32>| -> EndpointSlice {
+            let endpoints: Vec<_> = addresses
+                .iter()
+                .map(|(address, name)| {
+                    let target = name.map(|name| json!({"kind": "Pod", "name": name}));
+                    json!({"addresses": [address], "targetRef": target, "conditions": {"ready": false}})
+                })
+                .collect();
+            let ports: Vec<_> = port
+                .iter()
+                .map(|port| json!({"name": "gate", "port": port}))
+                .collect();
+            serde_json::from_value(json!({
+                "metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+            }))
+            .unwrap()
+        };
+        let slices = [
+            slice(
+                &[("10.0.0.1", Some("me")), ("10.0.0.2", Some("other"))],
+                Some(8443),
+            ),
+            slice(
+                &[("10.0.0.2", Some("other")), ("10.0.0.3", None)],
+                Some(8443),
+            ),
+            slice(&[("nowhere", None)], Some(8443)),
+            slice(&[("10.0.0.4", None)], None),
+        ];
+        let found: Vec<_> = peers(&slices, "me")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            found,
+            ["replica other of the gate", "the gate at 10.0.0.3:8443"]
+        );
+    }
+}

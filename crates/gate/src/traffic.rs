@@ -1,0 +1,402 @@
+//! What passes in an open session, for whoever looks at it meanwhile: how much, and to who watches, as lines of a
+//! recording that is kept nowhere. Who watches slowly misses some of it and is told how much; the session waits for
+//! nobody.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyper::body::Bytes;
+use oz_core::api::RecordingConfig;
+use oz_core::gate::messages::{Piece, RESIZE};
+use oz_core::recording::{About, Code, Event, Header, Recorder};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::Instant;
+
+use crate::tape::{Sizes, stream};
+
+/// How many pieces wait for one who watches. A piece is what was said at once: at most one buffer of it.
+const MAX_WAITING: usize = 64;
+/// How many words wait to be said to the user.
+const MAX_WORDS: usize = 16;
+/// What a terminal is taken for until it says how large it is.
+const SIZE: (u16, u16) = (80, 24);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    inward: AtomicU64,
+    outward: AtomicU64,
+    opened: Instant,
+    /// Whether anybody watches: else nothing is made for them.
+    watched: AtomicBool,
+    feed: Mutex<Feed>,
+    words: Mutex<VecDeque<Word>>,
+    news: Notify,
+    /// Nothing passes while it is.
+    held: watch::Sender<bool>,
+}
+
+/// What the client of a session is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// A line for its user.
+    Line(String),
+    /// That the other side is still there.
+    Alive,
+}
+
+#[derive(Debug)]
+struct Feed {
+    size: (u16, u16),
+    sizes: Sizes,
+    watching: Option<Watching>,
+    over: bool,
+}
+
+/// While somebody watches.
+#[derive(Debug)]
+struct Watching {
+    viewers: usize,
+    tty: bool,
+    recorder: Recorder,
+    lines: broadcast::Sender<Bytes>,
+}
+
+impl Watching {
+    fn publish(&mut self) {
+        let lines = self.recorder.take();
+        if !lines.is_empty() {
+            // Nobody hears it if the last one is just going.
+            let _ = self.lines.send(lines.into());
+        }
+    }
+}
+
+/// What one is given who watches.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// The first line.
+    pub(crate) header: Bytes,
+    /// The others.
+    pub(crate) lines: broadcast::Receiver<Bytes>,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            inward: AtomicU64::new(0),
+            outward: AtomicU64::new(0),
+            opened: Instant::now(),
+            watched: AtomicBool::new(false),
+            feed: Mutex::new(Feed {
+                size: SIZE,
+                sizes: Sizes::default(),
+                watching: None,
+                over: false,
+            }),
+            words: Mutex::default(),
+            news: Notify::new(),
+            held: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Traffic {
+    /// So many bytes passed, from the user (`inward`) or to them.
+    pub(crate) fn passed(&self, inward: bool, bytes: usize) {
+        let counter = if inward { &self.inward } else { &self.outward };
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// How many bytes passed, from the user and to them.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.inward), read(&self.outward))
+    }
+
+    /// Something was said by the user (`inward`) or to them.
+    pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
+        if inward && piece.channel == RESIZE {
+            let mut feed = self.feed();
+            if let Some((columns, rows)) = feed.sizes.passed(piece) {
+                feed.size = (columns, rows);
+                if let Some(watching) = &mut feed.watching {
+                    watching
+                        .recorder
+                        .resized(self.opened.elapsed(), columns, rows);
+                    watching.publish();
+                }
+            }
+            return;
+        }
+        if !self.watched.load(Ordering::Relaxed) || piece.bytes.is_empty() {
+            return;
+        }
+        let Some(stream) = stream(inward, piece.channel) else {
+            return;
+        };
+        let at = self.opened.elapsed();
+        if let Some(watching) = &mut self.feed().watching {
+            watching.recorder.passed(at, stream, piece.bytes);
+            watching.publish();
+        }
+    }
+
+    /// Time has passed: what was typed and did not come back is shown as that.
+    pub(crate) fn tick(&self) {
+        let at = self.opened.elapsed();
+        if let Some(watching) = &mut self.feed().watching {
+            watching.recorder.tick(at);
+            watching.publish();
+        }
+    }
+
+    /// Begins to watch; `None` once the session is over. [`Traffic::left`] is called for each one that began.
+    pub(crate) fn watch(&self, about: &About, config: &RecordingConfig) -> Option<View> {
+        let at = self.opened.elapsed();
+        let mut feed = self.feed();
+        if feed.over {
+            return None;
+        }
+        let (width, height) = feed.size;
+        let watching = feed.watching.get_or_insert_with(|| {
+            let mut recorder = Recorder::new(about.clone(), config);
+            recorder.resized(at, width, height);
+            // Each one who watches is given a header of their own.
+            recorder.mark(at, "");
+            let _ = recorder.take();
+            Watching {
+                viewers: 0,
+                tty: about.tty,
+                recorder,
+                lines: broadcast::Sender::new(MAX_WAITING),
+            }
+        });
+        watching.viewers += 1;
+        let lines = watching.lines.subscribe();
+        self.watched.store(true, Ordering::Relaxed);
+        let header = Header {
+            version: 2,
+            width,
+            height,
+            timestamp: about.opened_at.as_second(),
+            oz: about.clone(),
+        };
+        let header = line(&header);
+        Some(View { header, lines })
+    }
+
+    /// Somebody does not watch any more.
+    pub(crate) fn left(&self) {
+        let mut feed = self.feed();
+        let Some(watching) = &mut feed.watching else {
+            return;
+        };
+        watching.viewers = watching.viewers.saturating_sub(1);
+        if watching.viewers == 0 {
+            feed.watching = None;
+            self.watched.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The session is over, and how: who watches is told, and nobody begins to.
+    pub(crate) fn end(&self, how: &str) {
+        let at = self.opened.elapsed();
+        let mut feed = self.feed();
+        feed.over = true;
+        self.watched.store(false, Ordering::Relaxed);
+        if let Some(mut watching) = feed.watching.take() {
+            if watching.tty {
+                watching.recorder.end(at, how);
+            } else {
+                // What it would say of the streams is about what was watched of them alone.
+                watching.recorder.mark(at, how);
+            }
+            watching.publish();
+        }
+    }
+
+    /// A line that oz says to who watches, now.
+    pub(crate) fn mark(&self, text: &str) -> Bytes {
+        line(&Event::new(
+            self.opened.elapsed(),
+            Code::Mark,
+            format!("oz: {text}"),
+        ))
+    }
+
+    /// Has something said to the user of the session.
+    pub(crate) fn tell(&self, text: String) {
+        self.say(Word::Line(text));
+    }
+
+    /// Has its client hear that the other side is still there.
+    pub(crate) fn alive(&self) {
+        self.say(Word::Alive);
+    }
+
+    fn say(&self, word: Word) {
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.len() < MAX_WORDS {
+            words.push_back(word);
+        }
+        drop(words);
+        self.news.notify_one();
+    }
+
+    /// Ready when there is something to be said to the user.
+    pub(crate) async fn word(&self) -> Word {
+        loop {
+            let next = {
+                let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+                words.pop_front()
+            };
+            match next {
+                Some(word) => return word,
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    /// Lets nothing pass, or everything again.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+
+    /// Whether nothing passes.
+    pub(crate) fn is_held(&self) -> bool {
+        *self.held.borrow()
+    }
+
+    /// Ready when something may pass.
+    pub(crate) async fn flows(&self) {
+        if self.is_held() {
+            // It is as long as this is.
+            let _ = self.held.subscribe().wait_for(|held| !held).await;
+        }
+    }
+
+    fn feed(&self) -> MutexGuard<'_, Feed> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn line(line: &impl serde::Serialize) -> Bytes {
+    // It cannot fail: the types are plain, and it is memory.
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use oz_core::api::{NonInteractive, RecordedInput, RecordingMode};
+    use oz_core::gate::messages::{STDIN, STDOUT};
+    use oz_core::recording::Part;
+    use tokio::sync::broadcast::error::TryRecvError;
+
+    use super::*;
+
+    const CONFIG: RecordingConfig = RecordingConfig {
+        mode: RecordingMode::Offered,
+        input: RecordedInput::Echoed,
+        non_interactive: NonInteractive::All,
+    };
+
+    fn about() -> About {
+        About {
+            session: "default/mine/s-1".to_owned(),
+            request_uid: String::new(),
+            request_kind: String::new(),
+            user: "alice".to_owned(),
+            user_uid: String::new(),
+            pod: String::new(),
+            pod_uid: String::new(),
+            container: None,
+            way: "exec".to_owned(),
+            tty: true,
+            command: Vec::new(),
+            command_digest: None,
+            opened_at: Timestamp::UNIX_EPOCH,
+            part: 0,
+            previous: String::new(),
+        }
+    }
+
+    fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
+        Piece {
+            channel,
+            bytes,
+            last: true,
+        }
+    }
+
+    fn all(view: &mut View) -> Part {
+        let mut text = view.header.to_vec();
+        while let Ok(lines) = view.lines.try_recv() {
+            text.extend(lines);
+        }
+        Part::read(&text).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_watches_sees_what_passes_from_then_on_and_no_password() {
+        let traffic = Traffic::default();
+        traffic.said(true, piece(RESIZE, br#"{"Width":100,"Height":30}"#));
+        traffic.said(false, piece(STDOUT, b"before"));
+        let mut bob = traffic.watch(&about(), &CONFIG).unwrap();
+        traffic.said(true, piece(STDIN, b"ls\r"));
+        traffic.said(false, piece(STDOUT, b"ls\r\nPassword: "));
+        traffic.said(true, piece(STDIN, b"hunter2"));
+        let mut carol = traffic.watch(&about(), &CONFIG).unwrap();
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        traffic.tick();
+        traffic.end("over");
+        let part = all(&mut bob);
+        assert_eq!((part.header.width, part.header.height), (100, 30));
+        let shown: Vec<_> = part
+            .events
+            .iter()
+            .map(|event| (event.1, event.2.as_str()))
+            .collect();
+        let hidden = "\u{2039}7 characters not shown\u{203a}";
+        assert_eq!(
+            shown,
+            [
+                (Code::Input, "ls\r"),
+                (Code::Output, "ls\r\nPassword: "),
+                (Code::Input, hidden),
+                (Code::Mark, "oz: over"),
+            ]
+        );
+        assert_eq!(bob.lines.try_recv(), Err(TryRecvError::Closed));
+        assert_eq!(all(&mut carol).events.len(), 2);
+        assert!(traffic.watch(&about(), &CONFIG).is_none());
+    }
+
+    #[tokio::test]
+    async fn who_reads_nothing_keeps_no_more_than_there_is_room_for() {
+        let traffic = Traffic::default();
+        let mut slow = traffic.watch(&about(), &CONFIG).unwrap();
+        for _ in 0..1_000 {
+            traffic.said(false, piece(STDOUT, &[b'x'; 1_000]));
+        }
+        let missed = 1_000 - MAX_WAITING as u64;
+        assert_eq!(slow.lines.try_recv(), Err(TryRecvError::Lagged(missed)));
+        assert!(slow.lines.try_recv().is_ok());
+        traffic.left();
+        assert!(!traffic.watched.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn words_are_said_in_their_order() {
+        let traffic = Traffic::default();
+        traffic.tell("one".to_owned());
+        traffic.tell("two".to_owned());
+        let said = [traffic.word().await, traffic.word().await];
+        let line = |text: &str| Word::Line(text.to_owned());
+        assert_eq!(said, [line("one"), line("two")]);
+    }
+}

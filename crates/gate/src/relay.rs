@@ -170,8 +170,9 @@ pub(crate) async fn relay(
         ));
         let both = async {
             tokio::select! {
-                done = &mut up => if done.is_ok() {
-                    // It has nothing more to say, and may still have much to hear.
+                // Who has nothing more to say may still have much to hear; and a command that reads no more may have
+                // printed something before.
+                done = &mut up => if !matches!(done, Err(Broken::Source)) {
                     let _ = down.await;
                 },
                 done = &mut down => if done.is_ok() {
@@ -203,6 +204,13 @@ pub(crate) async fn relay(
     (why, carried)
 }
 
+/// Which side broke off.
+#[derive(Debug)]
+enum Broken {
+    Source,
+    Destination,
+}
+
 /// Copies until the source has closed, and closes the destination; waits while a tape has no room, and while the
 /// session is held. Dropped at any point, `direction` was told of all that was written.
 async fn pump(
@@ -210,7 +218,7 @@ async fn pump(
     to: &mut (impl AsyncWrite + Unpin),
     direction: &mut impl Direction,
     beside: Beside<'_>,
-) -> io::Result<()> {
+) -> Result<(), Broken> {
     let Beside { traffic, tape } = beside;
     let mut buffer = vec![0; BUFFER];
     // What was read while it was held.
@@ -229,7 +237,7 @@ async fn pump(
             from.read(&mut buffer).await
         };
         let (read, word) = tokio::select! {
-            read = next => (read?, None),
+            read = next => (read.map_err(|_| Broken::Source)?, None),
             word = direction.word() => (0, Some(word)),
         };
         if let Some(word) = word {
@@ -242,7 +250,7 @@ async fn pump(
         }
         waiting = None;
         if read == 0 {
-            return to.shutdown().await;
+            return to.shutdown().await.map_err(|_| Broken::Destination);
         }
         write(to, &buffer[..read], |bytes| direction.passed(bytes)).await?;
     }
@@ -253,16 +261,16 @@ async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     mut bytes: &[u8],
     mut written: impl FnMut(&[u8]),
-) -> io::Result<()> {
+) -> Result<(), Broken> {
     while !bytes.is_empty() {
-        let length = to.write(bytes).await?;
+        let length = to.write(bytes).await.map_err(|_| Broken::Destination)?;
         if length == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+            return Err(Broken::Destination);
         }
         written(&bytes[..length]);
         bytes = &bytes[length..];
     }
-    to.flush().await
+    to.flush().await.map_err(|_| Broken::Destination)
 }
 
 #[cfg(test)]
@@ -271,6 +279,7 @@ mod tests {
 
     use tokio::io::{DuplexStream, duplex};
     use tokio::sync::oneshot;
+    use tokio_util::io::StreamReader;
 
     use super::*;
 
@@ -282,7 +291,7 @@ mod tests {
     }
 
     async fn relayed(
-        client: DuplexStream,
+        client: impl AsyncRead + AsyncWrite,
         upstream: DuplexStream,
         ended: impl Future<Output = Refusal>,
         speaks: Speaks,
@@ -400,6 +409,34 @@ mod tests {
             exit: None,
         };
         assert_eq!(carried, expected);
+    }
+
+    #[tokio::test]
+    async fn what_a_command_printed_before_it_ended_arrives_though_it_reads_no_more() {
+        // Which side is looked at first is a matter of chance.
+        for _ in 0..64 {
+            let (mut alice, client) = duplex(1_000);
+            let (mut pod, upstream) = duplex(1_000);
+            pod.write_all(b"printed").await.unwrap();
+            drop(pod);
+            alice.write_all(b"more input").await.unwrap();
+            let relayed = relayed(client, upstream, pending(), Speaks::Other);
+            let mut heard = Vec::new();
+            let (_, read) = tokio::join!(relayed, alice.read_to_end(&mut heard));
+            read.unwrap();
+            assert_eq!(heard, b"printed");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_breaks_off_ends_its_session_though_the_command_says_nothing() {
+        let (mut pod, upstream) = duplex(1_000);
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        let broken = futures::stream::iter([Err::<&[u8], _>(reset)]);
+        let client = tokio::io::join(StreamReader::new(broken), tokio::io::sink());
+        let (why, carried) = relayed(client, upstream, pending(), Speaks::Other).await;
+        assert_eq!((why, carried), (None, Carried::default()));
+        assert_eq!(pod.read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -136,6 +136,14 @@ pub(crate) struct Size {
 }
 
 impl Options {
+    /// The size of a bench that has one of its own; a whole one has runs.
+    fn sized<T>(&self, quick: fn() -> T, full: fn(u32) -> T) -> T {
+        match self.quick {
+            true => quick(),
+            false => full(self.runs),
+        }
+    }
+
     const fn size(&self) -> Size {
         let full = Size {
             runs: self.runs,
@@ -267,24 +275,15 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Pods(_) => pods::measure(size, &mut report).await?,
         Bench::Audit(_) => audit::measure(size, &mut report).await?,
         Bench::Approvals(_) => {
-            let size = match options.quick {
-                true => approvals::Size::quick(),
-                false => approvals::Size::full(options.runs),
-            };
+            let size = options.sized(approvals::Size::quick, approvals::Size::full);
             approvals::measure(size, &mut report).await?;
         }
         Bench::Bindings(_) => {
-            let size = match options.quick {
-                true => bindings::Size::quick(),
-                false => bindings::Size::full(options.runs),
-            };
+            let size = options.sized(bindings::Size::quick, bindings::Size::full);
             bindings::measure(size, &mut report).await?;
         }
         Bench::Composites(_) => {
-            let size = match options.quick {
-                true => composites::Size::quick(),
-                false => composites::Size::full(options.runs),
-            };
+            let size = options.sized(composites::Size::quick, composites::Size::full);
             composites::measure(size, &mut report).await?;
         }
         Bench::Ha(_) => ha::measure(size.runs, &mut report).await?,
@@ -297,27 +296,18 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Connect(_) => {}
         Bench::Gate(_) => {
             programs::build(&["oz-gate"]).await?;
-            let size = match options.quick {
-                true => gate::Size::quick(),
-                false => gate::Size::full(options.runs),
-            };
+            let size = options.sized(gate::Size::quick, gate::Size::full);
             gate::measure(size, &mut report).await?;
         }
         Bench::Lock(_) => {
-            let size = match options.quick {
-                true => lock::Size::quick(),
-                false => lock::Size::full(options.runs),
-            };
+            let size = options.sized(lock::Size::quick, lock::Size::full);
             lock::measure(size, &mut report).await?;
         }
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Starts(_) => starts::measure(size, &mut report).await?,
         Bench::Soak(_) => {
-            let size = match options.quick {
-                true => soak::Size::quick(),
-                false => soak::Size::full(),
-            };
+            let size = options.sized(soak::Size::quick, |_| soak::Size::full());
             soak::measure(size, &mut report).await?;
         }
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,

@@ -1,7 +1,6 @@
 //! Bytes both ways, as they come. No more is held than one buffer each way; who does not read is not read from.
 
 use std::future::Future;
-use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -276,6 +275,7 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::io;
 
     use tokio::io::{DuplexStream, duplex};
     use tokio::sync::oneshot;

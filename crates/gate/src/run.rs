@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use kube::Client;
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
 use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Trail, signing_keys};
+use oz_core::access::seal::Keys;
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{
@@ -75,12 +77,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         next: AtomicU64::new(0),
     };
     let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
-    let on_news = move |news| match news {
-        KeyNews::Opens => grants.keys_changed(),
-        KeyNews::Seals(id) => tracing::info!(key = id, "tickets are sealed with another key"),
-    };
-    let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news);
-    runtime.task("signing key watch", Everyone, signing_key);
+    watch_keys(&mut runtime, &client, namespace, (keys, grants));
     watch_ourselves(&mut runtime, common, &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
     let probes = probes(&mut runtime, args.health_probe_bind_address)?;
@@ -113,6 +110,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     trail.close().await;
     Ok(ended?)
+}
+
+/// What is sealed with another key is read from then on.
+fn watch_keys(
+    runtime: &mut Runtime,
+    client: &Client,
+    namespace: &str,
+    (keys, grants): (Keys, Arc<Grants>),
+) {
+    let on_news = move |news| match news {
+        KeyNews::Opens => grants.keys_changed(),
+        KeyNews::Seals(id) => tracing::info!(key = id, "tickets are sealed with another key"),
+    };
+    let signing_key = SigningKeyWatch::new(client, namespace, keys, on_news);
+    runtime.task("signing key watch", Everyone, signing_key);
 }
 
 /// Serves probes and metrics, if anywhere; says where.

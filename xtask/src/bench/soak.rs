@@ -218,23 +218,20 @@ impl Growth {
         Ok(())
     }
 
+    fn tell_of(&self, what: &str, of: fn(&Held) -> f64, report: &mut Report) {
+        let grown: Values = self
+            .seen
+            .values()
+            .filter_map(|held| Some(of(held.last()?) / of(held.get(1)?)))
+            .collect();
+        let what = format!("{what} of a process at the end over its second round, most");
+        report.add(&what, "×", Budget::AtMost(GROWTH), grown.max());
+    }
+
     fn tell(&self, report: &mut Report) -> Result<()> {
-        let grown = |of: fn(&Held) -> f64| -> Values {
-            let each = self.seen.values().filter_map(|held| {
-                let (first, last) = (held.get(1)?, held.last()?);
-                Some(of(last) / of(first))
-            });
-            each.collect()
-        };
-        let rows: [(&str, fn(&Held) -> f64); 3] = [
-            ("memory", |held| held.memory),
-            ("file descriptors", |held| held.files),
-            ("threads", |held| held.threads),
-        ];
-        for (what, of) in rows {
-            let what = format!("{what} of a process at the end over its second round, most");
-            report.add(&what, "×", Budget::AtMost(GROWTH), grown(of).max());
-        }
+        self.tell_of("memory", |held| held.memory, report);
+        self.tell_of("file descriptors", |held| held.files, report);
+        self.tell_of("threads", |held| held.threads, report);
         let longest = self.seen.values().map(Vec::len).max().unwrap_or_default();
         report.add(
             "  rounds of the oldest process",

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::messages::{ERROR, STDERR, STDOUT};
+use super::channels::{ERROR, STDERR, STDOUT};
 
 /// The longest head of a frame: two bytes, eight of length, four of a mask.
 const LONGEST_HEAD: usize = 14;

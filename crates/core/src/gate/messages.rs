@@ -1,18 +1,8 @@
 //! What is said on the channels of a WebSocket, out of the bytes that pass by. Nothing is held but the head of the
 //! frame that is being read; a message of any length is told in pieces.
 
+pub use super::channels::{ERROR, RESIZE, STDERR, STDIN, STDOUT};
 use super::frames::Frame;
-
-/// Standard input, on its way in.
-pub const STDIN: u8 = 0;
-/// Standard output.
-pub const STDOUT: u8 = 1;
-/// Standard error.
-pub const STDERR: u8 = 2;
-/// How a session ended, as a Status.
-pub const ERROR: u8 = 3;
-/// A terminal's new size, on its way in.
-pub const RESIZE: u8 = 4;
 
 /// Follows one direction.
 #[derive(Clone, Debug, Default)]

@@ -8,6 +8,7 @@
 
 mod account;
 pub mod activity;
+mod channels;
 pub mod debug;
 mod exit;
 pub mod frames;

@@ -80,12 +80,12 @@ impl Moderated {
     }
 
     /// How it stands this long after it was asked for, with enough people or not.
-    pub fn look(&mut self, now: Duration, enough: bool) -> Phase {
+    pub fn look(&mut self, passed: Duration, enough: bool) -> Phase {
         self.phase = match self.phase {
-            Phase::Waiting(until) if now >= until => Phase::NobodyCame,
-            Phase::Held(until) if now >= until => Phase::NobodyCameBack,
+            Phase::Waiting(last) if passed >= last => Phase::NobodyCame,
+            Phase::Held(last) if passed >= last => Phase::NobodyCameBack,
             Phase::Waiting(_) | Phase::Open | Phase::Held(_) if enough => Phase::Open,
-            Phase::Open => Phase::Held(now + HOLD),
+            Phase::Open => Phase::Held(passed + HOLD),
             other => other,
         };
         self.phase

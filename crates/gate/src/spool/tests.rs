@@ -18,12 +18,12 @@ const LIMIT: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A spool's directory and a store beside it.
-struct Place {
+struct Directories {
     directory: TempDir,
     meters: SpoolMeters,
 }
 
-impl Place {
+impl Directories {
     fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
@@ -156,7 +156,7 @@ async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError>
 }
 
 /// Takes up what is there, and looks whether it is what was recorded.
-async fn recover_and_check(place: &Place, world: &World, case: &str) {
+async fn recover_and_check(place: &Directories, world: &World, case: &str) {
     let (spool, recovered) = place.open(None).await.unwrap();
     while spool.uploads.upload_one().await {}
     assert_eq!(spool.waiting(), Waiting::default(), "{case}");
@@ -194,7 +194,7 @@ async fn recover_and_check(place: &Place, world: &World, case: &str) {
 /// The process is killed after `steps` steps on files, and the next one after `again`, if there is one. Whether it was
 /// killed before it was done.
 async fn killed(steps: i64, again: Option<i64>) -> (bool, bool) {
-    let mut place = Place::new();
+    let mut place = Directories::new();
     let mut world = World::new();
     let mut done = false;
     if let Ok((spool, recovered)) = place.open(Some(steps)).await {
@@ -249,7 +249,7 @@ async fn a_process_that_takes_up_what_another_left_may_be_killed_as_well() {
 
 #[tokio::test]
 async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
-    let place = Place::new();
+    let place = Directories::new();
     let storage = place.storage();
     fs::remove_dir(place.store()).unwrap();
     fs::write(place.store(), "in the way").unwrap();
@@ -296,7 +296,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
 
 #[tokio::test]
 async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
-    let place = Place::new();
+    let place = Directories::new();
     let disk = Disk::default();
     let (spool, _) = Spool::open(&place.options(1000), place.storage(), disk).unwrap();
     let spool = Arc::new(spool);
@@ -325,7 +325,7 @@ async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
 
 #[tokio::test]
 async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_are_stored() {
-    let place = Place::new();
+    let place = Directories::new();
     let name = key("0").part(0, false);
     let put = place.storage().put(&name, "another part".into()).await;
     put.unwrap();
@@ -352,7 +352,7 @@ async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_ar
 
 #[tokio::test]
 async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
-    let place = Place::new();
+    let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let damaged = ["state", "no-state", "file", "gap"];
     for session in [damaged.as_slice(), &["fine"]].concat() {
@@ -380,7 +380,7 @@ async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
 
 #[tokio::test]
 async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
-    let place = Place::new();
+    let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let again = Spool::open(&place.options(LIMIT), place.storage(), Disk::default());
     let error = again.unwrap_err();
@@ -396,7 +396,7 @@ async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
 
 #[tokio::test]
 async fn a_session_without_a_line_leaves_nothing() {
-    let place = Place::new();
+    let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let mut recording = spool.begin(key("0"));
     recording.append(b"").await.unwrap();
@@ -409,7 +409,7 @@ async fn a_session_without_a_line_leaves_nothing() {
 #[tokio::test]
 async fn nobody_else_reads_what_waits() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new();
+    let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let mut recording = spool.begin(key("0"));
     for _ in 0..2 {
@@ -430,7 +430,7 @@ async fn nobody_else_reads_what_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn lines_are_on_the_disk_after_a_second_and_not_brought_there_more_often() {
-    let place = Place::new();
+    let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let mut recording = spool.begin(key("0"));
     let second = Duration::from_secs(1);

@@ -54,6 +54,12 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     let input: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let cat = with_input(through("mine", &["exec", "-i", &pod, "--", "cat"]), &input)?;
     assert!(cat.stdout == input, "{} bytes came back", cat.stdout.len());
+    // What a command printed arrives, though it reads a part of its input only.
+    for _ in 0..5 {
+        let head = through("mine", &["exec", "-i", &pod, "--", "head", "-c", "5"]);
+        let head = with_input(head, &input[..60_000])?;
+        assert_eq!(head.stdout, input[..5], "{}", said(&head));
+    }
     let terminal = on_a_terminal(&through("mine", &["exec", "-it", &pod, "--", "tty"])).output()?;
     assert!(said(&terminal).contains("/dev/"), "{}", said(&terminal));
     let logs = through("mine", &["logs", &pod]).output()?;

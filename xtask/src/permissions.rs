@@ -240,7 +240,18 @@ const REFUSED: &[Exception] = &[
     },
     beyond("jobs.batch"),
     beyond("transientrolebindings.example.com"),
+    ended_meanwhile("get", "pods"),
+    ended_meanwhile("get", "pods/exec"),
+    ended_meanwhile("create", "pods/exec"),
 ];
+
+const fn ended_meanwhile(verb: &'static str, resource: &'static str) -> Exception {
+    of_the_gate(
+        verb,
+        resource,
+        "what the gate may on a pod goes with the grant: tested with one that is revoked while sessions open",
+    )
+}
 
 const fn beyond(resource: &'static str) -> Exception {
     Exception {

@@ -51,6 +51,27 @@ impl Auditor {
         Api::all_with(self.client.clone(), &ApiResource::erase::<AuditEvent>(&()))
     }
 
+    /// What is on record: the specs of events, and what is in the logs of processes that were killed before the events
+    /// were made.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub async fn records(&self) -> Result<Vec<Value>> {
+        let events = self.events().list(&ListParams::default()).await?;
+        let specs = events.into_iter().map(|event| event.data["spec"].clone());
+        let mut records: Vec<Value> = specs.collect();
+        for path in &self.logs {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("failed to read {}", path.display()))?;
+            // The last line of a process that was killed may be half written.
+            let lines = text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
+            records.extend(lines);
+        }
+        Ok(records)
+    }
+
     /// Everything that there is to judge.
     ///
     /// # Errors

@@ -91,8 +91,7 @@ async fn killed(
 
 /// That each of these requests was approved by both, and granted once.
 async fn on_record(auditor: &Auditor, requests: impl Iterator<Item = &String>) -> Result<()> {
-    let events = auditor.events().list(&ListParams::default()).await?;
-    let records: Vec<&Value> = events.iter().map(|event| &event.data["spec"]).collect();
+    let records: Vec<Value> = auditor.records().await?;
     for uid in requests {
         let about = |action: &str| {
             let its = records

@@ -8,17 +8,15 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Response, StatusCode};
-use http_body_util::BodyDataStream;
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::gate::debug::{self, MAX_PATCH, PATCH_TYPE};
 use oz_core::gate::path::{Path, Rest};
-use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{self, Found};
 
 use crate::answer::Refused;
 use crate::router::Door;
-use crate::upstream::head;
+use crate::upstream::whole;
 
 /// How long a patch may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,10 +77,7 @@ impl Door {
         };
         gate::settle(grant, &path.rest, found)?;
         let added = debug::read(patch, grant, &pod)?;
-        let now = self.clock.now();
-        let ticket = Ticket::new(grant, user, now)
-            .seal(self.grants.keys())
-            .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
+        let ticket = self.ticket(grant, user, None)?;
         let target = path.rest.upstream().unwrap_or_default();
         let sent = self
             .upstream
@@ -96,8 +91,7 @@ impl Door {
             status = answered.status().as_u16(),
             "a container was asked for"
         );
-        let response = head(&answered);
-        Ok(response.map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))))
+        Ok(whole(answered))
     }
 
     /// Asks the API server about the pod that is to be entered; gives back the container that may be since it came

@@ -294,7 +294,7 @@ impl Drop for Viewing {
 }
 
 impl Door {
-    /// What is asked about open sessions, of this process alone; `None` if it has no such session.
+    /// What is asked about one session, of this process alone; `None` if it has no such session.
     pub(crate) async fn live(
         self: &Arc<Self>,
         user: &Requester,
@@ -303,7 +303,6 @@ impl Door {
         query: Option<&str>,
     ) -> Result<Option<Response<Body>>, Refused> {
         match (asked, method) {
-            (Asked::List { .. }, &Method::GET) => shown(&self.listing(asked)).map(Some),
             (Asked::One(key), &Method::GET) => {
                 let Some(live) = self.register.get(key) else {
                     return Ok(None);
@@ -325,11 +324,7 @@ impl Door {
                 Some(live) => self.watch(user, live).await.map(Some),
                 None => Ok(None),
             },
-            _ => {
-                let message = "open sessions are read by GET, and one is ended by DELETE";
-                let status = StatusCode::METHOD_NOT_ALLOWED;
-                Err(Refused::new(status, "MethodNotAllowed", message))
-            }
+            _ => Err(not_allowed()),
         }
     }
 
@@ -451,6 +446,12 @@ fn lines(
             Some((Ok(next), (None, lines, viewing)))
         },
     )
+}
+
+/// That nothing is done by this method.
+pub(crate) fn not_allowed() -> Refused {
+    let message = "open sessions are read by GET, and one is ended by DELETE";
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 }
 
 /// That there is no such session.

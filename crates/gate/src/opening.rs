@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use oz_core::audit::{Action, Decision, Record};
+use oz_core::audit::{Action, Decision};
 
 use crate::router::{Door, Session};
 
@@ -54,24 +54,13 @@ impl Drop for OpeningSession {
         let Some(session) = self.session.take() else {
             return;
         };
-        self.door
-            .trail
-            .note(record(&session, &self.door, &self.why));
+        let message = format!("{} was not opened after all: {}", session.title(), self.why);
+        let (now, action) = (self.door.clock.now(), Action::SessionEnded);
+        let record = session.record(now, action, Decision::End, "NotOpened", message);
+        self.door.trail.note(
+            record
+                .detail("way", session.way)
+                .detail("openedAt", session.opened_at.to_string()),
+        );
     }
-}
-
-fn record(session: &Session, door: &Door, why: &str) -> Record {
-    let (grant, now) = (&session.grant, door.clock.now());
-    let message = format!(
-        "the session of {} in pod {} ({}) was not opened after all: {why}",
-        session.user.user, grant.pod.name, session.way
-    );
-    let action = Action::SessionEnded;
-    let mut record = grant.record(now, action, Decision::End, "NotOpened", message);
-    record.id = Record::id(action, &session.key.to_string());
-    record.user = Some(session.user.clone());
-    record
-        .detail("session", session.key.to_string())
-        .detail("way", session.way)
-        .detail("openedAt", session.opened_at.to_string())
 }

@@ -1,10 +1,11 @@
 //! The other replicas of the gate: the API server reaches any of them, and a session is in one. What this one does not
 //! have it asks the others for, by a word that they believe for this one request.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use futures::future::join_all;
 use http_body_util::{BodyDataStream, BodyExt as _, Limited};
@@ -15,15 +16,16 @@ use kube::{Api, Client, Config};
 use oz_admission::BUNDLE_KEY;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
-use oz_core::gate::live::{Listing, Live as Asked};
+use oz_core::gate::live::Listing;
 use oz_core::gate::peer::{HEADER, Word};
 use oz_core::names;
+use oz_core::recording::SessionKey;
 use oz_runtime::Clock;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::answer::Refused;
-use crate::live::{over, shown};
+use crate::live::over;
 
 /// How long a connection to a replica may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,8 +64,7 @@ pub(crate) struct Question<'a> {
 /// Another replica.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Peer {
-    address: IpAddr,
-    port: u16,
+    address: SocketAddr,
     name: Option<String>,
 }
 
@@ -71,7 +72,7 @@ impl std::fmt::Display for Peer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.name {
             Some(name) => write!(formatter, "replica {name} of the gate"),
-            None => write!(formatter, "the gate at {}:{}", self.address, self.port),
+            None => write!(formatter, "the gate at {}", self.address),
         }
     }
 }
@@ -117,7 +118,7 @@ impl Peers {
     /// The answer of the replica that has a session.
     pub(crate) async fn find(
         &self,
-        asked: &Asked,
+        key: &SessionKey,
         question: &Question<'_>,
     ) -> Result<Response<Body>, Refused> {
         let unavailable = |why: String| Refused::unavailable("Peers", why);
@@ -139,23 +140,21 @@ impl Peers {
                     let body = Body::from_stream(BodyDataStream::new(body));
                     let mut response = Response::new(body);
                     *response.status_mut() = parts.status;
-                    if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
-                        let name = axum::http::header::CONTENT_TYPE;
-                        response.headers_mut().insert(name, kind.clone());
+                    if let Some(kind) = parts.headers.get(CONTENT_TYPE) {
+                        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
                     }
                     return Ok(response);
                 }
                 Err(why) => failed.push(format!("{peer}: {why}")),
             }
         }
-        match asked {
-            Asked::One(key) | Asked::Watch(key) if failed.is_empty() => Err(over(key)),
-            Asked::List { .. } if failed.is_empty() => shown(&Listing::default()),
-            _ => Err(unavailable(format!(
-                "the session may be open in a replica that did not answer ({}); try again",
-                failed.join("; ")
-            ))),
+        if failed.is_empty() {
+            return Err(over(key));
         }
+        Err(unavailable(format!(
+            "the session may be open in a replica that did not answer ({}); try again",
+            failed.join("; ")
+        )))
     }
 
     async fn listing(
@@ -187,11 +186,7 @@ impl Peers {
             keys,
             clock,
         } = *question;
-        let host = match peer.address {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("[{address}]"),
-        };
-        let url = format!("https://{host}:{}", peer.port).parse();
+        let url = format!("https://{}", peer.address).parse();
         let mut config = Config::new(url.map_err(|_| "its address makes no URL".to_owned())?);
         config.root_cert = Some(authorities.to_vec());
         config.tls_server_name = Some(self.server_name.clone());
@@ -265,11 +260,8 @@ fn peers(slices: &[EndpointSlice], replica: &str) -> Vec<Peer> {
                 .and_then(|target| target.name.clone());
             let address = endpoint.addresses.first().and_then(|one| one.parse().ok());
             if let Some(address) = address.filter(|_| name.as_deref() != Some(replica)) {
-                found.push(Peer {
-                    address,
-                    port,
-                    name,
-                });
+                let address = SocketAddr::new(address, port);
+                found.push(Peer { address, name });
             }
         }
     }

@@ -40,7 +40,7 @@ use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
 use crate::idle::Idle;
-use crate::live::{Entry, Live, Opened, Register, over, shown};
+use crate::live::{Entry, Live, Opened, Register, not_allowed, over, shown};
 use crate::metrics::Metrics;
 use crate::moderated::{self, Moderation, Turn};
 use crate::opening::OpeningSession;
@@ -50,7 +50,7 @@ use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
 use crate::relay::{Beside, Carried, Speaks, relay};
 use crate::sessions::{Sessions, Slot};
 use crate::tape::{Tape, Writer};
-use crate::upstream::{Upstream, head};
+use crate::upstream::{Upstream, head, whole};
 
 /// How long either side may take to become a stream once that was agreed on.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,6 +93,32 @@ pub(crate) struct Session {
     live: Arc<Live>,
     _entry: Entry,
     _slot: Slot,
+}
+
+impl Session {
+    /// Whose it is, and where.
+    pub(crate) fn title(&self) -> String {
+        format!(
+            "the session of {} in pod {} ({})",
+            self.user.user, self.grant.pod.name, self.way
+        )
+    }
+
+    /// A record about it, of which there is one of each action.
+    pub(crate) fn record(
+        &self,
+        now: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: String,
+    ) -> Record {
+        let mut record = self.grant.record(now, action, decision, reason, message);
+        let key = self.key.to_string();
+        record.id = Record::id(action, &key);
+        record.user = Some(self.user.clone());
+        record.detail("session", key)
+    }
 }
 
 /// What the API server was asked for.
@@ -247,20 +273,22 @@ impl Door {
             keys: self.grants.keys(),
             clock: &*self.clock,
         };
-        if matches!(asked, AskedLive::List { .. }) && method == Method::GET && !caller.by_a_replica
-        {
-            let mut listing = self.listing(asked);
-            self.peers.add_to(&mut listing, &question).await;
-            return shown(&listing);
-        }
+        let key = match asked {
+            AskedLive::List { .. } if method == Method::GET => {
+                let mut listing = self.listing(asked);
+                if !caller.by_a_replica {
+                    self.peers.add_to(&mut listing, &question).await;
+                }
+                return shown(&listing);
+            }
+            AskedLive::List { .. } => return Err(not_allowed()),
+            AskedLive::One(key) | AskedLive::Watch(key) => key,
+        };
         let query = target.split_once('?').map(|(_, query)| query);
         match self.live(&caller.user, asked, method, query).await? {
             Some(answer) => Ok(answer),
-            None if !caller.by_a_replica => self.peers.find(asked, &question).await,
-            None => match asked {
-                AskedLive::One(key) | AskedLive::Watch(key) => Err(over(key)),
-                AskedLive::List { .. } => shown(&live::Listing::default()),
-            },
+            None if caller.by_a_replica => Err(over(key)),
+            None => self.peers.find(key, &question).await,
         }
     }
 
@@ -376,16 +404,11 @@ impl Door {
         let entered = self.settled(&grant, &path.rest).await?;
         let target = path.rest.upstream().unwrap_or_default();
         let ticket = is_session
-            .then(|| {
-                let ticket = Ticket::new(&grant, &user, self.clock.now()).to(entered.as_deref());
-                ticket.seal(self.grants.keys())
-            })
-            .transpose()
-            .map_err(|error| Refused::unavailable("NotSealed", error.to_string()))?;
+            .then(|| self.ticket(&grant, &user, entered.as_deref()))
+            .transpose()?;
         let Some(session) = session else {
             let answered = self.upstream.send(parts, &target, None).await?;
-            return Ok(head(&answered)
-                .map(|_| Body::from_stream(BodyDataStream::new(answered.into_body()))));
+            return Ok(whole(answered));
         };
         let (Some(client), Some(ticket)) = (upgrade, ticket) else {
             let answered = self.upstream.send(parts, &target, None).await?;
@@ -404,6 +427,18 @@ impl Door {
         .await
     }
 
+    /// The word by which the connect hook knows for whom the gate asks, and to which container that was added.
+    pub(crate) fn ticket(
+        &self,
+        grant: &Grant,
+        user: &Requester,
+        entered: Option<&str>,
+    ) -> Result<String, Refused> {
+        let ticket = Ticket::new(grant, user, self.clock.now()).to(entered);
+        let sealed = ticket.seal(self.grants.keys());
+        sealed.map_err(|error| Refused::unavailable("NotSealed", error.to_string()))
+    }
+
     /// Opens a session, which is carried from then on.
     async fn open(
         self: &Arc<Self>,
@@ -414,12 +449,11 @@ impl Door {
     ) -> Result<Response<Body>, Refused> {
         let sent = self.upstream.send(parts, target, Some(ticket)).await;
         let answered = sent.inspect_err(|refused| opening.fails(&refused.message))?;
-        let response = head(&answered);
         if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
             opening.answered(answered.status());
-            let body = BodyDataStream::new(answered.into_body());
-            return Ok(response.map(|_| Body::from_stream(body)));
+            return Ok(whole(answered));
         }
+        let response = head(&answered);
         let query = parts.uri.query();
         let writer = match opening.session() {
             Some(session) => self.record(session, &plan, query).await,
@@ -490,12 +524,10 @@ impl Door {
         let (action, now) = (Action::SessionHeld, self.clock.now());
         let reason = if held { "Held" } else { "Resumed" };
         let message = format!("session {} of {}: {told}", session.key, session.user.user);
-        let grant = &session.grant;
-        let mut record = grant.record(now, action, Decision::Note, reason, message);
+        let mut record = session.record(now, action, Decision::Note, reason, message);
+        // There is one each time.
         record.id = Record::id(action, &format!("{} {now} {reason}", session.key));
-        record.user = Some(session.user.clone());
-        self.trail
-            .note(record.detail("session", session.key.to_string()));
+        self.trail.note(record);
         session.live.traffic.tell(told);
     }
 
@@ -647,18 +679,11 @@ impl Door {
 
     /// Puts on record that a session is not recorded, or not any more.
     fn unrecorded(&self, session: &Session, why: &str) {
-        let message = format!(
-            "the session of {} in pod {} ({}) is not recorded: {why}",
-            session.user.user, session.grant.pod.name, session.way
-        );
+        let message = format!("{} is not recorded: {why}", session.title());
         let (action, now) = (Action::SessionUnrecorded, self.clock.now());
-        let mut record = session
-            .grant
-            .record(now, action, Decision::Note, "NotRecorded", message);
-        record.id = Record::id(action, &session.key.to_string());
-        record.user = Some(session.user.clone());
+        let note = Decision::Note;
         self.trail
-            .note(record.detail("session", session.key.to_string()));
+            .note(session.record(now, action, note, "NotRecorded", message));
     }
 
     /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
@@ -743,21 +768,11 @@ impl Door {
             Some(_) => Action::SessionCut,
             None => Action::SessionEnded,
         };
-        let (grant, now) = (&session.grant, self.clock.now());
-        let message = format!(
-            "the session of {} in pod {} ({}) is over{}",
-            session.user.user,
-            grant.pod.name,
-            session.way,
-            why.map(|why| format!(": {}", why.message))
-                .unwrap_or_default()
-        );
-        let mut record = grant.record(now, action, Decision::End, reason, message);
-        // Each session is one of its own.
-        record.id = Record::id(action, &session.key.to_string());
-        record.user = Some(session.user.clone());
+        let why = why.map(|why| format!(": {}", why.message));
+        let message = format!("{} is over{}", session.title(), why.unwrap_or_default());
+        let now = self.clock.now();
+        let mut record = session.record(now, action, Decision::End, reason, message);
         for (key, value) in [
-            ("session", session.key.to_string()),
             ("way", session.way.to_owned()),
             ("openedAt", session.opened_at.to_string()),
             ("bytesIn", carried.inward.to_string()),

@@ -9,6 +9,7 @@ use axum::http::header::{
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyDataStream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
@@ -126,11 +127,7 @@ impl Upstream {
             .map_err(internal)?;
         copy(&parts.headers, request.headers_mut(), &[ACCEPT, USER_AGENT]);
         self.say(request.headers_mut(), ticket)?;
-        match tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_elapsed) => Err(no_answer()),
-        }
+        self.answer(request).await
     }
 
     /// Asks for `path` as was asked in `parts`; with a ticket where a session is to be opened.
@@ -158,6 +155,10 @@ impl Upstream {
         if let Some(ticket) = ticket {
             self.say(headers, ticket)?;
         }
+        self.answer(request).await
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refused> {
         match tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(unreachable(&error)),
@@ -195,6 +196,12 @@ pub(crate) fn head(from: &Response<Body>) -> Response<axum::body::Body> {
         response.headers_mut().remove(UPGRADE);
     }
     response
+}
+
+/// An answer as it goes back, with its body.
+pub(crate) fn whole(answered: Response<Body>) -> Response<axum::body::Body> {
+    let head = head(&answered);
+    head.map(|_| axum::body::Body::from_stream(BodyDataStream::new(answered.into_body())))
 }
 
 fn copy(from: &HeaderMap, to: &mut HeaderMap, names: &[HeaderName]) {

@@ -5,11 +5,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::path::{GROUP, RESOURCE, VERSION};
+use super::path::{of_request, read_request};
 use crate::api::ModerationConfig;
 use crate::connect::Refusal;
 use crate::recording::SessionKey;
-use crate::validate::dns_subdomain;
 
 /// The subresource that is the open sessions of a request.
 pub const SESSIONS: &str = "sessions";
@@ -50,7 +49,7 @@ impl Live {
 /// Where the open sessions of a request are, below the address of the API server.
 #[must_use]
 pub fn sessions(namespace: &str, request: &str) -> String {
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{SESSIONS}")
+    of_request(namespace, request, SESSIONS)
 }
 
 /// Where one of them is, below the address of the API server.
@@ -62,33 +61,20 @@ pub fn session(key: &SessionKey) -> String {
 /// Where one is watched, below the address of the API server.
 #[must_use]
 pub fn watched(key: &SessionKey) -> String {
-    let SessionKey {
-        namespace,
-        request,
-        session,
-    } = key;
-    format!(
-        "/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{WATCHED}/{session}"
-    )
+    let watched = of_request(&key.namespace, &key.request, WATCHED);
+    format!("{watched}/{}", key.session)
 }
 
 /// What a path asks about open sessions; `None` if it is about something else, or in a form that could be read in two
 /// ways.
 #[must_use]
 pub fn read(path: &str) -> Option<Live> {
-    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
-    let segments: Vec<&str> = path.strip_prefix(&start)?.split('/').collect();
-    let [namespace, RESOURCE, request, rest @ ..] = segments.as_slice() else {
-        return None;
-    };
-    if dns_subdomain(namespace).is_err() || dns_subdomain(request).is_err() {
-        return None;
-    }
+    let (namespace, request, segments) = read_request(path)?;
     let key = |session: &str| SessionKey::read(&format!("{namespace}/{request}/{session}"));
-    match rest {
+    match segments.as_slice() {
         [SESSIONS] => Some(Live::List {
-            namespace: (*namespace).to_owned(),
-            request: (*request).to_owned(),
+            namespace: namespace.to_owned(),
+            request: request.to_owned(),
         }),
         [SESSIONS, session] => key(session).map(Live::One),
         [WATCHED, session] => key(session).map(Live::Watch),

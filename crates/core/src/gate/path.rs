@@ -17,13 +17,29 @@ pub const RESOURCE: &str = "gates";
 /// Where a user sends what the gate passes on for a request, below the address of the API server.
 #[must_use]
 pub fn prefix(namespace: &str, request: &str) -> String {
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/proxy")
+    of_request(namespace, request, "proxy")
 }
 
 /// Where recordings of a request's sessions are read, below the address of the API server.
 #[must_use]
 pub fn recordings(namespace: &str, request: &str) -> String {
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{RECORDINGS}")
+    of_request(namespace, request, RECORDINGS)
+}
+
+/// Where a subresource of a request's gate is, below the address of the API server.
+pub(super) fn of_request(namespace: &str, request: &str, subresource: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{subresource}")
+}
+
+/// Namespace and name of the request that a path is about, and the segments from the subresource on; `None` if it is
+/// about no request, or names one in a form that could be read in two ways.
+pub(super) fn read_request(path: &str) -> Option<(&str, &str, Vec<&str>)> {
+    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
+    let mut segments = path.strip_prefix(&start)?.split('/');
+    let (namespace, resource, request) = (segments.next()?, segments.next()?, segments.next()?);
+    let is_one =
+        resource == RESOURCE && dns_subdomain(namespace).is_ok() && dns_subdomain(request).is_ok();
+    is_one.then(|| (namespace, request, segments.collect()))
 }
 
 /// The subresource that is the recordings of a request's sessions; a right of its own.
@@ -43,14 +59,10 @@ pub struct Recordings {
 /// Which recordings a path means; `None` if it is about something else.
 #[must_use]
 pub fn read_recordings(path: &str) -> Option<Recordings> {
-    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
-    let segments: Vec<&str> = path.strip_prefix(&start)?.split('/').collect();
-    let [namespace, RESOURCE, request, RECORDINGS, rest @ ..] = segments.as_slice() else {
+    let (namespace, request, segments) = read_request(path)?;
+    let [RECORDINGS, rest @ ..] = segments.as_slice() else {
         return None;
     };
-    if dns_subdomain(namespace).is_err() || dns_subdomain(request).is_err() {
-        return None;
-    }
     let part = match rest {
         [] => None,
         [session, part] => {
@@ -206,15 +218,10 @@ fn title(operation: Operation) -> &'static str {
 /// # Errors
 /// If it is none of the forms that the gate knows, with what to use instead.
 pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refusal> {
-    let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
-    let segments = path.strip_prefix(&start).ok_or_else(|| malformed(path))?;
-    let segments: Vec<&str> = segments.split('/').collect();
-    let [namespace, RESOURCE, request, "proxy", rest @ ..] = segments.as_slice() else {
+    let (namespace, request, segments) = read_request(path).ok_or_else(|| malformed(path))?;
+    let ["proxy", rest @ ..] = segments.as_slice() else {
         return Err(malformed(path));
     };
-    if dns_subdomain(namespace).is_err() || dns_subdomain(request).is_err() {
-        return Err(malformed(path));
-    }
     let query = read_query(query.unwrap_or_default())?;
     let rest = read_rest(path, rest, &query)?;
     let good = match method {

@@ -57,9 +57,7 @@ impl Auditor {
     /// # Errors
     /// When something cannot be read.
     pub async fn records(&self) -> Result<Vec<Value>> {
-        let events = self.events().list(&ListParams::default()).await?;
-        let specs = events.into_iter().map(|event| event.data["spec"].clone());
-        let mut records: Vec<Value> = specs.collect();
+        let mut records = self.specs().await?;
         for path in &self.logs {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("failed to read {}", path.display()))?;
@@ -70,6 +68,12 @@ impl Auditor {
             records.extend(lines);
         }
         Ok(records)
+    }
+
+    async fn specs(&self) -> Result<Vec<Value>> {
+        let events = self.events().list(&ListParams::default()).await?;
+        let specs = events.into_iter().map(|event| event.data["spec"].clone());
+        Ok(specs.collect())
     }
 
     /// Everything that there is to judge.
@@ -125,14 +129,11 @@ impl Auditor {
     /// # Errors
     /// When they cannot be listed.
     pub async fn of(&self, namespace: &str, request: &str) -> Result<Vec<Value>> {
-        let events = self.events().list(&ListParams::default()).await?;
-        Ok(events
-            .into_iter()
-            .map(|event| event.data["spec"].clone())
-            .filter(|spec| {
-                spec["request"]["namespace"] == namespace && spec["request"]["name"] == request
-            })
-            .collect())
+        let mut specs = self.specs().await?;
+        specs.retain(|spec| {
+            spec["request"]["namespace"] == namespace && spec["request"]["name"] == request
+        });
+        Ok(specs)
     }
 }
 

@@ -276,9 +276,11 @@ async fn write(
 mod tests {
     use std::future::pending;
     use std::io;
+    use std::sync::Arc;
 
     use tokio::io::{DuplexStream, duplex};
     use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
     use tokio_util::io::StreamReader;
 
     use super::*;
@@ -300,22 +302,29 @@ mod tests {
         relay(client, upstream, ended, speaks, Beside { traffic, tape }).await
     }
 
+    /// A session that goes on, of which `traffic` is told.
+    fn with_traffic(
+        client: DuplexStream,
+        upstream: DuplexStream,
+        speaks: Speaks,
+        traffic: &Arc<Traffic>,
+    ) -> JoinHandle<(Option<Refusal>, Carried)> {
+        let traffic = Arc::clone(traffic);
+        tokio::spawn(async move {
+            let beside = Beside {
+                traffic: &traffic,
+                tape: None,
+            };
+            relay(client, upstream, pending(), speaks, beside).await
+        })
+    }
+
     #[tokio::test]
     async fn a_word_of_oz_is_said_between_messages() {
         let (mut alice, client) = duplex(10_000);
         let (mut pod, upstream) = duplex(10_000);
-        let traffic = std::sync::Arc::new(Traffic::default());
-        let relayed = tokio::spawn({
-            let traffic = std::sync::Arc::clone(&traffic);
-            async move {
-                let beside = Beside {
-                    traffic: &traffic,
-                    tape: None,
-                };
-                let speaks = Speaks::Channels { tty: true };
-                relay(client, upstream, pending(), speaks, beside).await
-            }
-        });
+        let traffic = Arc::new(Traffic::default());
+        let relayed = with_traffic(client, upstream, Speaks::Channels { tty: true }, &traffic);
         pod.write_all(&[0x82, 3, 1, b'a']).await.unwrap();
         let mut half = [0; 4];
         alice.read_exact(&mut half).await.unwrap();
@@ -334,18 +343,8 @@ mod tests {
     async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() {
         let (mut alice, client) = duplex(10_000);
         let (mut pod, upstream) = duplex(10_000);
-        let traffic = std::sync::Arc::new(Traffic::default());
-        let relayed = tokio::spawn({
-            let traffic = std::sync::Arc::clone(&traffic);
-            async move {
-                let beside = Beside {
-                    traffic: &traffic,
-                    tape: None,
-                };
-                let speaks = Speaks::Channels { tty: false };
-                relay(client, upstream, pending(), speaks, beside).await
-            }
-        });
+        let traffic = Arc::new(Traffic::default());
+        let relayed = with_traffic(client, upstream, Speaks::Channels { tty: false }, &traffic);
         // Both directions wait for something to be read when it is held.
         tokio::task::yield_now().await;
         traffic.hold(true);

@@ -245,7 +245,7 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use jiff::Timestamp;
     use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
     use oz_core::recording::{About, Code, Part, PartName, SessionKey};
@@ -268,8 +268,19 @@ mod tests {
             meters: SpoolMeters::default(),
         };
         let (spool, _) = Spool::start(options, storage.clone()).await.unwrap();
-        let about = About {
-            session: key.to_string(),
+        let config = RecordingConfig {
+            mode: RecordingMode::Required,
+            input: RecordedInput::All,
+            non_interactive: NonInteractive::All,
+        };
+        let recorder = Recorder::new(about(&key.to_string()), &config);
+        (spool, storage, recorder, key)
+    }
+
+    /// A session of alice's on a terminal.
+    pub(crate) fn about(session: &str) -> About {
+        About {
+            session: session.to_owned(),
             request_uid: String::new(),
             request_kind: String::new(),
             user: "alice".to_owned(),
@@ -284,16 +295,10 @@ mod tests {
             opened_at: Timestamp::UNIX_EPOCH,
             part: 0,
             previous: String::new(),
-        };
-        let config = RecordingConfig {
-            mode: RecordingMode::Required,
-            input: RecordedInput::All,
-            non_interactive: NonInteractive::All,
-        };
-        (spool, storage, Recorder::new(about, &config), key)
+        }
     }
 
-    fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
+    pub(crate) fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
         Piece {
             channel,
             bytes,

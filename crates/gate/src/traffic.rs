@@ -291,13 +291,13 @@ fn line(line: &impl serde::Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use oz_core::api::{NonInteractive, RecordedInput, RecordingMode};
     use oz_core::gate::messages::{STDIN, STDOUT};
     use oz_core::recording::Part;
     use tokio::sync::broadcast::error::TryRecvError;
 
     use super::*;
+    use crate::tape::tests::{self as tape, piece};
 
     const CONFIG: RecordingConfig = RecordingConfig {
         mode: RecordingMode::Offered,
@@ -306,31 +306,7 @@ mod tests {
     };
 
     fn about() -> About {
-        About {
-            session: "default/mine/s-1".to_owned(),
-            request_uid: String::new(),
-            request_kind: String::new(),
-            user: "alice".to_owned(),
-            user_uid: String::new(),
-            pod: String::new(),
-            pod_uid: String::new(),
-            container: None,
-            way: "exec".to_owned(),
-            tty: true,
-            command: Vec::new(),
-            command_digest: None,
-            opened_at: Timestamp::UNIX_EPOCH,
-            part: 0,
-            previous: String::new(),
-        }
-    }
-
-    fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
-        Piece {
-            channel,
-            bytes,
-            last: true,
-        }
+        tape::about("default/mine/s-1")
     }
 
     fn all(view: &mut View) -> Part {

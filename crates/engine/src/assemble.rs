@@ -69,8 +69,8 @@ where
     let kinds = kinds.followed(watches.children, stores);
     let related = watches.related.into_iter().map(|relate| {
         let (queue, decides) = (Arc::clone(&shared), Arc::clone(&controller));
-        relate(Arc::new(move |object: &C::Object| {
-            push(decides.as_ref(), &queue, object, Lane::Ordinary);
+        relate(Arc::new(move |object: &C::Object, lane| {
+            push(decides.as_ref(), &queue, object, lane);
         }))
     });
     let awaited = related.collect();

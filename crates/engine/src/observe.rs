@@ -17,7 +17,7 @@ use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
 use serde::de::DeserializeOwned;
 
 use crate::failure::of_call;
-use crate::run::Packed;
+use crate::run::{Lane, Packed};
 use crate::signal::Signal;
 
 /// How long an observation may take as a whole, if nothing says otherwise.
@@ -155,7 +155,7 @@ pub(crate) struct ChildKind {
 
 /// Starts calling back with the objects that an event of another kind concerns.
 pub(crate) type Related<O> = Box<dyn FnOnce(Callback<O>) -> Box<dyn Ready> + Send>;
-pub(crate) type Callback<O> = Arc<dyn Fn(&O) + Send + Sync>;
+pub(crate) type Callback<O> = Arc<dyn Fn(&O, Lane) + Send + Sync>;
 
 /// Something whose first list must be complete before a controller starts.
 pub(crate) trait Ready: Send + Sync {
@@ -293,7 +293,7 @@ where
         self.related.push(Box::new(move |concerned: Callback<O>| {
             signal.listen(move |uid| {
                 if let Some(object) = objects.by_uid(uid) {
-                    concerned(&object);
+                    concerned(&object, Lane::Ordinary);
                 }
             });
             Box::new(Always)
@@ -304,7 +304,26 @@ where
     /// Looks at objects again when something of another kind changes that they refer to. `map`
     /// says which; it finds them in the store that it is given.
     #[must_use]
-    pub fn related<K, F>(mut self, store: &Store<K>, map: F) -> Self
+    pub fn related<K, F>(self, store: &Store<K>, map: F) -> Self
+    where
+        K: Send + Sync + 'static,
+        F: Fn(&K, &Store<O>) -> Vec<Arc<O>> + Send + Sync + 'static,
+    {
+        self.follow(store, Lane::Ordinary, map)
+    }
+
+    /// As [`Watches::related`], for a kind that ends what it concerns: that is looked at as if its time were up, before
+    /// everything that merely changed.
+    #[must_use]
+    pub fn ended_by<K, F>(self, store: &Store<K>, map: F) -> Self
+    where
+        K: Send + Sync + 'static,
+        F: Fn(&K, &Store<O>) -> Vec<Arc<O>> + Send + Sync + 'static,
+    {
+        self.follow(store, Lane::Urgent, map)
+    }
+
+    fn follow<K, F>(mut self, store: &Store<K>, lane: Lane, map: F) -> Self
     where
         K: Send + Sync + 'static,
         F: Fn(&K, &Store<O>) -> Vec<Arc<O>> + Send + Sync + 'static,
@@ -314,7 +333,7 @@ where
         self.related.push(Box::new(move |concerned: Callback<O>| {
             let subscription = store.subscribe(move |change: &Change<K>| {
                 for object in map(change.object(), &objects) {
-                    concerned(&object);
+                    concerned(&object, lane);
                 }
             });
             Box::new(Followed {

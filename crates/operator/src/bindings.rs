@@ -48,7 +48,7 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         let watches = Watches::new(&self.objects)
             .marked(K::MARK)
             .related(&self.approvals, about_bindings(&self.namespace))
-            .related(
+            .ended_by(
                 &self.locks,
                 locks::bindings(&self.keys, &self.approvals, &self.namespace),
             );

@@ -74,7 +74,7 @@ impl Observe<ExecAccess> for ExecRequests {
             })
             .related(&self.approvals, about)
             .signalled(self.tickets.signal())
-            .related(
+            .ended_by(
                 &self.locks,
                 locks::requests(&self.controller.keys, &self.templates, &self.approvals),
             )

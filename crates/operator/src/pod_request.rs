@@ -59,7 +59,7 @@ impl Observe<PodAccess> for PodRequests {
             .child::<RoleBinding>()
             .related(&self.approvals, about)
             .signalled(self.tickets.signal())
-            .related(
+            .ended_by(
                 &self.locks,
                 locks::requests(&self.controller.keys, &self.templates, &self.approvals),
             )

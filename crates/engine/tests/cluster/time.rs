@@ -7,11 +7,12 @@ use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt as _;
 use kube::api::PostParams;
 use oz_testkit::{Cluster, ClusterOptions, with_namespace};
 
 use crate::harness::{api, cluster, from_now, gone, install, phase, run, timebox, timebox_until};
-use crate::timebox::{Timebox, inner_name, outer_name};
+use crate::timebox::{TAKEN, Timebox, inner_name, outer_name};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn children_exist_until_the_instant_and_cost_three_writes_each_way() -> Result<()> {
@@ -88,16 +89,17 @@ async fn what_is_overdue_at_the_start_is_ended_before_anything_is_begun() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expiry_does_not_wait_for_observations_that_hang() -> Result<()> {
+async fn an_end_does_not_wait_for_observations_that_hang() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "starve", async |namespace| {
         let engine = run(cluster, "engine-starve", namespace).await?;
         let admin = cluster.client("admin").await?;
         let boxes = api::<Timebox>(&admin, namespace);
         let until = from_now(4_000);
-        let expiring = timebox_until("expiring", until);
-        boxes.create(&PostParams::default(), &expiring).await?;
-        phase(&boxes, "expiring", "Open").await?;
+        for created in [timebox_until("expiring", until), timebox("taken")] {
+            boxes.create(&PostParams::default(), &created).await?;
+            phase(&boxes, &created.name_any(), "Open").await?;
+        }
         // More than there are slots, and each takes longer than this test may.
         try_join_all((0..64).map(async |number| {
             let mut slow = timebox(&format!("slow-{number}"));
@@ -109,6 +111,13 @@ async fn an_expiry_does_not_wait_for_observations_that_hang() -> Result<()> {
         let expired = phase(&boxes, "expiring", "Expired").await?;
         let children = expired.status.map(|status| status.children);
         assert_eq!(children, Some(0));
+        // An object of another kind takes from a box what it needs.
+        let mut taken = ConfigMap::default();
+        taken.metadata.name = Some("taken".to_owned());
+        taken.labels_mut().insert(TAKEN.to_owned(), String::new());
+        let maps = api::<ConfigMap>(&admin, namespace);
+        maps.create(&PostParams::default(), &taken).await?;
+        phase(&boxes, "taken", "Failed").await?;
         drop(engine);
         Ok(())
     })

@@ -97,6 +97,8 @@ pub(crate) struct Timeboxes {
 
 /// The label of ConfigMaps that boxes may need.
 pub(crate) const NEED: &str = "test.wizardofoz.co/need";
+/// The label of ConfigMaps that take from the box of their name what it needs.
+pub(crate) const TAKEN: &str = "test.wizardofoz.co/taken";
 pub(crate) const KIND: &str = "Timebox";
 /// Name of the port that effects are for.
 pub(crate) const PORT: &str = "bell";
@@ -321,6 +323,7 @@ impl Controller for Timeboxes {
 pub(crate) struct ObserveTimeboxes {
     pub(crate) timeboxes: Store<Timebox>,
     pub(crate) needs: Store<ConfigMap>,
+    pub(crate) taken: Store<ConfigMap>,
 }
 
 impl ObserveTimeboxes {
@@ -328,6 +331,7 @@ impl ObserveTimeboxes {
         Self {
             timeboxes: feeds.store(),
             needs: feeds.store_with(oz_runtime::Selection::default().labels(NEED)),
+            taken: feeds.store_with(oz_runtime::Selection::default().labels(TAKEN)),
         }
     }
 }
@@ -343,10 +347,16 @@ impl Observe<Timeboxes> for ObserveTimeboxes {
                         && timebox.metadata.namespace == need.metadata.namespace
                 })
             })
+            .ended_by(&self.taken, |taken, timeboxes| {
+                let (namespace, name) = (taken.namespace(), taken.name_any());
+                timeboxes.get(namespace.as_deref(), &name).into_iter().collect()
+            })
     }
 
-    fn known(&self, _: &Timebox) -> Option<bool> {
-        None
+    fn known(&self, object: &Timebox) -> Option<bool> {
+        let namespace = object.namespace();
+        let taken = self.taken.get(namespace.as_deref(), &object.name_any());
+        taken.map(|_| false)
     }
 
     async fn answer(&self, _: &Cx, object: &Timebox, _: Needs, needs: &mut Option<bool>) {

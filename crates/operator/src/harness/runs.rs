@@ -90,7 +90,7 @@ impl Observe<Runs> for HarnessRuns {
                     (false, Some(_)) => Vec::new(),
                 }
             })
-            .related(&self.locks, locks::runs(&self.keys))
+            .ended_by(&self.locks, locks::runs(&self.keys))
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
             .related(&self.services, |_, runs| waiting(runs, |_| true))
     }

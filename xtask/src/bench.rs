@@ -1,6 +1,6 @@
 //! `cargo xtask bench grants`, `… pods` and `… bindings`: what a grant, or a transient binding, costs
 //! and how fast it is, next to its budget; `audit`: what its record costs; `approvals`: how long
-//! others' answers take to give access; `sessions`: how late they end. Everything
+//! others' answers take to give access; `evidence`: how long an auditor waits; `sessions`: how late they end. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
@@ -9,6 +9,7 @@ mod audit;
 mod bindings;
 mod composites;
 mod ends;
+mod evidence;
 mod exec;
 mod gate;
 mod grants;
@@ -20,6 +21,7 @@ mod pods;
 mod process;
 mod report;
 mod runs;
+mod scale;
 mod scene;
 mod sessions;
 mod siege;
@@ -51,6 +53,10 @@ pub(crate) enum Bench {
     /// Requests that others approve: from the last answer to access, many decided at once, what waiting costs, and
     /// emergencies.
     Approvals(Options),
+    /// The size of a cluster: memory, starts and grants with more and more pods and grants, what is overdue at a start.
+    Scale(Options),
+    /// Evidence of a thousand requests: until an auditor has it, and until it is checked.
+    Evidence(Options),
     /// Transient bindings: how late they begin and end, API writes, what waiting costs.
     Bindings(Options),
     /// Composites: a policy in process and asked of OPA, thousands of parents, ends beside functions that hang.
@@ -190,6 +196,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Pods(options)
     | Bench::Audit(options)
     | Bench::Approvals(options)
+    | Bench::Evidence(options)
+    | Bench::Scale(options)
     | Bench::Bindings(options)
     | Bench::Composites(options)
     | Bench::Ha(options)
@@ -277,6 +285,15 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Approvals(_) => {
             let size = options.sized(approvals::Size::quick, approvals::Size::full);
             approvals::measure(size, &mut report).await?;
+        }
+        Bench::Evidence(_) => {
+            programs::build(&["ozctl"]).await?;
+            let requests = if options.quick { 200 } else { 1_000 };
+            evidence::measure(size.runs, requests, &mut report).await?;
+        }
+        Bench::Scale(_) => {
+            let size = options.sized(scale::Size::quick, |_| scale::Size::full());
+            scale::measure(size, &mut report).await?;
         }
         Bench::Bindings(_) => {
             let size = options.sized(bindings::Size::quick, bindings::Size::full);

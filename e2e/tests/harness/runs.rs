@@ -155,7 +155,7 @@ async fn r28_a_deleted_run_stays_confined_until_its_pod_has_ended() -> Result<()
 #[tokio::test]
 async fn a_run_is_told_to_end_when_its_time_is_over_and_says_why() -> Result<()> {
     let world = World::new("timeout").await?;
-    let pod = world.running("slow", json!({"timeout": "2s"})).await?;
+    let pod = world.running("slow", json!({"timeout": "8s"})).await?;
 
     let told = world.told_to_end(&pod).await?;
     let job = world.api::<Job>().get("slow").await?;
@@ -167,7 +167,7 @@ async fn a_run_is_told_to_end_when_its_time_is_over_and_says_why() -> Result<()>
     let told = told.metadata.deletion_timestamp.context("not told")?.0;
     let grace = SignedDuration::from_secs(5);
     assert!(
-        told - grace >= started + SignedDuration::from_secs(2),
+        told - grace >= started + SignedDuration::from_secs(8),
         "{told} {started}"
     );
     assert!(world.confined("slow").await?.is_some());

@@ -96,7 +96,10 @@ async fn a_grant_costs_four_writes_and_one_when_ready() -> Result<()> {
             .filter(|entry| {
                 // What a template costs depends on when it is seen.
                 let what = entry.resource.as_str();
-                what != "events" && !what.ends_with("accesstemplates") && !entry.dry_run
+                // A pod that starts late, as on a busy machine, has its deadline lowered.
+                let is_lowered = what == "pods" && entry.verb == "patch";
+                let is_aside = what == "events" || what.ends_with("accesstemplates");
+                !is_aside && !is_lowered && !entry.dry_run
             });
         let counts: Vec<_> = writes
             .counts()

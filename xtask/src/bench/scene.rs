@@ -36,7 +36,12 @@ pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
 
 /// Connections of the administrator, to create much over.
 pub(crate) async fn administrators(cluster: &Cluster) -> Result<Vec<Client>> {
-    try_join_all((0..CONNECTIONS).map(|_| cluster.client("admin"))).await
+    connections(cluster, "admin").await
+}
+
+/// As many connections of somebody as alice asks over.
+pub(crate) async fn connections(cluster: &Cluster, user: &str) -> Result<Vec<Client>> {
+    try_join_all((0..CONNECTIONS).map(|_| cluster.client(user))).await
 }
 
 /// Creates objects over these connections, a batch at a time.

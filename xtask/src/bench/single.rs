@@ -55,7 +55,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
 }
 
 /// Starts an operator; how long from its process to its readiness.
-async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
+pub(super) async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
     let operator = Operator::spawn(cluster, &Options::default().flag("--leader-elect"))?;
     let began = Instant::now();
     loop {

@@ -349,7 +349,10 @@ impl Observe<Timeboxes> for ObserveTimeboxes {
             })
             .ended_by(&self.taken, |taken, timeboxes| {
                 let (namespace, name) = (taken.namespace(), taken.name_any());
-                timeboxes.get(namespace.as_deref(), &name).into_iter().collect()
+                timeboxes
+                    .get(namespace.as_deref(), &name)
+                    .into_iter()
+                    .collect()
             })
     }
 

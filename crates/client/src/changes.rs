@@ -17,6 +17,7 @@ use oz_core::kinds::AccessRequest;
 use oz_core::labels;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
@@ -220,24 +221,28 @@ pub enum Link<'a> {
 /// Who is told of the link of one kind.
 pub type OnLink<'a> = &'a dyn Fn(Link<'_>);
 
-/// How often it is not believed that what was watched may be watched no more, once the API server was away: one that
-/// has just begun does not know yet who may what.
-const DISBELIEVED: u32 = 5;
+/// For how long it is not believed that what was watched may be watched no more, or is no kind, once the API server was
+/// away: one that has just begun does not know yet who may what, and on a busy machine not soon.
+const DISBELIEVED: Duration = Duration::from_mins(1);
 
 /// What of a link is broken at the moment, if anything is.
 #[derive(Debug, Default)]
 struct Outage {
     retry: Retry,
-    refusals: u32,
+    refused_since: Option<Instant>,
 }
 
 impl Outage {
     /// Rests after a failure that passes; any other stays one.
     async fn with(&mut self, failure: Failure, link: OnLink<'_>) -> Result<()> {
         let is_new = !self.retry.has_failed();
-        let failure = if failure.is_forbidden() && !is_new && self.refusals < DISBELIEVED {
-            self.refusals += 1;
-            failure.passing()
+        let is_refused = failure.is_forbidden() || failure.is_unknown_kind();
+        let failure = if is_refused && !is_new {
+            let since = self.refused_since.get_or_insert_with(Instant::now);
+            match since.elapsed() < DISBELIEVED {
+                true => failure.passing(),
+                false => failure,
+            }
         } else {
             failure
         };
@@ -406,5 +411,43 @@ fn tell<K: Watched>(
     match told(change)? {
         true => Ok(()),
         false => Err(Stop::Enough),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: u16, reason: &str) -> Failure {
+        let status = serde_json::json!({
+            "status": "Failure", "message": "not yet", "reason": reason, "code": code,
+        });
+        let status = serde_json::from_value(status).unwrap();
+        Failure::from(kube::Error::Api(Box::new(status)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_refused_after_an_outage_asks_again_for_a_minute() {
+        let link = |_: Link<'_>| {};
+        let mut outage = Outage::default();
+        assert!(
+            outage
+                .with(answered(403, "Forbidden"), &link)
+                .await
+                .is_err()
+        );
+
+        let mut outage = Outage::default();
+        outage
+            .with(answered(500, "InternalError"), &link)
+            .await
+            .unwrap();
+        let began = Instant::now();
+        while outage.with(answered(403, "Forbidden"), &link).await.is_ok() {}
+        let took = began.elapsed();
+        assert!(took >= DISBELIEVED && took < 2 * DISBELIEVED, "{took:?}");
+
+        outage.over(&link);
+        assert!(outage.with(answered(404, "NotFound"), &link).await.is_err());
     }
 }

@@ -16,6 +16,7 @@ mod grants;
 mod ha;
 mod live_runs;
 mod lock;
+mod peer;
 mod plan;
 mod pods;
 mod process;
@@ -84,6 +85,9 @@ pub(crate) enum Bench {
     /// Grants that come and go for half an hour while everything is restarted in turns: whether anything grows or is
     /// left.
     Soak(Options),
+    /// Any operator of this API that somebody has installed on a cluster of `cargo xtask cluster up`: how fast it grants,
+    /// how late it ends, and what it costs.
+    Peer(peer::Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
 }
@@ -210,6 +214,9 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Runs(options)
     | Bench::Starts(options)
     | Bench::Soak(options)
+    | Bench::Peer(peer::Options {
+        common: options, ..
+    })
     | Bench::Siege(siege::Options {
         common: options, ..
     })) = bench;
@@ -262,7 +269,9 @@ async fn in_release() -> Result<ExitCode> {
 async fn measure(bench: &Bench, options: &Options) -> Result<()> {
     let size = options.size();
     let screen = Screen::new();
-    programs::build(&programs::OZ).await?;
+    if !matches!(bench, Bench::Peer(_)) {
+        programs::build(&programs::OZ).await?;
+    }
     let load = process::load_average()?;
     if let Bench::Grants(GrantsOptions {
         against: Some(programs),
@@ -327,6 +336,7 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
             let size = options.sized(soak::Size::quick, |_| soak::Size::full());
             soak::measure(size, &mut report).await?;
         }
+        Bench::Peer(options) => peer::measure(options, size, &mut report).await?,
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {

@@ -68,8 +68,9 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
         watch.says("stderr", &["watching again"]).await?;
         let said = watch.read("stderr")?;
         let times = |words: &str| said.matches(words).count();
-        let told = (times("no changes come"), times("watching again"));
-        assert_eq!(told, (1, 1), "{said}");
+        // Of all kinds together, though an API server that starts may go once more.
+        let (broken, back) = (times("no changes come"), times("watching again"));
+        assert!(broken == back && broken <= 2, "{said}");
     }
     for name in ["before", "during-0", "during-1", "during-2", "after"] {
         let name = format!("\"{name}\"");

@@ -140,6 +140,7 @@ impl<F: Write + Seek> Assembly<F> {
         archive.end(records)?;
         archive.add(files::BOUNDARY, &boundary.concat())?;
         archive.add(files::APPROVALS, accounts.approvals().as_bytes())?;
+        archive.add(files::REVIEWS, accounts.reviews().as_bytes())?;
         archive.add(files::ATTESTATIONS, accounts.attestations().as_bytes())?;
         archive.add(files::SUMMARY, accounts.summary().as_bytes())?;
         if let Some(sample) = &gathered.manifest.sample {

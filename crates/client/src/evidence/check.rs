@@ -109,6 +109,7 @@ impl<R: Read> Check<R> {
             None => report.clone(),
         };
         self.made(files::APPROVALS, &self.checked.accounts.approvals())?;
+        self.made(files::REVIEWS, &self.checked.accounts.reviews())?;
         self.made(files::ATTESTATIONS, &self.checked.accounts.attestations())?;
         self.made(files::SUMMARY, &self.checked.accounts.summary())?;
         if let Some(sample) = &manifest.sample {

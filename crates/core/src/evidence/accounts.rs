@@ -1,5 +1,6 @@
 //! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv`,
-//! `attestations.csv` and `sample.csv`. What is kept grows with requests and approvals, not with records.
+//! `reviews.csv`, `attestations.csv` and `sample.csv`. What is kept grows with requests, approvals and reviews, not with
+//! records.
 
 use std::collections::BTreeMap;
 
@@ -69,6 +70,22 @@ const APPROVAL_COLUMNS: [&str; 11] = [
     "record",
 ];
 
+const REVIEW_COLUMNS: [&str; 13] = [
+    "time",
+    "action",
+    "decision",
+    "by",
+    "finding",
+    "requester",
+    "kind",
+    "namespace",
+    "name",
+    "uid",
+    "dueAt",
+    "reason",
+    "record",
+];
+
 const ATTESTATION_COLUMNS: [&str; 11] = [
     "time",
     "action",
@@ -89,6 +106,8 @@ pub struct Accounts {
     requests: BTreeMap<String, RequestAccount>,
     /// Rows of `approvals.csv`, by the instant and the record's digest.
     approvals: BTreeMap<(Timestamp, String), String>,
+    /// Rows of `reviews.csv`, likewise.
+    reviews: BTreeMap<(Timestamp, String), String>,
     /// Rows of `attestations.csv`, likewise.
     attestations: BTreeMap<(Timestamp, String), String>,
     totals: BTreeMap<(Action, Decision), u64>,
@@ -103,17 +122,22 @@ impl Accounts {
             .repeated
             .as_ref()
             .map_or(1, |repeated| repeated.count);
-        let key = (record.action, record.decision);
-        let total = self.totals.entry(key).or_default();
+        let total = self.totals.entry((record.action, record.decision));
+        let total = total.or_default();
         *total = total.saturating_add(times);
         self.records += 1;
-        if is_approval(record.action) {
-            let key = (record.time, entry.link.digest.clone());
-            self.approvals.insert(key, approval(entry));
-        }
-        if record.action == Action::EntitlementsAttested {
-            let key = (record.time, entry.link.digest.clone());
-            self.attestations.insert(key, attestation(entry));
+        let key = (record.time, entry.link.digest.clone());
+        match record.action {
+            action if is_approval(action) => {
+                self.approvals.insert(key, approval(entry));
+            }
+            Action::ReviewGiven | Action::ReviewRefused | Action::ReviewOverdue => {
+                self.reviews.insert(key, review(entry));
+            }
+            Action::EntitlementsAttested => {
+                self.attestations.insert(key, attestation(entry));
+            }
+            _ => {}
         }
         if record.request.uid.is_empty() || !is_about_request(record.action) {
             return;
@@ -171,6 +195,14 @@ impl Accounts {
     pub fn approvals(&self) -> String {
         let mut text = csv::row(APPROVAL_COLUMNS);
         text.extend(self.approvals.values().map(String::as_str));
+        text
+    }
+
+    /// One line for each review that was written, refused or overdue, the oldest first.
+    #[must_use]
+    pub fn reviews(&self) -> String {
+        let mut text = csv::row(REVIEW_COLUMNS);
+        text.extend(self.reviews.values().map(String::as_str));
         text
     }
 
@@ -326,6 +358,27 @@ fn approval(entry: &Entry) -> String {
         record.request.namespace.clone(),
         record.request.name.clone(),
         record.request.uid.clone(),
+        detail("reason"),
+        entry.link.digest.clone(),
+    ])
+}
+
+fn review(entry: &Entry) -> String {
+    let record = &entry.record;
+    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
+    let user = record.user.as_ref();
+    csv::row([
+        record.time.to_string(),
+        record.action.to_string(),
+        record.decision.to_string(),
+        user.map_or_else(String::new, |user| user.user.clone()),
+        detail("finding"),
+        detail("requester"),
+        record.request.kind.clone(),
+        record.request.namespace.clone(),
+        record.request.name.clone(),
+        record.request.uid.clone(),
+        detail("dueAt"),
         detail("reason"),
         entry.link.digest.clone(),
     ])

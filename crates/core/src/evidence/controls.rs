@@ -75,7 +75,8 @@ const CONTROLS: [Control; 11] = [
     Control {
         id: "NIST AC-2(2)",
         asks: "temporary and emergency accounts are removed automatically",
-        answered: "`summary.csv`: every grant has `until`; `AccessExpired` is its automatic end",
+        answered: "`summary.csv`: every grant has `until`; `AccessExpired` is its automatic end; `reviews.csv`: who \
+                   looked at an emergency afterwards, and found what",
         not_answered: "accounts: oz gives rights to accounts that exist",
     },
     Control {

@@ -40,6 +40,8 @@ pub const RECORDS: &str = "records.jsonl";
 pub const BOUNDARY: &str = "boundary.jsonl";
 /// Who approved and denied what.
 pub const APPROVALS: &str = "approvals.csv";
+/// Who reviewed what was opened in an emergency or as break-glass, and what nobody reviewed in time.
+pub const REVIEWS: &str = "reviews.csv";
 /// Who attested who could get in.
 pub const ATTESTATIONS: &str = "attestations.csv";
 /// One line for each request.

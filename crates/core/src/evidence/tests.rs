@@ -258,6 +258,40 @@ fn an_attestation_is_one_line_and_no_request() {
 }
 
 #[test]
+fn a_review_is_one_line_and_so_is_one_that_is_overdue() {
+    let key = key();
+    let writer = Writer::new(names::WEBHOOK, "oz-0", BEGAN, 1);
+    let (mut chain, first) = Chain::begin(writer, BEGAN, &[], &key);
+    let of = |minute: i64, action: Action, decision: Decision, user: &str| {
+        let record = record(minutes(minute), action, decision, "uid-1", user);
+        let record = record.detail("requester", "alice");
+        record.detail("dueAt", minutes(60).to_string())
+    };
+    let overdue = of(61, Action::ReviewOverdue, Decision::Note, "");
+    let refused = of(62, Action::ReviewRefused, Decision::Deny, "alice");
+    let given = of(63, Action::ReviewGiven, Decision::Allow, "carol");
+    let given = given
+        .detail("finding", "Justified")
+        .detail("reason", "=the pager rang");
+    let entries = [first]
+        .into_iter()
+        .chain([overdue, refused, given].map(|record| chain.append(record, &key)));
+    let entries: Vec<Entry> = entries.collect();
+    let told = accounts(&entries).reviews();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 4, "{told}");
+    for (line, expected) in [
+        (1, "ReviewOverdue,Note,,,alice,"),
+        (2, "ReviewRefused,Deny,alice,,alice,"),
+        (3, "ReviewGiven,Allow,carol,Justified,alice,"),
+    ] {
+        assert!(lines[line].contains(expected), "{told}");
+    }
+    // No formula for whoever opens it in a spreadsheet.
+    assert!(!told.contains(",=the pager"), "{told}");
+}
+
+#[test]
 fn a_sample_is_drawn_again_by_its_seed_and_another_by_another() {
     let (entries, _) = trail(40);
     let accounts = accounts(&entries);

@@ -39,7 +39,15 @@ impl Session {
     ///
     /// # Errors
     /// When it ends before; the message has what it said.
-    pub fn open(mut command: Command) -> Result<Self> {
+    pub fn open(command: Command) -> Result<Self> {
+        Self::open_saying(command, "here")
+    }
+
+    /// As [`Session::open`], where a line says something else when it is there.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_saying(mut command: Command, word: &str) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -48,7 +56,7 @@ impl Session {
         let stdin = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
-        while !line.contains("here") {
+        while !line.contains(word) {
             line.clear();
             if output.read_line(&mut line)? == 0 {
                 return Err(failed(child));

@@ -52,11 +52,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) recording: RecordingArgs,
 
-    /// How long sessions may go on after a signal, while no new ones are opened.
+    /// How long sessions may go on after a signal.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = wait)]
     pub(crate) session_drain: Duration,
 
-    /// How long calls are still answered after the last session has ended.
+    /// How long sessions are still opened after a signal, since the API server does not know at once that the process
+    /// stops. It does not stop before.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
     pub(crate) drain: Duration,
 }

@@ -350,7 +350,7 @@ impl Door {
         if live.speaks() == Speaks::Other {
             let message = format!(
                 "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
-                 (kubectl older than 1.31)",
+                 (kubectl older than 1.30)",
                 live.key
             );
             return Err(Refused::new(StatusCode::CONFLICT, "NotWatchable", message));

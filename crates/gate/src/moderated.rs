@@ -147,7 +147,7 @@ pub(crate) fn needed(
     match way {
         "exec" | "attach" if offers_channels(headers) => Ok(Some(config.clone())),
         "exec" | "attach" => refused(
-            "that takes a WebSocket; use kubectl 1.31 or newer, or ozctl. If this one waited before, nobody came",
+            "that takes a WebSocket; use kubectl 1.30 or newer, or ozctl. If this one waited before, nobody came",
         ),
         "portforward" => refused("what goes through a forwarded port cannot be watched"),
         _ => Ok(None),

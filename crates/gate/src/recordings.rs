@@ -85,7 +85,7 @@ impl Plan {
                 .to_owned(),
             Some(_) if !offers_channels(&parts.headers) => {
                 let message =
-                    "its protocol is none that is recorded; use kubectl 1.31 or newer, or ozctl";
+                    "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl";
                 message.to_owned()
             }
             Some(recordings) => match recordings.spool.room() {

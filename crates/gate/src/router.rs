@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCEPT, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -144,6 +144,16 @@ pub(crate) fn router(door: Arc<Door>) -> Router {
 }
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
+    let mut response = answered(&door, request).await;
+    if door.sessions.are_ending() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // A connection that is kept would bring what comes next here as well.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+async fn answered(door: &Arc<Door>, request: Request) -> Response<Body> {
     let peer = request.extensions().get::<Arc<Peer>>().cloned();
     let caller = match door.caller(&request) {
         Ok(caller) => caller,
@@ -688,35 +698,28 @@ impl Door {
 
     /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
     fn followed(self: &Arc<Self>, session: Session, body: kube::client::Body) -> Body {
-        let door = Arc::clone(self);
         let session = Arc::new(session);
         let end = {
-            let (door, session) = (Arc::clone(&door), Arc::clone(&session));
+            let (door, session) = (Arc::clone(self), Arc::clone(&session));
             async move { door.end_of(&session, true).await }
         };
         let end = futures::FutureExt::shared(end);
         let idle = Arc::clone(&session.idle);
         let live = Arc::clone(&session.live);
-        let last = {
-            let (end, session) = (end.clone(), session);
-            // Who watches reads one object after the other, and no words between them.
-            let in_words = session.way != "watch";
-            stream::once(async move {
-                let why = futures::FutureExt::now_or_never(end);
-                if session.live.ended_by().is_some() {
-                    let (_, outward) = session.live.traffic.bytes();
-                    let carried = Carried {
-                        outward,
-                        ..Carried::default()
-                    };
-                    door.note_end(&session, why.as_ref(), carried);
-                }
-                let why = why.filter(|_| in_words);
-                drop(session);
-                let told = why.map(|why| format!("\noz: {}\n", why.message).into_bytes());
-                Ok(told.unwrap_or_default().into())
-            })
+        // Who watches reads one object after the other, and no words between them.
+        let in_words = session.way != "watch";
+        let over = Followed {
+            door: Arc::clone(self),
+            session,
+            end: end.clone(),
         };
+        let last = stream::once(async move {
+            let why = futures::FutureExt::now_or_never(over.end.clone());
+            drop(over);
+            let told = why.filter(|_| in_words);
+            let told = told.map(|why| format!("\noz: {}\n", why.message).into_bytes());
+            Ok(told.unwrap_or_default().into())
+        });
         let body = BodyDataStream::new(body).inspect(move |piece| {
             idle.used();
             if let Ok(piece) = piece {
@@ -789,6 +792,29 @@ impl Door {
                 .insert("exitCode".to_owned(), code.to_string());
         }
         self.trail.note(record);
+    }
+}
+
+/// A body that is read: once it is over, or nobody reads it any more, how much passed of a log is on record.
+struct Followed<F: Future<Output = Refusal>> {
+    door: Arc<Door>,
+    session: Arc<Session>,
+    end: futures::future::Shared<F>,
+}
+
+impl<F: Future<Output = Refusal>> Drop for Followed<F> {
+    fn drop(&mut self) {
+        let session = &self.session;
+        // Of what is watched that somebody ended it alone.
+        if session.way == "watch" && session.live.ended_by().is_none() {
+            return;
+        }
+        let (_, outward) = session.live.traffic.bytes();
+        let carried = Carried {
+            outward,
+            ..Carried::default()
+        };
+        self.door.note_end(session, self.end.peek(), carried);
     }
 }
 

@@ -90,19 +90,20 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         names: args.certificate_names(),
         certificates: certificates(),
         limits: limits(args.max_sessions),
-        drain: args.drain,
+        // What is to be waited for is waited for before, with the sessions.
+        drain: Duration::ZERO,
         listener,
         router: router(Arc::new(door)),
         clients: Clients::FrontProxy,
     };
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, "serving the API server");
-    let session_drain = args.session_drain;
+    let (settle, session_drain) = (args.drain, args.session_drain);
     let ended = async move {
         shutdown.cancelled_owned().await;
         // Grants are still watched meanwhile, and end what they have to.
         draining.close("opening sessions (the process stops)");
-        sessions.drain(session_drain).await;
+        sessions.drain(settle, session_drain).await;
     };
     let ended = service.run(runtime, ended).await;
     if let Some(recordings) = recordings {

@@ -25,6 +25,8 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Default)]
 struct Open {
+    /// The process is about to stop.
+    stopping: bool,
     /// Nothing more is opened.
     shut: bool,
     all: usize,
@@ -80,8 +82,11 @@ impl Sessions {
         Err(Refused::new(status, "TooManySessions", message))
     }
 
-    /// Opens nothing more, waits until none is open, and ends those that are after `limit`.
-    pub(crate) async fn drain(&self, limit: Duration) {
+    /// Opens what comes for as long as `settle`, since whoever sends it may not know yet that the process stops; then
+    /// nothing more. Waits until none is open, and ends those that are after `limit`.
+    pub(crate) async fn drain(&self, settle: Duration, limit: Duration) {
+        self.open().stopping = true;
+        tokio::time::sleep(settle).await;
         self.open().shut = true;
         let all = async {
             loop {
@@ -93,12 +98,18 @@ impl Sessions {
             }
         };
         let mut all = std::pin::pin!(all);
-        if tokio::time::timeout(limit, &mut all).await.is_err() {
+        let left = limit.saturating_sub(settle);
+        if tokio::time::timeout(left, &mut all).await.is_err() {
             tracing::warn!(open = self.open().all, "ending the sessions that are open");
             self.closing.cancel();
             // What is said at their end, and what was recorded of it, takes a moment.
             let _ = tokio::time::timeout(END_TIMEOUT, all).await;
         }
+    }
+
+    /// Whether the process is about to stop: what comes next is better sent to another.
+    pub(crate) fn are_ending(&self) -> bool {
+        self.open().stopping
     }
 
     /// Ready when sessions that are open have to end, since the process does.
@@ -150,15 +161,21 @@ mod tests {
     async fn a_process_that_stops_waits_for_sessions_and_then_ends_them() {
         let sessions = Sessions::new(3, 3);
         let slot = sessions.take("alice").unwrap();
+        let (settle, limit) = (Duration::from_secs(5), Duration::from_secs(60));
+        let began = tokio::time::Instant::now();
         let draining = tokio::spawn({
             let sessions = Arc::clone(&sessions);
-            async move { sessions.drain(Duration::from_secs(60)).await }
+            async move { sessions.drain(settle, limit).await }
         });
+        tokio::time::sleep(settle / 2).await;
+        assert!(sessions.are_ending());
+        drop(sessions.take("bob").unwrap());
         sessions.closing().await;
+        assert_eq!(began.elapsed(), limit);
         draining.await.unwrap();
         assert_eq!(sessions.take("bob").unwrap_err().reason, "Stopping");
         drop(slot);
         // Nothing is open: nothing is waited for.
-        sessions.drain(Duration::MAX).await;
+        sessions.drain(settle, Duration::MAX).await;
     }
 }

@@ -334,7 +334,13 @@ impl Cluster {
     /// kubectl of the cluster's version, acting as `user`.
     #[must_use]
     pub fn kubectl(&self, user: &str) -> Command {
-        let mut command = Command::new(&self.facts.kubectl);
+        self.kubectl_of(&self.facts.kubectl, user)
+    }
+
+    /// As [`Cluster::kubectl`], of another version, which is `program`.
+    #[must_use]
+    pub fn kubectl_of(&self, program: &Path, user: &str) -> Command {
+        let mut command = Command::new(program);
         // Its caches of API discovery must not be those of another cluster on the same port.
         command
             .env("KUBECONFIG", self.kubeconfig(user))

@@ -124,10 +124,10 @@ impl Module {
 /// Where [`Module::compile`] leaves `tool` in its directory.
 pub(crate) fn output(scratch: &Path, tool: Tool) -> PathBuf {
     // Go names a program after its package's last element that is not a version.
-    let name = if tool == Tool::Etcd {
-        "server"
-    } else {
-        tool.name()
+    let name = match tool {
+        Tool::Etcd => "server",
+        Tool::Kubectl130 | Tool::Kubectl132 => Tool::Kubectl.name(),
+        tool => tool.name(),
     };
     scratch.join("bin").join(name)
 }

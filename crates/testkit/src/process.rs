@@ -122,15 +122,23 @@ impl Process {
         self.running.kill();
     }
 
+    /// Asks the program to end (SIGTERM), and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be asked.
+    pub fn ask_to_end(&mut self) -> Result<()> {
+        let asked = self.running.signal(Signal::Terminate);
+        asked.with_context(|| format!("failed to ask {} to end", self.name))
+    }
+
     /// Asks the program to end (SIGTERM) and waits until it has.
     ///
     /// # Errors
     ///
     /// Fails when it still runs after `within`.
     pub async fn terminate(&mut self, within: Duration) -> Result<ExitStatus> {
-        self.running
-            .signal(Signal::Terminate)
-            .with_context(|| format!("failed to terminate {}", self.name))?;
+        self.ask_to_end()?;
         eventually(&format!("{} to end", self.name), within, async || {
             self.exited()
         })

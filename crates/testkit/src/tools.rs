@@ -14,6 +14,9 @@ use crate::files::{cache_directory, write_private};
 /// pins the same one; a test compares them.
 pub const KUBERNETES_VERSION: &str = "1.35.4";
 
+/// Versions of kubectl that people have besides: with the oldest and the newest of its ways to stream.
+const KUBECTL_1_30_VERSION: &str = "1.30.14";
+const KUBECTL_1_32_VERSION: &str = "1.32.13";
 const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
@@ -33,6 +36,10 @@ pub enum Tool {
     Scheduler,
     /// kubectl.
     Kubectl,
+    /// kubectl 1.30, which forwards ports over SPDY, and all else if it is told to.
+    Kubectl130,
+    /// kubectl 1.32.
+    Kubectl132,
     /// kwok, which stands in for nodes.
     Kwok,
     /// The kubelet; only a real node needs it.
@@ -81,6 +88,8 @@ impl Tool {
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
+            Self::Kubectl130 => "kubectl-1.30",
+            Self::Kubectl132 => "kubectl-1.32",
             Self::Kwok => "kwok",
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
@@ -98,6 +107,7 @@ impl Tool {
             Self::Helm => "helm.sh/helm/v3/cmd/helm".into(),
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             Self::Opa => "github.com/open-policy-agent/opa".into(),
+            Self::Kubectl130 | Self::Kubectl132 => "k8s.io/kubernetes/cmd/kubectl".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -109,6 +119,8 @@ impl Tool {
             Self::Helm => &HELM,
             Self::Kubeconform => &KUBECONFORM,
             Self::Opa => &OPA,
+            Self::Kubectl130 => &KUBECTL_1_30,
+            Self::Kubectl132 => &KUBECTL_1_32,
             _ => &KUBERNETES,
         }
     }
@@ -126,6 +138,34 @@ static KUBERNETES: Module = Module {
         ("k8s.io/component-base/version.gitVersion", "v1.35.4"),
         ("k8s.io/component-base/version.gitMajor", "1"),
         ("k8s.io/component-base/version.gitMinor", "35"),
+    ],
+};
+
+static KUBECTL_1_30: Module = Module {
+    name: "kubectl",
+    version: KUBECTL_1_30_VERSION,
+    packages: 700,
+    takes: "about a minute",
+    go_mod: include_str!("../../../hack/tools/kubectl-1.30/go.mod"),
+    go_sum: include_str!("../../../hack/tools/kubectl-1.30/go.sum"),
+    variables: &[
+        ("k8s.io/component-base/version.gitVersion", "v1.30.14"),
+        ("k8s.io/component-base/version.gitMajor", "1"),
+        ("k8s.io/component-base/version.gitMinor", "30"),
+    ],
+};
+
+static KUBECTL_1_32: Module = Module {
+    name: "kubectl",
+    version: KUBECTL_1_32_VERSION,
+    packages: 700,
+    takes: "about a minute",
+    go_mod: include_str!("../../../hack/tools/kubectl-1.32/go.mod"),
+    go_sum: include_str!("../../../hack/tools/kubectl-1.32/go.sum"),
+    variables: &[
+        ("k8s.io/component-base/version.gitVersion", "v1.32.13"),
+        ("k8s.io/component-base/version.gitMajor", "1"),
+        ("k8s.io/component-base/version.gitMinor", "32"),
     ],
 };
 
@@ -176,7 +216,15 @@ static OPA: Module = Module {
 };
 
 /// In the order in which they are compiled.
-const MODULES: [&Module; 5] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM, &OPA];
+const MODULES: [&Module; 7] = [
+    &KUBERNETES,
+    &KWOK,
+    &HELM,
+    &KUBECONFORM,
+    &OPA,
+    &KUBECTL_1_30,
+    &KUBECTL_1_32,
+];
 
 /// Programs that are there and match the pinned versions.
 #[derive(Debug, Clone)]
@@ -338,15 +386,18 @@ mod tests {
                 .lines()
                 .any(|pin| pin.trim_end_matches(" // indirect") == line)
         };
-        assert!(pinned(&KUBERNETES, "k8s.io/kubernetes", KUBERNETES_VERSION));
         assert!(pinned(&KWOK, "sigs.k8s.io/kwok", KWOK_VERSION));
         assert!(pinned(&HELM, "helm.sh/helm/v3", HELM_VERSION));
         let path = "github.com/yannh/kubeconform";
         assert!(pinned(&KUBECONFORM, path, KUBECONFORM_VERSION));
         let path = "github.com/open-policy-agent/opa";
         assert!(pinned(&OPA, path, OPA_VERSION));
-        let variable = KUBERNETES.variables.first().unwrap().1;
-        assert_eq!(variable, format!("v{KUBERNETES_VERSION}"));
+        for module in [&KUBERNETES, &KUBECTL_1_30, &KUBECTL_1_32] {
+            let version = module.version;
+            assert!(pinned(module, "k8s.io/kubernetes", version));
+            let variable = module.variables.first().unwrap().1;
+            assert_eq!(variable, format!("v{version}"));
+        }
     }
 
     #[test]

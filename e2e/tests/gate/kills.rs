@@ -25,7 +25,7 @@ const REQUIRED: RecordingConfig = RecordingConfig {
 /// How many sessions are open at each kill.
 const OPEN: usize = 2;
 
-fn kills() -> Result<usize> {
+pub(crate) fn kills() -> Result<usize> {
     match std::env::var("OZ_GATE_KILLS") {
         Ok(text) => text.parse().context("OZ_GATE_KILLS is no number"),
         Err(_) => Ok(3),

@@ -8,6 +8,8 @@ mod live;
 mod moderation;
 mod passing;
 mod recording;
+mod rolling;
+mod storing;
 mod withdrawal;
 
 use anyhow::Result;

@@ -16,7 +16,7 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use crate::alone;
 use crate::exec::with_input;
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     let streams = [&output.stdout, &output.stderr];
     streams
         .map(|stream| String::from_utf8_lossy(stream))

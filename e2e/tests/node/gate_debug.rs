@@ -22,7 +22,7 @@ fn debug(scene: &Scene, request: &str, pod: &str, words: &[&str]) -> Command {
 }
 
 /// What comes back of as many bytes as are said to a command that goes on; it is killed then.
-fn answered(mut command: Command, said: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn answered(mut command: Command, said: &[u8]) -> Result<Vec<u8>> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -59,7 +59,7 @@ async fn what_kubectl_debug_adds_is_attached_to_and_ends_with_the_grant() -> Res
     let granted = alice.granted(&exec_request("mine", GATED, "10m")).await?;
     let pod = granted.pod();
 
-    // Each byte goes there and comes back, with the profile that kubectl takes by itself and with another.
+    // Each byte goes there and comes back, with the profile that kubectl is to take by itself one day and with another.
     for profile in ["general", "baseline"] {
         let profile = format!("--profile={profile}");
         let words = ["-i", "--quiet", &profile, "--", "cat"];

@@ -8,6 +8,8 @@ mod chart;
 mod exec;
 mod gate;
 mod gate_debug;
+mod gate_ends;
+mod gate_kubectl;
 mod harness;
 mod images;
 mod late;

@@ -1,16 +1,10 @@
-//! A bucket behind a server that speaks S3 and checks what is signed (s3s), and that fails as it is told to.
+//! A bucket behind a server that speaks S3 and checks what is signed, and that fails as it is told to.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::Mutex;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use s3s::auth::SimpleAuth;
-use s3s::dto;
-use s3s::service::S3ServiceBuilder;
-use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tempfile::TempDir;
+use oz_testkit_s3::{Fault, Object, ObjectStore};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -19,191 +13,20 @@ use super::*;
 
 const NAME: &str = "shop/fix/20261125t190000z-gate-0/000000.cast.zst";
 
-/// How the server fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Fault {
-    #[default]
-    None,
-    Denied,
-    Busy,
-    Conflict,
-    /// It stores, and does not say so.
-    Stalls,
-    NoBucket,
-}
-
-/// An object, and how it was put.
-#[derive(Clone, Debug)]
-struct Object {
-    bytes: Bytes,
-    mode: Option<String>,
-    until: Option<String>,
-}
-
-#[derive(Default)]
-struct Shared {
-    fault: Mutex<Fault>,
-    objects: Mutex<BTreeMap<String, Object>>,
-}
-
-impl Shared {
-    async fn fail(&self) -> S3Result<()> {
-        let fault = *self.fault.lock().unwrap();
-        match fault {
-            Fault::None => Ok(()),
-            Fault::Denied => Err(s3_error!(AccessDenied, "<Code>Whatever</Code>")),
-            Fault::Busy => Err(s3_error!(SlowDown)),
-            Fault::Conflict => Err(s3_error!(ConditionalRequestConflict)),
-            Fault::NoBucket => Err(s3_error!(NoSuchBucket)),
-            Fault::Stalls => std::future::pending().await,
-        }
-    }
-}
-
-struct Backend(Arc<Shared>);
-
-#[async_trait::async_trait]
-impl s3s::S3 for Backend {
-    async fn put_object(
-        &self,
-        request: S3Request<dto::PutObjectInput>,
-    ) -> S3Result<S3Response<dto::PutObjectOutput>> {
-        let input = request.input;
-        let mut bytes = Vec::new();
-        let mut body = input.body.unwrap();
-        while let Some(chunk) = futures::StreamExt::next(&mut body).await {
-            bytes.extend_from_slice(&chunk.unwrap());
-        }
-        let digest = BASE64_STANDARD.encode(Sha256::digest(&bytes));
-        assert_eq!(input.checksum_sha256, Some(digest));
-        assert!(input.if_none_match.is_some());
-        if *self.0.fault.lock().unwrap() != Fault::Stalls {
-            self.0.fail().await?;
-        }
-        let until = input.object_lock_retain_until_date.map(|date| {
-            let mut text = Vec::new();
-            date.format(dto::TimestampFormat::DateTime, &mut text)
-                .unwrap();
-            String::from_utf8(text).unwrap()
-        });
-        let object = Object {
-            bytes: Bytes::from(bytes),
-            mode: input.object_lock_mode.map(|mode| mode.as_str().to_owned()),
-            until,
-        };
-        {
-            let mut objects = self.0.objects.lock().unwrap();
-            if objects.contains_key(&input.key) {
-                return Err(s3_error!(PreconditionFailed));
-            }
-            objects.insert(input.key, object);
-        }
-        self.0.fail().await?;
-        Ok(S3Response::new(dto::PutObjectOutput::default()))
-    }
-
-    async fn get_object(
-        &self,
-        request: S3Request<dto::GetObjectInput>,
-    ) -> S3Result<S3Response<dto::GetObjectOutput>> {
-        self.0.fail().await?;
-        let objects = self.0.objects.lock().unwrap();
-        let Some(object) = objects.get(&request.input.key) else {
-            return Err(s3_error!(NoSuchKey));
-        };
-        let output = dto::GetObjectOutput {
-            body: Some(s3s::Body::from(object.bytes.clone()).into()),
-            content_length: Some(i64::try_from(object.bytes.len()).unwrap()),
-            ..Default::default()
-        };
-        Ok(S3Response::new(output))
-    }
-
-    async fn list_objects_v2(
-        &self,
-        request: S3Request<dto::ListObjectsV2Input>,
-    ) -> S3Result<S3Response<dto::ListObjectsV2Output>> {
-        self.0.fail().await?;
-        let input = request.input;
-        let (prefix, after) = (
-            input.prefix.unwrap_or_default(),
-            input.start_after.unwrap_or_default(),
-        );
-        // Smaller pages than asked for are allowed, and test that one asks again.
-        let most = usize::try_from(input.max_keys.unwrap()).unwrap().min(3);
-        let objects = self.0.objects.lock().unwrap();
-        let mut names: Vec<String> = objects.keys().cloned().collect();
-        names.retain(|name| name.starts_with(&prefix) && *name > after);
-        let more = names.len() > most;
-        names.truncate(most);
-        let contents = names.into_iter().map(|name| dto::Object {
-            key: Some(name),
-            ..Default::default()
-        });
-        let output = dto::ListObjectsV2Output {
-            contents: Some(contents.collect()),
-            is_truncated: Some(more),
-            next_continuation_token: more.then(|| "next".to_owned()),
-            ..Default::default()
-        };
-        Ok(S3Response::new(output))
-    }
-}
-
 /// A server, and a store in its bucket.
-struct World {
-    shared: Arc<Shared>,
-    directory: TempDir,
-    endpoint: String,
-    _server: JoinSet<()>,
-}
+struct World(ObjectStore);
 
 impl World {
     async fn new() -> Self {
-        let shared = Arc::new(Shared::default());
-        let mut builder = S3ServiceBuilder::new(Backend(Arc::clone(&shared)));
-        builder.set_auth(SimpleAuth::from_single("oz-key", "oz-secret"));
-        let service = builder.build();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let mut server = JoinSet::new();
-        server.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let service = service.clone();
-                connections.spawn(async move {
-                    let server = auto::Builder::new(TokioExecutor::new());
-                    let io = TokioIo::new(stream);
-                    let _ = server.serve_connection(io, service).await;
-                });
-            }
-        });
-        let world = Self {
-            shared,
-            directory: tempfile::tempdir().unwrap(),
-            endpoint,
-            _server: server,
-        };
-        world.set("access-key-id", "oz-key\n");
-        world.set("secret-access-key", "oz-secret\n");
-        world
-    }
-
-    fn set(&self, file: &str, text: &str) {
-        fs::write(self.directory.path().join(file), text).unwrap();
-    }
-
-    fn fail(&self, fault: Fault) {
-        *self.shared.fault.lock().unwrap() = fault;
+        Self(ObjectStore::start().await.unwrap())
     }
 
     fn args(&self) -> S3Args {
         S3Args {
-            endpoint: Some(self.endpoint.clone()),
+            endpoint: Some(self.0.endpoint()),
             region: "eu-central-1".to_owned(),
             path_style: true,
-            credentials: Some(self.directory.path().to_owned()),
+            credentials: Some(self.0.credentials().to_owned()),
             ..S3Args::default()
         }
     }
@@ -241,7 +64,7 @@ async fn what_is_stored_stays_what_it_was() {
     assert_eq!(storage.get(name, 8 << 20).await.unwrap(), Some(large));
     let error = storage.get(name, 1 << 20).await.unwrap_err();
     assert_eq!(error.reason(), "TooLarge");
-    let objects = world.shared.objects.lock().unwrap();
+    let objects = world.0.objects();
     let object = &objects[&format!("cluster-1/{NAME}")];
     assert_eq!((&object.mode, &object.until), (&None, &None));
 }
@@ -255,7 +78,7 @@ async fn nobody_may_delete_what_is_stored_for_as_long_as_was_said() {
     };
     let storage = storage("recordings", &args, CALL_TIMEOUT);
     assert_eq!(put(&storage, "first").await.unwrap(), Put::Stored);
-    let objects = world.shared.objects.lock().unwrap();
+    let objects = world.0.objects();
     let object = &objects[NAME];
     assert_eq!(object.mode.as_deref(), Some("COMPLIANCE"));
     let until: Timestamp = object.until.as_ref().unwrap().parse().unwrap();
@@ -278,13 +101,8 @@ async fn names_come_in_order_over_many_pages_without_those_of_others() {
         "cluster-1/shop/fix/0/000001 (copy)",
         "README",
     ] {
-        let object = Object {
-            bytes: Bytes::new(),
-            mode: None,
-            until: None,
-        };
-        let mut objects = world.shared.objects.lock().unwrap();
-        objects.insert(other.to_owned(), object);
+        let mut objects = world.0.objects();
+        objects.insert(other.to_owned(), Object::default());
     }
     assert_eq!(storage.list("", "", 100).await.unwrap(), names);
     assert_eq!(storage.list("shop/", "", 7).await.unwrap(), names[..7]);
@@ -302,13 +120,15 @@ async fn what_a_server_says_is_told_in_its_own_word_and_no_more() {
         (Fault::Denied, "Refused", "403 AccessDenied"),
         (Fault::NoBucket, "Refused", "404 NoSuchBucket"),
         (Fault::Busy, "Unavailable", "503 SlowDown"),
+        (Fault::Full, "Unavailable", "507 StorageFull"),
+        (Fault::Broken, "Unavailable", "500 InternalError"),
         (
             Fault::Conflict,
             "Unavailable",
             "409 ConditionalRequestConflict",
         ),
     ] {
-        world.fail(fault);
+        world.0.fails(fault);
         for error in [
             put(&storage, "x").await.unwrap_err(),
             storage.get(NAME, 10).await.unwrap_err(),
@@ -319,7 +139,7 @@ async fn what_a_server_says_is_told_in_its_own_word_and_no_more() {
             assert!(!error.to_string().contains("Signature"), "{error}");
         }
     }
-    world.fail(Fault::None);
+    world.0.fails(Fault::None);
     assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
 }
 
@@ -331,13 +151,13 @@ async fn an_answer_that_is_lost_is_no_second_object() {
         &world.args(),
         Duration::from_millis(300),
     );
-    world.fail(Fault::Stalls);
+    world.0.fails(Fault::Stalls);
     let error = put(&storage, "first").await.unwrap_err();
     assert_eq!(error.reason(), "Unavailable");
     assert!(error.to_string().contains("no answer within"), "{error}");
     let error = storage.get(NAME, 10).await.unwrap_err();
     assert_eq!(error.reason(), "Unavailable");
-    world.fail(Fault::None);
+    world.0.fails(Fault::None);
     assert_eq!(put(&storage, "first").await.unwrap(), Put::Exists);
     let read = storage.get(NAME, 10).await.unwrap();
     assert_eq!(read.unwrap(), "first");
@@ -362,16 +182,16 @@ async fn nothing_that_is_not_there_is_waited_for() {
 async fn credentials_are_read_again_and_are_in_no_message() {
     let world = World::new().await;
     let storage = world.storage();
-    world.set("secret-access-key", "another-secret");
+    world.0.sets("secret-access-key", "another-secret").unwrap();
     let error = put(&storage, "x").await.unwrap_err();
     assert_eq!(error.reason(), "Refused");
     let said = format!("{error} {error:?}");
     assert!(said.contains("403 SignatureDoesNotMatch"), "{said}");
     assert!(!said.contains("another-secret"), "{said}");
-    world.set("secret-access-key", "");
+    world.0.sets("secret-access-key", "").unwrap();
     let error = put(&storage, "x").await.unwrap_err();
     assert!(error.to_string().contains("is empty"), "{error}");
-    world.set("secret-access-key", "oz-secret");
+    world.0.sets("secret-access-key", "oz-secret").unwrap();
     assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
 }
 
@@ -415,9 +235,9 @@ async fn exchange(until: Timestamp) -> (String, JoinSet<()>) {
 #[tokio::test]
 async fn a_token_of_the_pod_is_exchanged_for_credentials() {
     let world = World::new().await;
-    let token = world.directory.path().join("token");
+    let token = world.0.credentials().join("token");
     for lasts in [60, 4] {
-        world.shared.objects.lock().unwrap().clear();
+        world.0.objects().clear();
         let until = Timestamp::now() + SignedDuration::from_mins(lasts);
         let (sts_endpoint, server) = exchange(until).await;
         let args = S3Args {
@@ -428,11 +248,11 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
             ..world.args()
         };
         let storage = storage("recordings", &args, CALL_TIMEOUT);
-        world.set("token", "somebody's");
+        world.0.sets("token", "somebody's").unwrap();
         let error = put(&storage, "x").await.unwrap_err().to_string();
         assert!(error.contains("400 InvalidIdentityToken"), "{error}");
         assert!(!error.contains("somebody's"), "{error}");
-        world.set("token", "pod-token/+=\n");
+        world.0.sets("token", "pod-token/+=\n").unwrap();
         assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
         // What is still valid is used, whether it is to be exchanged or not.
         drop(server);

@@ -1,0 +1,131 @@
+//! Through the gate everything ends that is open, at its second, by the gate alone: in a container without a shell,
+//! where the user is root and has killed all that runs beside them, attached, forwarded and followed, with the operator
+//! dead.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::PostParams;
+use oz_core::api::Operation;
+use oz_core::audit::Action;
+use oz_e2e::{
+    GATED, Gate, Options, Scene, Session, System, WORKLOAD, exec_request, gate_template, records_in,
+};
+use oz_testkit::{CONDITION_TIMEOUT, Image, eventually, fixtures};
+use serde_json::json;
+
+use crate::alone;
+
+const BUSYBOX: &str = "/bin/busybox";
+/// An image with one program, which is no shell by its name, and a file that says that one is there.
+const BARE: &str = "example.test/bare:1";
+
+async fn pod(scene: &Scene) -> Result<()> {
+    let bare = Image::new(BARE, &[BUSYBOX, "sleep", "86400"])
+        .file(&BUSYBOX[1..], 0o755, &std::fs::read(BUSYBOX)?)?
+        .file("here", 0o644, b"here\n")?;
+    scene.cluster.import_image(bare)?;
+    let says = "while :; do echo here; sleep 1; done";
+    let labels = json!({"app": WORKLOAD});
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": WORKLOAD},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [
+                        {"name": fixtures::CONTAINER, "image": fixtures::IMAGE},
+                        {"name": "bare", "image": BARE},
+                        {"name": "says", "image": fixtures::IMAGE, "command": ["sh", "-c", says]},
+                    ],
+                    "terminationGracePeriodSeconds": 1,
+                },
+            },
+        },
+    }))?;
+    let api = scene.api();
+    api.create(&PostParams::default(), &deployment).await?;
+    let selector = format!("app={WORKLOAD}");
+    fixtures::ready_pods(&scene.admin, scene.name(), &selector, 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn whatever_is_open_ends_by_the_gate_alone() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let options = Gate::operator_options().cutting();
+    let mut system = System::start_with(cluster, &options).await?;
+    let gate = Gate::start(cluster, &Options::default()).await?;
+    let scene = Scene::empty(cluster, "gate-ends").await?;
+    pod(&scene).await?;
+    let mut template = gate_template();
+    template.spec.access_config.operations = vec![
+        Operation::Exec,
+        Operation::Attach,
+        Operation::PortForward,
+        Operation::Log,
+    ];
+    scene.template(&template).await?;
+    let alice = scene.requests("alice").await?;
+    let granted = alice.granted(&exec_request("short", GATED, "45s")).await?;
+    let until = granted.status().expires_at.context("no end")?;
+    let pod = granted.pod();
+    // Nothing is left beside the first process of the container, of which the kernel lets nobody inside be rid, and
+    // this shell, which takes no hint.
+    let root = "trap '' HUP INT TERM; kill -9 -1; echo here; while :; do sleep 1; done";
+    let app = fixtures::CONTAINER;
+    let ways: [(&str, &[&str]); 5] = [
+        (
+            "here",
+            &[
+                "exec", "-i", &pod, "-c", "bare", "--", BUSYBOX, "cat", "/here", "-",
+            ],
+        ),
+        (
+            "here",
+            &["exec", "-i", &pod, "-c", app, "--", "sh", "-c", root],
+        ),
+        ("here", &["attach", &pod, "-c", "says"]),
+        ("here", &["logs", "-f", &pod, "-c", "says"]),
+        ("Forwarding", &["port-forward", &pod, ":80"]),
+    ];
+    let mut sessions = Vec::new();
+    for (word, words) in ways {
+        let open = || -> Command { scene.through_gate("alice", "short", words) };
+        let title = words.join(" ");
+        let session = eventually(&title, CONDITION_TIMEOUT, async || {
+            Ok(Some(Session::open_saying(open(), word)?))
+        });
+        sessions.push((words, session.await?));
+    }
+    ensure!(sessions.iter().all(|(_, session)| session.is_open()));
+    system.operator.process.kill9();
+    for (words, session) in &sessions {
+        let ended = session
+            .ended(CONDITION_TIMEOUT)
+            .with_context(|| words.join(" "))?;
+        ensure!(ended >= until, "{words:?}: {ended} is before {until}");
+    }
+    let mut cut = eventually("each end on record", CONDITION_TIMEOUT, async || {
+        let mut records = records_in(&gate.process)?;
+        records.retain(|one| {
+            one.action == Action::SessionCut && one.request.namespace == scene.name()
+        });
+        Ok((records.len() >= sessions.len()).then_some(records))
+    })
+    .await?;
+    for one in &cut {
+        ensure!(one.reason == "Expired" && one.time >= until, "{one:?}");
+    }
+    cut.sort_by_key(|one| one.details.get("way").cloned());
+    let ways: Vec<_> = cut
+        .iter()
+        .filter_map(|one| one.details.get("way"))
+        .collect();
+    assert_eq!(ways, ["attach", "exec", "exec", "log", "portforward"]);
+    Ok(())
+}

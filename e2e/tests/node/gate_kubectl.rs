@@ -1,0 +1,525 @@
+//! The gate on a real node with kubectl of several versions as they are: what passes it is the same, byte for byte, as
+//! without it. Those that speak SPDY pass as well, and are not recorded.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::PostParams;
+use oz_core::api::{DebugConfig, Operation, RecordingConfig, RecordingMode};
+use oz_core::audit::{Action, Record};
+use oz_core::gate::prefix;
+use oz_e2e::{
+    GATED, Gate, RecordingStore, Scene, System, Terminal, WORKLOAD, exec_request,
+    recording_template, records_in,
+};
+use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually, fixtures};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::alone;
+use crate::gate::said;
+use crate::gate_debug::answered;
+
+/// Name of the template of which no session is open that is not recorded.
+const REQUIRED: &str = "required";
+/// What is said where bytes are to come back as they were.
+const WORDS: &[u8] = b"hello\0\xff\nyou\n";
+/// How much each is given to pass on, in MiB, where `OZ_GATE_INPUT` says no other number.
+const INPUT: usize = 64;
+/// Of what large files are made.
+const PIECE: usize = 1 << 20;
+
+/// One kubectl, and how it is told to stream.
+struct Kubectl {
+    title: &'static str,
+    tool: Tool,
+    environment: &'static [(&'static str, &'static str)],
+    /// Whether what it opens can be recorded.
+    recorded: bool,
+}
+
+const ALL: [Kubectl; 4] = [
+    // It forwards ports over SPDY.
+    Kubectl {
+        title: "kubectl 1.30",
+        tool: Tool::Kubectl130,
+        environment: &[],
+        recorded: true,
+    },
+    // As those before it, but for ports.
+    Kubectl {
+        title: "kubectl 1.30 over SPDY",
+        tool: Tool::Kubectl130,
+        environment: &[
+            ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
+            ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "true"),
+        ],
+        recorded: false,
+    },
+    Kubectl {
+        title: "kubectl 1.32",
+        tool: Tool::Kubectl132,
+        environment: &[],
+        recorded: true,
+    },
+    Kubectl {
+        title: "kubectl 1.35",
+        tool: Tool::Kubectl,
+        environment: &[],
+        recorded: true,
+    },
+];
+
+/// Whom the gate is passed by, and to where.
+struct World<'a> {
+    scene: &'a Scene,
+    gate: &'a Gate,
+    tools: &'a Tools,
+    pod: String,
+    directory: TempDir,
+}
+
+impl World<'_> {
+    fn kubectl(&self, kubectl: &Kubectl, user: &str) -> Result<Command> {
+        let program = self.tools.path(kubectl.tool)?;
+        let mut command = self.scene.cluster.kubectl_of(program, user);
+        command.envs(kubectl.environment.iter().copied());
+        command.args(["--namespace", self.scene.name()]);
+        Ok(command)
+    }
+
+    /// The same words past the gate, by somebody who may, and through it.
+    fn both(&self, kubectl: &Kubectl, words: &[&str]) -> Result<[Command; 2]> {
+        let mut direct = self.kubectl(kubectl, "admin")?;
+        direct.args(words);
+        Ok([direct, self.through(kubectl, "mine", words)?])
+    }
+
+    fn through(&self, kubectl: &Kubectl, request: &str, words: &[&str]) -> Result<Command> {
+        let path = prefix(self.scene.name(), request);
+        let server = format!("{}{path}", self.scene.cluster.server_url());
+        let mut command = self.kubectl(kubectl, "alice")?;
+        command.args(["--server", &server]).args(words);
+        Ok(command)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A file of so many MiB, no two of which are the same.
+    fn file(&self, name: &str, length: usize) -> Result<PathBuf> {
+        let path = self.path(name);
+        let mut piece = vec![0; PIECE];
+        File::open("/dev/urandom")?.read_exact(&mut piece)?;
+        let mut file = File::create(&path)?;
+        for number in 0..length {
+            piece[..8].copy_from_slice(&u64::try_from(number)?.to_le_bytes());
+            file.write_all(&piece)?;
+        }
+        Ok(path)
+    }
+}
+
+/// A pod with a container for each way: one to enter, one that says what it is told, one that serves a file, and one
+/// that writes a log.
+async fn pod(scene: &Scene) -> Result<String> {
+    let container = |name: &str, script: &str| json!({"name": name, "image": fixtures::IMAGE, "command": ["sh", "-c", script]});
+    let mut echo = container("echo", "exec cat");
+    echo["stdin"] = json!(true);
+    let serve = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 -h /www";
+    let labels = json!({"app": WORKLOAD});
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": WORKLOAD},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [
+                        {"name": fixtures::CONTAINER, "image": fixtures::IMAGE},
+                        echo,
+                        container("serve", serve),
+                        container("log", "seq 1 20000; exec sleep 86400"),
+                    ],
+                    "terminationGracePeriodSeconds": 1,
+                },
+            },
+        },
+    }))?;
+    let api = scene.api();
+    api.create(&PostParams::default(), &deployment).await?;
+    let selector = format!("app={WORKLOAD}");
+    let pods = fixtures::ready_pods(&scene.admin, scene.name(), &selector, 1).await?;
+    pods[0].metadata.name.clone().context("no name")
+}
+
+async fn templates(scene: &Scene) -> Result<()> {
+    for (name, mode) in [
+        (GATED, RecordingMode::Offered),
+        (REQUIRED, RecordingMode::Required),
+    ] {
+        let mut template = recording_template(RecordingConfig {
+            mode,
+            ..RecordingConfig::default()
+        });
+        template.metadata.name = Some(name.to_owned());
+        let config = &mut template.spec.access_config;
+        config.operations = vec![
+            Operation::Exec,
+            Operation::Attach,
+            Operation::PortForward,
+            Operation::Log,
+            Operation::Debug,
+        ];
+        config.debug = Some(DebugConfig {
+            images: vec![fixtures::IMAGE.to_owned()],
+        });
+        scene.template(&template).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_kubectl_carries_through_the_gate_what_it_carries_without() -> Result<()> {
+    // Beside the other tests: they are compiled once.
+    let tools = tokio::task::spawn_blocking(|| Tools::obtain(&ALL.map(|kubectl| kubectl.tool)));
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let tools = tools.await??;
+    let kept = RecordingStore::new()?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    let gate = Gate::start(cluster, &kept.options()).await?;
+    let scene = Scene::empty(cluster, "kubectl").await?;
+    let pod = pod(&scene).await?;
+    templates(&scene).await?;
+    let alice = scene.requests("alice").await?;
+    for (request, template) in [("mine", GATED), ("strict", REQUIRED)] {
+        alice
+            .granted(&exec_request(request, template, "2h"))
+            .await?;
+    }
+    let world = World {
+        scene: &scene,
+        gate: &gate,
+        tools: &tools,
+        pod,
+        directory: TempDir::new()?,
+    };
+    for kubectl in &ALL {
+        let began = Timestamp::now();
+        carries(&world, kubectl)
+            .await
+            .with_context(|| kubectl.title)?;
+        recorded(&world, kubectl, began)
+            .await
+            .with_context(|| kubectl.title)?;
+        let took = Timestamp::now().duration_since(began);
+        eprintln!("{} in {took:#}", kubectl.title);
+    }
+    Ok(())
+}
+
+async fn carries(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    required(world, kubectl).await?;
+    command(world, kubectl)?;
+    terminal(world, kubectl).await?;
+    input(world, kubectl)?;
+    copies(world, kubectl)?;
+    attaches(world, kubectl)?;
+    forwards(world, kubectl)?;
+    follows(world, kubectl)?;
+    debugs(world, kubectl).await
+}
+
+/// Where there is no session that is not recorded, it gets in if it can be, and is told what can.
+async fn required(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let words = ["exec", &world.pod, "-c", fixtures::CONTAINER, "--", "true"];
+    let offered = || Ok::<_, anyhow::Error>(world.through(kubectl, "mine", &words)?.output()?);
+    eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        Ok(offered()?.status.success().then_some(()))
+    })
+    .await?;
+    let strict = world.through(kubectl, "strict", &words)?.output()?;
+    assert_eq!(
+        strict.status.success(),
+        kubectl.recorded,
+        "{}",
+        said(&strict)
+    );
+    if !kubectl.recorded {
+        let told = said(&strict);
+        ensure!(
+            told.contains("use kubectl 1.30 or newer, or ozctl"),
+            "{told}"
+        );
+    }
+    Ok(())
+}
+
+/// Both streams and the exit code.
+fn command(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let script = "seq 1 50000; seq 1 50000 >&2; exit 7";
+    let words = [
+        "exec",
+        &world.pod,
+        "-c",
+        fixtures::CONTAINER,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let [direct, gated] = world.both(kubectl, &words)?.map(|mut one| one.output());
+    let (direct, gated) = (direct?, gated?);
+    assert_eq!(gated.status.code(), Some(7), "{}", said(&gated));
+    ensure!(direct == gated, "{}", differ(&direct, &gated));
+    Ok(())
+}
+
+fn differ(direct: &Output, gated: &Output) -> String {
+    let lengths = |output: &Output| {
+        let code = output.status.code();
+        format!(
+            "{} and {} bytes, {code:?}",
+            output.stdout.len(),
+            output.stderr.len()
+        )
+    };
+    format!("{} and {}", lengths(direct), lengths(gated))
+}
+
+/// What stands on a terminal, its size, Ctrl-C, and the exit code.
+async fn terminal(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let start = ["exec", "-it", &world.pod, "-c", fixtures::CONTAINER, "--"];
+    let script = "seq 1 20000; read line; exit 5";
+    let words = [&start[..], &["sh", "-c", script]].concat();
+    let mut screens = Vec::new();
+    for command in world.both(kubectl, &words)? {
+        let mut terminal = Terminal::start(&command, 33, 101)?;
+        terminal.shows("20000").await?;
+        terminal.keys("\r")?;
+        assert_eq!(terminal.code().await?, 5, "{}", terminal.screen());
+        screens.push(terminal.screen());
+    }
+    let [direct, gated] = &screens[..] else {
+        anyhow::bail!("not two screens");
+    };
+    ensure!(direct == gated, "{} and {}", direct.len(), gated.len());
+
+    let shell = world.through(kubectl, "mine", &[&start[..], &["sh"]].concat())?;
+    let mut terminal = Terminal::start(&shell, 33, 101)?;
+    terminal.keys("stty size; echo rea''dy\r")?;
+    terminal.shows("33 101").await?;
+    terminal.shows("ready").await?;
+    terminal.resize(20, 80)?;
+    terminal
+        .keys("until [ \"$(stty size)\" = '20 80' ]; do usleep 50000; done; echo resi''zed\r")?;
+    terminal.shows("resized").await?;
+    // What Ctrl-C finds unread is thrown away with it.
+    terminal.keys("echo sle''eps; sleep 1000\r")?;
+    terminal.shows("sleeps").await?;
+    terminal.keys("\u{3}")?;
+    terminal.keys("echo awa''ke\r")?;
+    terminal.shows("awake").await?;
+    terminal.keys("exit 7\r")?;
+    assert_eq!(terminal.code().await?, 7, "{}", terminal.screen());
+    Ok(())
+}
+
+/// What is piped in arrives, to its end, and comes back.
+fn input(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let start = ["exec", "-i", &world.pod, "-c", fixtures::CONTAINER, "--"];
+    let fed = |words: &[&str], input: &Path| {
+        let mut command = world.through(kubectl, "mine", &[&start[..], words].concat())?;
+        Ok::<_, anyhow::Error>(command.stdin(File::open(input)?).output()?)
+    };
+    let length = match std::env::var("OZ_GATE_INPUT") {
+        Ok(text) => text.parse().context("OZ_GATE_INPUT is no number")?,
+        Err(_) => INPUT,
+    };
+    let large = world.file("large", length)?;
+    let sum = Command::new("sha256sum")
+        .stdin(File::open(&large)?)
+        .output()?;
+    let began = std::time::Instant::now();
+    let summed = fed(&["sha256sum"], &large)?;
+    let took = began.elapsed().as_secs_f64();
+    eprintln!("{}: {length} MiB in {took:.1} s", kubectl.title);
+    ensure!(
+        !sum.stdout.is_empty() && sum.stdout == summed.stdout,
+        "{}",
+        said(&summed)
+    );
+    let small = world.file("small", 8)?;
+    let back = fed(&["cat"], &small)?;
+    ensure!(
+        back.stdout == fs::read(&small)?,
+        "{} bytes came back",
+        back.stdout.len()
+    );
+    fs::remove_file(large)?;
+    Ok(())
+}
+
+/// `cp` into the pod and out of it.
+fn copies(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let small = world.path("small");
+    let there = format!("{}:/tmp/copied", world.pod);
+    let small_path = small.to_str().context("a path")?;
+    let container = ["-c", fixtures::CONTAINER];
+    let copy = |mut command: Command| {
+        let output = command.output()?;
+        ensure!(output.status.success(), "{}", said(&output));
+        Ok(())
+    };
+    let cp = |from: &str, to: &str| -> Vec<String> {
+        let words = ["cp", from, to].into_iter().chain(container);
+        words.map(str::to_owned).collect()
+    };
+    let words = cp(small_path, &there);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    copy(world.through(kubectl, "mine", &words)?)?;
+    let back = world.path("back");
+    let words = cp(&there, back.to_str().context("a path")?);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    for command in world.both(kubectl, &words)? {
+        copy(command)?;
+        ensure!(
+            fs::read(&small)? == fs::read(&back)?,
+            "another file came back"
+        );
+        fs::remove_file(&back)?;
+    }
+    Ok(())
+}
+
+/// What is said to a container that runs comes back.
+fn attaches(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    for command in world.both(kubectl, &["attach", "-i", &world.pod, "-c", "echo"])? {
+        let heard = answered(command, WORDS)?;
+        ensure!(heard == WORDS, "{heard:?}");
+    }
+    Ok(())
+}
+
+/// A file that is served in the pod is the same at a port of this machine.
+fn forwards(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let mut bodies = Vec::new();
+    for mut command in world.both(kubectl, &["port-forward", &world.pod, ":8080"])? {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
+        output.read_line(&mut line)?;
+        let port = line
+            .strip_prefix("Forwarding from 127.0.0.1:")
+            .and_then(|rest| rest.split(' ').next())
+            .with_context(|| format!("it says {line:?}"))?;
+        // Two connections over one session.
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
+            stream.write_all(b"GET /big HTTP/1.0\r\n\r\n")?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)?;
+            let body = answer.windows(4).position(|four| four == b"\r\n\r\n");
+            bodies.push(answer.split_off(body.context("no answer")? + 4));
+        }
+        child.kill()?;
+        child.wait()?;
+    }
+    let served: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
+    for body in bodies {
+        ensure!(body == served.as_bytes(), "{} bytes came", body.len());
+    }
+    Ok(())
+}
+
+/// A log that is followed is what it was, and goes on.
+fn follows(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let [mut direct, _] = world.both(kubectl, &["logs", &world.pod, "-c", "log"])?;
+    let written = direct.output()?.stdout;
+    ensure!(written.starts_with(b"1\n2\n"), "{} bytes", written.len());
+    let words = ["logs", "-f", &world.pod, "-c", "log"];
+    let mut gated = world.through(kubectl, "mine", &words)?;
+    let mut child = gated
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut output = child.stdout.take().context("no standard output")?;
+    let mut heard = vec![0; written.len()];
+    output.read_exact(&mut heard)?;
+    ensure!(heard == written, "something else is followed");
+    let line = format!("{}\n", kubectl.title);
+    let more = format!("echo '{}' > /proc/1/fd/1", kubectl.title);
+    let words = ["exec", &world.pod, "-c", "log", "--", "sh", "-c", &more];
+    let [mut direct, _] = world.both(kubectl, &words)?;
+    ensure!(direct.output()?.status.success());
+    let mut next = vec![0; line.len()];
+    output.read_exact(&mut next)?;
+    child.kill()?;
+    child.wait()?;
+    ensure!(
+        next == line.as_bytes(),
+        "{:?}",
+        String::from_utf8_lossy(&next)
+    );
+    Ok(())
+}
+
+/// A container that it adds says what it is told.
+async fn debugs(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
+    let words = [
+        "debug",
+        &world.pod,
+        "--image",
+        fixtures::IMAGE,
+        "-i",
+        "--quiet",
+        "--",
+        "cat",
+    ];
+    eventually("a container that answers", CONDITION_TIMEOUT, async || {
+        let heard = answered(world.through(kubectl, "mine", &words)?, WORDS)?;
+        Ok((heard == WORDS).then_some(()))
+    })
+    .await
+}
+
+/// What was opened since is recorded, or is on record as what is not.
+async fn recorded(world: &World<'_>, kubectl: &Kubectl, since: Timestamp) -> Result<()> {
+    let key = |record: &Record| record.details.get("session").cloned();
+    let wanted = match kubectl.recorded {
+        true => Action::SessionRecorded,
+        false => Action::SessionUnrecorded,
+    };
+    eventually("everything on record", CONDITION_TIMEOUT, async || {
+        let mut records = records_in(&world.gate.process)?;
+        records.retain(|one| one.request.namespace == world.scene.name());
+        let typed = |one: &&Record| {
+            let way = one.details.get("way").map(String::as_str);
+            let opened = one.details.get("openedAt").and_then(|at| at.parse().ok());
+            one.action == Action::SessionEnded
+                && matches!(way, Some("exec" | "attach"))
+                && opened >= Some(since)
+        };
+        let ended: BTreeSet<String> = records.iter().filter(typed).filter_map(key).collect();
+        let told = records.iter().filter(|one| one.action == wanted);
+        let told: BTreeSet<String> = told.filter_map(key).collect();
+        let missing: Vec<&String> = ended.difference(&told).collect();
+        ensure!(missing.is_empty(), "not {wanted}: {missing:?}");
+        // Two commands, two terminals, two inputs, two copies, one attached and one in a container that was added.
+        Ok((ended.len() >= 10).then_some(()))
+    })
+    .await
+}

@@ -83,14 +83,15 @@ impl Plan {
         let why = match recordings {
             None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
                 .to_owned(),
-            Some(_) if !offers_channels(&parts.headers) => {
-                let message =
-                    "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl";
-                message.to_owned()
-            }
+            // What would be so by whatever protocol is told first: kubectl that is refused over WebSockets asks
+            // again over SPDY, and shows what it is told then.
             Some(recordings) => match recordings.spool.room() {
-                Ok(()) => return Ok(Self::Record(config)),
                 Err(full) => full.to_string(),
+                Ok(()) if offers_channels(&parts.headers) => return Ok(Self::Record(config)),
+                Ok(()) => {
+                    "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl"
+                        .to_owned()
+                }
             },
         };
         if config.mode != RecordingMode::Required {

@@ -64,15 +64,29 @@ impl Echo {
         Ok(())
     }
 
-    /// It is told something, and over before it says it.
+    /// It is told more than can be kept, and over then.
     pub(crate) async fn is_cut(mut self) -> Result<()> {
-        // Perhaps it is over already.
-        let _ = self.tells("more").await;
+        let line = "x".repeat(1 << 10);
+        let told = async {
+            // Until it breaks off.
+            while self
+                .input
+                .write_all(format!("{line}\n").as_bytes())
+                .await
+                .is_ok()
+            {}
+        };
         let mut rest = Vec::new();
-        let over = tokio::time::timeout(CONDITION_TIMEOUT, self.output.read_to_end(&mut rest));
-        // However it broke off.
-        let _ = over.await.context("it goes on")?;
-        Ok(())
+        let heard = self.output.read_to_end(&mut rest);
+        let over = async {
+            tokio::select! {
+                () = told => {}
+                // However it broke off.
+                _ = heard => {}
+            }
+        };
+        let over = tokio::time::timeout(CONDITION_TIMEOUT, over).await;
+        over.context("it goes on")
     }
 
     /// It ends by itself, and has said nothing more.

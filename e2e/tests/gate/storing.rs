@@ -78,9 +78,11 @@ impl World {
 
     /// A session that prints so many bytes that cannot be packed, and then says that it is there.
     fn prints(&self, length: usize) -> Result<Session> {
-        let script = format!("head -c {length} /dev/urandom | base64; echo here; exec cat");
+        let script = format!("head -c {length} /dev/urandom | base64; echo over!; exec cat");
         let words = ["exec", "-i", &self.pod, "--", "sh", "-c", &script];
-        Session::open(self.scene.through_gate("alice", "mine", &words))
+        let command = self.scene.through_gate("alice", "mine", &words);
+        // Nothing else of what it prints has such a letter.
+        Session::open_saying(command, "over!")
     }
 
     fn records(&self, action: Action) -> Result<Vec<Record>> {

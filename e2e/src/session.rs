@@ -2,7 +2,7 @@
 //! user, and the processes, which are processes of this machine too.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -84,6 +84,16 @@ impl Session {
     pub fn ended(&self, patience: Duration) -> Result<Timestamp> {
         let ended = self.ended.recv_timeout(patience);
         ended.context("the session did not end")
+    }
+
+    /// Says a line to its command.
+    ///
+    /// # Errors
+    /// When it does not read any more.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("no standard input")?;
+        stdin.write_all(format!("{line}\n").as_bytes())?;
+        Ok(stdin.flush()?)
     }
 
     /// Whether it goes on.

@@ -64,31 +64,6 @@ impl Echo {
         Ok(())
     }
 
-    /// It is told more than can be kept, and over then.
-    pub(crate) async fn is_cut(mut self) -> Result<()> {
-        let line = "x".repeat(1 << 10);
-        let told = async {
-            // Until it breaks off.
-            while self
-                .input
-                .write_all(format!("{line}\n").as_bytes())
-                .await
-                .is_ok()
-            {}
-        };
-        let mut rest = Vec::new();
-        let heard = self.output.read_to_end(&mut rest);
-        let over = async {
-            tokio::select! {
-                () = told => {}
-                // However it broke off.
-                _ = heard => {}
-            }
-        };
-        let over = tokio::time::timeout(CONDITION_TIMEOUT, over).await;
-        over.context("it goes on")
-    }
-
     /// It ends by itself, and has said nothing more.
     pub(crate) async fn ends(mut self) -> Result<()> {
         self.tells("end").await?;

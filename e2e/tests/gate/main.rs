@@ -8,6 +8,7 @@ mod live;
 mod moderation;
 mod passing;
 mod recording;
+mod restart;
 mod rolling;
 mod storing;
 mod withdrawal;

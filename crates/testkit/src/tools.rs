@@ -18,6 +18,7 @@ const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
 const OPA_VERSION: &str = "1.9.0";
+const AGE_VERSION: &str = "1.3.2";
 
 /// A program that is compiled from the Go module proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +46,8 @@ pub enum Tool {
     Kubeconform,
     /// OPA, which policies in process are compared with.
     Opa,
+    /// age, which what is encrypted is compared with.
+    Age,
 }
 
 impl Tool {
@@ -87,6 +90,7 @@ impl Tool {
             Self::Helm => "helm",
             Self::Kubeconform => "kubeconform",
             Self::Opa => "opa",
+            Self::Age => "age",
         }
     }
 
@@ -98,6 +102,7 @@ impl Tool {
             Self::Helm => "helm.sh/helm/v3/cmd/helm".into(),
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             Self::Opa => "github.com/open-policy-agent/opa".into(),
+            Self::Age => "filippo.io/age/cmd/age".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -109,6 +114,7 @@ impl Tool {
             Self::Helm => &HELM,
             Self::Kubeconform => &KUBECONFORM,
             Self::Opa => &OPA,
+            Self::Age => &AGE,
             _ => &KUBERNETES,
         }
     }
@@ -175,8 +181,18 @@ static OPA: Module = Module {
     variables: &[],
 };
 
+static AGE: Module = Module {
+    name: "age",
+    version: AGE_VERSION,
+    packages: 150,
+    takes: "half a minute",
+    go_mod: include_str!("../../../hack/tools/age/go.mod"),
+    go_sum: include_str!("../../../hack/tools/age/go.sum"),
+    variables: &[],
+};
+
 /// In the order in which they are compiled.
-const MODULES: [&Module; 5] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM, &OPA];
+const MODULES: [&Module; 6] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM, &OPA, &AGE];
 
 /// Programs that are there and match the pinned versions.
 #[derive(Debug, Clone)]
@@ -345,6 +361,7 @@ mod tests {
         assert!(pinned(&KUBECONFORM, path, KUBECONFORM_VERSION));
         let path = "github.com/open-policy-agent/opa";
         assert!(pinned(&OPA, path, OPA_VERSION));
+        assert!(pinned(&AGE, "filippo.io/age", AGE_VERSION));
         let variable = KUBERNETES.variables.first().unwrap().1;
         assert_eq!(variable, format!("v{KUBERNETES_VERSION}"));
     }

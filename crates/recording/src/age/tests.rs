@@ -1,5 +1,5 @@
 //! That what is encrypted is decrypted by those alone whom it is for, as it was; and that no key is taken for one that
-//! is none. e2e/tests/ozctl/age.rs compares with the published implementation.
+//! is none. e2e/tests/gate/encrypted.rs compares with the published implementation.
 
 use proptest::prelude::*;
 

@@ -227,7 +227,7 @@ mod tests {
             };
             // Cut, or of a length of which the disk has not everything.
             let cut = &file[..length];
-            let zeros = [cut, &vec![0; 100]].concat();
+            let zeros = [cut, &[0; 100]].concat();
             for found in [cut, &zeros] {
                 let whole = whole(found);
                 assert_eq!(whole, &file[..expected], "{length}");

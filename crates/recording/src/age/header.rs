@@ -68,7 +68,7 @@ pub(super) fn read(file: &[u8]) -> Result<Header<'_>, AgeError> {
     if !file.starts_with(MAGIC) {
         return Err(AgeError::Malformed("it does not begin as one of version 1"));
     }
-    let mut lines = Lines {
+    let mut lines = Reader {
         file,
         at: MAGIC.len(),
     };
@@ -102,7 +102,7 @@ pub(super) fn read(file: &[u8]) -> Result<Header<'_>, AgeError> {
     }
 }
 
-fn stanza(arguments: &[u8], lines: &mut Lines<'_>) -> Result<Stanza, AgeError> {
+fn stanza(arguments: &[u8], lines: &mut Reader<'_>) -> Result<Stanza, AgeError> {
     let mut read = Vec::new();
     for argument in arguments.split(|byte| *byte == b' ') {
         if argument.is_empty() || !argument.iter().all(u8::is_ascii_graphic) {
@@ -141,12 +141,12 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-struct Lines<'a> {
+struct Reader<'a> {
     file: &'a [u8],
     at: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> Reader<'a> {
     /// The next line, without its end.
     fn next(&mut self) -> Result<&'a [u8], AgeError> {
         let within = &self.file[self.at..self.file.len().min(MAX_HEADER)];

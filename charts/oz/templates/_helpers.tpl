@@ -276,6 +276,9 @@ volumes:
 - {{ printf "--recordings=%s" . | quote }}
 - --recording-spool=/var/lib/oz/spool/recordings
 - --recording-spool-bytes={{ mul 1048576 (int64 (dig "spool" "mebibytes" 1024 $recordings)) }}
+{{- with $recordings.recipients }}
+- --recording-recipients={{ join "," . }}
+{{- end }}
 {{- if hasPrefix "s3://" . }}
 {{- $identity := $recordings.webIdentity | default dict }}
 {{- if $identity.role }}

@@ -3,15 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Parser;
 use oz_audit::AuditArgs;
 use oz_core::duration::wait;
 use oz_core::gate::GateAccount;
 use oz_core::names;
+use oz_recording::age::{KeyError, MAX_RECIPIENTS, Recipient};
 use oz_runtime::{Address, Common};
 
 use crate::spool::{SpoolMeters, SpoolOptions};
 use crate::storage::{S3Args, Storage};
+
+/// How much of a value that is no recipient is repeated.
+const SHOWN: usize = 80;
 
 /// Lets people into the pods of their grants, through the API server, and closes what they opened when the
 /// grant ends.
@@ -109,13 +114,24 @@ pub(crate) struct RecordingArgs {
         value_parser = clap::value_parser!(u64).range(16 << 20..)
     )]
     spool_bytes: u64,
+
+    /// To whom recordings are encrypted: recipients of age (age1…), up to 16. Only their identities play them then.
+    // Read later: an identity that was given by mistake is not repeated in the message.
+    #[arg(
+        long = "recording-recipients",
+        id = "recipients",
+        value_delimiter = ',',
+        value_name = "RECIPIENTS",
+        requires = "recordings"
+    )]
+    recipients: Vec<String>,
 }
 
 impl RecordingArgs {
     /// With what recordings are made; `None` if there are none.
     ///
     /// # Errors
-    /// When they cannot be stored where they should be.
+    /// When they cannot be stored where they should be, or a recipient is none.
     pub(crate) fn open(
         &self,
         meters: &SpoolMeters,
@@ -126,14 +142,47 @@ impl RecordingArgs {
         let options = SpoolOptions {
             directory: directory.clone(),
             limit: self.spool_bytes,
+            recipients: self.recipients()?,
             meters: meters.clone(),
         };
         Ok(Some((options, Storage::new(url, &self.s3)?)))
+    }
+
+    /// To whom they are encrypted, each once.
+    fn recipients(&self) -> anyhow::Result<Vec<Recipient>> {
+        let mut recipients: Vec<Recipient> = Vec::new();
+        for (text, number) in self.recipients.iter().zip(1..) {
+            let recipient = match text.parse() {
+                Ok(recipient) => recipient,
+                // It may be secret.
+                Err(why @ KeyError::Secret) => {
+                    bail!("--recording-recipients: value {number} is no recipient: {why}")
+                }
+                Err(why) => bail!(
+                    "--recording-recipients: value {number}, {:?}, is no recipient: {why}; `age-keygen -y FILE` shows \
+                     the recipient of an identity",
+                    text.chars().take(SHOWN).collect::<String>()
+                ),
+            };
+            if !recipients.contains(&recipient) {
+                recipients.push(recipient);
+            }
+        }
+        if recipients.len() > MAX_RECIPIENTS {
+            bail!(
+                "--recording-recipients: there are {}, and {MAX_RECIPIENTS} are the most; have several people share one \
+                 identity, or encrypt it to them",
+                recipients.len()
+            );
+        }
+        Ok(recipients)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use oz_recording::age::Identity;
+
     use super::*;
 
     #[test]
@@ -156,6 +205,53 @@ mod tests {
         let (options, _) = open(&[&url, &spool]).unwrap();
         assert_eq!(options.limit, 1 << 30);
         assert!(parse(&[&url, &spool, "--recording-spool-bytes=1000"]).is_err());
+    }
+
+    #[test]
+    fn recipients_are_read_and_those_that_are_none_keep_the_gate_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("--recordings=file://{}/store", directory.path().display());
+        let spool = format!("--recording-spool={}", directory.path().display());
+        let open = |recipients: &[String]| {
+            let flags: Vec<String> = recipients
+                .iter()
+                .map(|one| format!("--recording-recipients={one}"))
+                .collect();
+            let mut all = vec!["oz-gate", "--namespace=oz", &url, &spool];
+            all.extend(flags.iter().map(String::as_str));
+            let args = Args::try_parse_from(all).unwrap();
+            let opened = args.recording.open(&SpoolMeters::default());
+            opened.map(|opened| opened.unwrap().0.recipients)
+        };
+        let keys: Vec<_> = (0..17).map(|_| Identity::generate().unwrap()).collect();
+        let texts: Vec<String> = keys
+            .iter()
+            .map(|key| key.0.recipient().to_string())
+            .collect();
+        assert_eq!(open(&[]).unwrap(), []);
+        let two = [keys[0].0.recipient(), keys[1].0.recipient()];
+        assert_eq!(open(&texts[..2]).unwrap(), two);
+        assert_eq!(open(&[texts[..2].join(",")]).unwrap(), two);
+        let twice = [texts[0].clone(), texts[1].clone(), texts[0].clone()];
+        assert_eq!(open(&twice).unwrap(), two, "each is counted once");
+        assert_eq!(open(&texts[..16]).unwrap().len(), 16);
+        let refused = |recipients: &[String]| open(recipients).unwrap_err().to_string();
+        assert!(refused(&texts).contains("there are 17"));
+        let cut = refused(&[texts[0].clone(), texts[1][..50].to_owned()]);
+        assert!(
+            cut.contains("value 2, \"age1") && cut.contains("checksum"),
+            "{cut}"
+        );
+        let other = refused(&["ssh-ed25519 AAAA".to_owned()]);
+        assert!(other.contains("kind ssh-ed25519"), "{other}");
+        assert!(refused(&[String::new()]).contains("value 1"));
+        let secret = refused(&[keys[0].1.to_string()]);
+        assert!(
+            secret.contains("secret") && !secret.contains(&keys[0].1[20..]),
+            "{secret}"
+        );
+        let alone = ["oz-gate", "--namespace=oz", "--recording-recipients=age1"];
+        assert!(Args::try_parse_from(alone).is_err());
     }
 
     #[test]

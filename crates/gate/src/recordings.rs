@@ -12,7 +12,8 @@ use oz_core::access::stamp::Requester;
 use oz_core::api::{RecordingConfig, RecordingMode};
 use oz_core::audit::{Action, Decision, Record, arguments};
 use oz_core::encode;
-use oz_core::recording::{About, Head, Recorder, SessionKey};
+use oz_core::recording::{About, ENCRYPTED_TO, Head, Recorder, SessionKey};
+use oz_recording::age::Recipient;
 use oz_runtime::Clock;
 
 use crate::answer::Refused;
@@ -154,7 +155,13 @@ impl Recordings {
     ///
     /// Each is found again by the next process until its record is where it is to be.
     pub(crate) async fn recovered(&self, trail: &Trail, clock: &dyn Clock, left: Vec<Recovered>) {
-        for Recovered { key, head, header } in left {
+        for Recovered {
+            key,
+            head,
+            header,
+            recipients,
+        } in left
+        {
             let about = header.and_then(|line| {
                 let header: oz_core::recording::Header = serde_json::from_slice(&line).ok()?;
                 Some(header.oz)
@@ -162,7 +169,8 @@ impl Recordings {
             let message = format!(
                 "the recording of session {key} is as long as the gate was: it stopped in the middle"
             );
-            let mut record = recorded(clock.now(), &key, &head, "Interrupted", message);
+            let what = (&key, &head, recipients.as_slice());
+            let mut record = recorded(clock.now(), what, "Interrupted", message);
             if let Some(about) = about {
                 record.request.kind = about.request_kind;
                 record.request.uid = about.request_uid;
@@ -190,11 +198,10 @@ pub(crate) async fn on_record(trail: &impl Sink, record: &Record) {
     }
 }
 
-/// That a recording is whole.
+/// That a recording is whole: which, its head, and to whom it is encrypted.
 pub(crate) fn recorded(
     now: jiff::Timestamp,
-    key: &SessionKey,
-    head: &Head,
+    (key, head, recipients): (&SessionKey, &Head, &[Recipient]),
     reason: &str,
     message: String,
 ) -> Record {
@@ -203,6 +210,10 @@ pub(crate) fn recorded(
         .detail("session", key.to_string())
         .detail("parts", head.parts.to_string())
         .detail("head", head.digest.clone());
+    if !recipients.is_empty() {
+        let recipients: Vec<String> = recipients.iter().map(Recipient::to_string).collect();
+        record = record.detail(ENCRYPTED_TO, recipients.join(","));
+    }
     record.request.namespace.clone_from(&key.namespace);
     record.request.name.clone_from(&key.request);
     record

@@ -674,7 +674,9 @@ impl Door {
         match ended.head {
             Ok(head) => {
                 let message = format!("the session {key} of {} is recorded", session.user.user);
-                let mut record = recordings::recorded(now, key, &head, "Recorded", message);
+                let recipients = ended.recording.recipients();
+                let what = (key, &head, recipients);
+                let mut record = recordings::recorded(now, what, "Recorded", message);
                 record.user = Some(session.user.clone());
                 record.request = session.grant.request.clone();
                 record.pod = Some(session.grant.pod.clone());

@@ -248,7 +248,7 @@ impl Writer {
 pub(crate) mod tests {
     use jiff::Timestamp;
     use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
-    use oz_core::recording::{About, Code, Part, PartName, SessionKey};
+    use oz_core::recording::{About, Code, Form, Part, PartName, SessionKey};
 
     use super::*;
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};
@@ -265,6 +265,7 @@ pub(crate) mod tests {
         let options = SpoolOptions {
             directory: directory.join("spool"),
             limit,
+            recipients: Vec::new(),
             meters: SpoolMeters::default(),
         };
         let (spool, _) = Spool::start(options, storage.clone()).await.unwrap();
@@ -331,7 +332,7 @@ pub(crate) mod tests {
         assert!(spool.flush(Duration::from_secs(60)).await.is_ok());
         let (mut events, mut expected) = (Vec::new(), Head::start(&key.to_string()));
         for number in 0..head.parts {
-            let name = key.part(number, false);
+            let name = key.part(number, Form::Plain);
             let bytes = storage.get(&name, 16 << 20).await.unwrap().unwrap();
             let part = Part::read(&oz_recording::unpack(&bytes, 64 << 20).unwrap()).unwrap();
             assert_eq!(part.header.oz.previous, expected.digest);

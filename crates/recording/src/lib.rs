@@ -1,5 +1,9 @@
-//! Parts of recordings as they are stored: lines of an asciicast, compressed. The gate packs them, ozctl unpacks them;
-//! neither trusts what it reads, as whoever runs the store may have put anything there. Bytes in, bytes out.
+//! Parts of recordings as they are stored: lines of an asciicast, compressed, and encrypted where the gate is told to
+//! whom. The gate packs them, ozctl unpacks them; neither trusts what it reads, as whoever runs the store may have put
+//! anything there. Bytes in, bytes out.
+
+pub mod age;
+pub mod frames;
 
 use std::io::{self, Read as _};
 

@@ -21,6 +21,7 @@ const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
 const OPA_VERSION: &str = "1.9.0";
+const AGE_VERSION: &str = "1.3.2";
 
 /// A program that is compiled from the Go module proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +53,8 @@ pub enum Tool {
     Kubeconform,
     /// OPA, which policies in process are compared with.
     Opa,
+    /// age, which what is encrypted is compared with.
+    Age,
 }
 
 impl Tool {
@@ -96,6 +99,7 @@ impl Tool {
             Self::Helm => "helm",
             Self::Kubeconform => "kubeconform",
             Self::Opa => "opa",
+            Self::Age => "age",
         }
     }
 
@@ -108,6 +112,7 @@ impl Tool {
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             Self::Opa => "github.com/open-policy-agent/opa".into(),
             Self::Kubectl130 | Self::Kubectl132 => "k8s.io/kubernetes/cmd/kubectl".into(),
+            Self::Age => "filippo.io/age/cmd/age".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -121,6 +126,7 @@ impl Tool {
             Self::Opa => &OPA,
             Self::Kubectl130 => &KUBECTL_1_30,
             Self::Kubectl132 => &KUBECTL_1_32,
+            Self::Age => &AGE,
             _ => &KUBERNETES,
         }
     }
@@ -215,8 +221,18 @@ static OPA: Module = Module {
     variables: &[],
 };
 
+static AGE: Module = Module {
+    name: "age",
+    version: AGE_VERSION,
+    packages: 150,
+    takes: "half a minute",
+    go_mod: include_str!("../../../hack/tools/age/go.mod"),
+    go_sum: include_str!("../../../hack/tools/age/go.sum"),
+    variables: &[],
+};
+
 /// In the order in which they are compiled.
-const MODULES: [&Module; 7] = [
+const MODULES: [&Module; 8] = [
     &KUBERNETES,
     &KWOK,
     &HELM,
@@ -224,6 +240,7 @@ const MODULES: [&Module; 7] = [
     &OPA,
     &KUBECTL_1_30,
     &KUBECTL_1_32,
+    &AGE,
 ];
 
 /// Programs that are there and match the pinned versions.
@@ -398,6 +415,7 @@ mod tests {
             let variable = module.variables.first().unwrap().1;
             assert_eq!(variable, format!("v{version}"));
         }
+        assert!(pinned(&AGE, "filippo.io/age", AGE_VERSION));
     }
 
     #[test]

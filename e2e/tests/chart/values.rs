@@ -92,6 +92,7 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("gate.recordings.url=file:///tmp", "recordings/url"),
         ("gate.recordings.endpoint=minio:9000", "endpoint"),
         ("gate.recordings.spool.sizeLimit=1Gi", "sizeLimit"),
+        ("gate.recordings.recipients={age1abc}", "recipients/0"),
         ("fullnameOverride=1oz", "fullnameOverride"),
         ("rbac.viewAcess.aggregateTo.a=b", "viewAcess"),
         (

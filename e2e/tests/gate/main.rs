@@ -1,6 +1,7 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
 mod debugging;
+mod encrypted;
 mod idle;
 mod kills;
 mod kubeconfig;

@@ -14,14 +14,19 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use crate::passing::said;
 use crate::{TURN, cluster};
 
-const REQUIRED: RecordingConfig = RecordingConfig {
+pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: oz_core::api::RecordedInput::Echoed,
     non_interactive: oz_core::api::NonInteractive::Digest,
 };
 
 /// The records of an action about a scene, once there are as many.
-async fn recorded(gate: &Gate, scene: &Scene, action: Action, count: usize) -> Result<Vec<Record>> {
+pub(crate) async fn recorded(
+    gate: &Gate,
+    scene: &Scene,
+    action: Action,
+    count: usize,
+) -> Result<Vec<Record>> {
     eventually(
         &format!("{count} of {action}"),
         CONDITION_TIMEOUT,
@@ -34,14 +39,14 @@ async fn recorded(gate: &Gate, scene: &Scene, action: Action, count: usize) -> R
     .await
 }
 
-/// All parts that are stored.
-fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
+/// All parts that are stored, or files of the spool with such names.
+pub(crate) fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             found.extend(parts(&path)?);
-        } else if path.to_string_lossy().ends_with(".cast.zst") {
+        } else if path.to_string_lossy().contains(".cast") {
             found.push(path);
         }
     }
@@ -231,7 +236,7 @@ async fn a_gate_that_is_killed_leaves_what_was_seen_to_the_next_one() -> Result<
 }
 
 /// Whether a file below a directory has these bytes.
-fn contains(directory: &Path, bytes: &[u8]) -> Result<bool> {
+pub(crate) fn contains(directory: &Path, bytes: &[u8]) -> Result<bool> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Ok(false);
     };

@@ -94,7 +94,7 @@ pub enum Action {
     /// A session was ended by oz.
     SessionCut,
     /// The recording of a session is whole. The details name the session, how many parts there are, and the head of
-    /// their chain: what is stored is compared with it.
+    /// their chain: what is stored is compared with it; and to whom it is encrypted, if it is (`encryptedTo`).
     SessionRecorded,
     /// A session was not recorded, or not to its end; the message says why.
     SessionUnrecorded,

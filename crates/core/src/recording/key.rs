@@ -6,10 +6,31 @@ use jiff::Timestamp;
 
 use crate::validate::dns_subdomain;
 
-/// How the names of parts end: asciicast, by zstd.
-const SUFFIX: &str = ".cast.zst";
-/// What follows where they are encrypted (age).
-const ENCRYPTED: &str = ".age";
+/// In which form a part is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// Lines of asciicast, compressed by zstd.
+    #[default]
+    Plain,
+    /// The same, encrypted by age.
+    Encrypted,
+    /// Encrypted lines in frames, as they were in the spool of a gate that broke off: who took them up could not read
+    /// them.
+    Frames,
+}
+
+impl Form {
+    const ALL: [Self; 3] = [Self::Plain, Self::Encrypted, Self::Frames];
+
+    /// How the names of such parts end.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Plain => ".cast.zst",
+            Self::Encrypted => ".cast.zst.age",
+            Self::Frames => ".cast.frames",
+        }
+    }
+}
 
 /// One session of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,9 +82,8 @@ impl SessionKey {
 
     /// The name of its part with this number, from 0.
     #[must_use]
-    pub fn part(&self, number: u32, encrypted: bool) -> String {
-        let ending = if encrypted { ENCRYPTED } else { "" };
-        format!("{self}/{number:06}{SUFFIX}{ending}")
+    pub fn part(&self, number: u32, form: Form) -> String {
+        format!("{self}/{number:06}{}", form.suffix())
     }
 }
 
@@ -85,8 +105,8 @@ pub struct PartName {
     pub session: SessionKey,
     /// Its number, from 0.
     pub number: u32,
-    /// Whether it is encrypted.
-    pub encrypted: bool,
+    /// In which form it is stored.
+    pub form: Form,
 }
 
 impl PartName {
@@ -94,17 +114,21 @@ impl PartName {
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (session, name) = text.rsplit_once('/')?;
-        let (name, encrypted) = match name.strip_suffix(ENCRYPTED) {
-            Some(name) => (name, true),
-            None => (name, false),
-        };
         let session = SessionKey::read(session)?;
-        let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
+        let mut forms = Form::ALL.into_iter();
+        let (number, form) =
+            forms.find_map(|form| Some((name.strip_suffix(form.suffix())?, form)))?;
         let part = Self {
             session,
-            number,
-            encrypted,
+            number: number.parse().ok()?,
+            form,
         };
-        (part.session.part(number, encrypted) == text).then_some(part)
+        (part.to_string() == text).then_some(part)
+    }
+}
+
+impl fmt::Display for PartName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.session.part(self.number, self.form))
     }
 }

@@ -32,9 +32,7 @@ impl Listing {
         }
         let sessions = sessions.into_iter().map(|(key, mut parts)| {
             parts.sort_unstable();
-            let parts = parts
-                .iter()
-                .map(|part| key.part(part.number, part.encrypted));
+            let parts = parts.iter().map(PartName::to_string);
             Recorded {
                 session: key.to_string(),
                 parts: parts.collect(),

@@ -14,7 +14,11 @@ mod verify;
 
 pub use cast::{About, Code, Event, Header, MAX_LINE, Part};
 pub use chain::Head;
-pub use key::{PartName, SessionKey};
+pub use key::{Form, PartName, SessionKey};
 pub use listing::{Listing, Recorded};
 pub use recorder::{KEPT, Recorder, Stream};
 pub use verify::{Finding, Stored, check};
+
+/// The detail of `SessionRecorded` that names to whom a recording is encrypted, with commas between; it is absent where
+/// none is.
+pub const ENCRYPTED_TO: &str = "encryptedTo";

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::cast::{About, Code, Event, Part};
 use super::chain::Head;
-use super::key::{PartName, SessionKey};
+use super::key::{Form, PartName, SessionKey};
 use super::recorder::{KEPT, Recorder, Stream};
 use super::verify::{Finding, Stored, check};
 use crate::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
@@ -325,13 +325,19 @@ fn the_names_of_parts_are_read_in_one_form_alone() {
         "default/mine/20261125t120000000z-oz-gate-abc-7"
     );
     assert_eq!(SessionKey::read(&key.to_string()), Some(key.clone()));
-    for encrypted in [false, true] {
-        let name = key.part(12, encrypted);
+    for (form, ending) in [
+        (Form::Plain, "/000012.cast.zst"),
+        (Form::Encrypted, "/000012.cast.zst.age"),
+        (Form::Frames, "/000012.cast.frames"),
+    ] {
+        let name = key.part(12, form);
+        assert!(name.ends_with(ending), "{name}");
         let expected = PartName {
             session: key.clone(),
             number: 12,
-            encrypted,
+            form,
         };
+        assert_eq!(expected.to_string(), name);
         assert_eq!(PartName::read(&name), Some(expected));
     }
     for bad in [
@@ -342,6 +348,9 @@ fn the_names_of_parts_are_read_in_one_form_alone() {
         "default/mine/000012.cast.zst",
         "/default/mine/s/000012.cast.zst",
         "default/mine/s/000012.cast.zst.age.age",
+        "default/mine/s/000012.cast.age",
+        "default/mine/s/000012.cast.frames.age",
+        "default/mine/s/12.cast.frames",
     ] {
         assert_eq!(PartName::read(bad), None, "{bad}");
     }
@@ -427,7 +436,7 @@ fn three() -> (Vec<Stored>, Head) {
         let name = PartName {
             session: session.clone(),
             number,
-            encrypted: false,
+            form: Form::Plain,
         };
         Stored {
             name,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use oz_core::recording::SessionKey;
+use oz_recording::age::Recipient;
 
 use super::disk::Disk;
 use super::state;
@@ -19,6 +20,8 @@ const LOCK: &str = "lock";
 pub(super) struct Directories {
     root: PathBuf,
     pub(super) disk: Disk,
+    /// To whom what is written into them is encrypted.
+    pub(super) recipients: Vec<Recipient>,
     turn: Mutex<()>,
     /// It is held as long as it is open.
     _lock: File,
@@ -26,7 +29,7 @@ pub(super) struct Directories {
 
 impl Directories {
     /// Opens the spool in `root`, which no other process may have meanwhile.
-    pub(super) fn open(root: &Path, disk: Disk) -> io::Result<Self> {
+    pub(super) fn open(root: &Path, recipients: &[Recipient], disk: Disk) -> io::Result<Self> {
         disk.make(root)?;
         let path = root.join(LOCK);
         let lock = File::options()
@@ -39,6 +42,7 @@ impl Directories {
         Ok(Self {
             root: root.to_owned(),
             disk,
+            recipients: recipients.to_vec(),
             turn: Mutex::default(),
             _lock: lock,
         })

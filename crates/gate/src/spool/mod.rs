@@ -4,6 +4,7 @@
 mod directories;
 mod disk;
 mod meters;
+mod open;
 mod recording;
 mod recover;
 mod session;
@@ -21,6 +22,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use oz_core::recording::{Head, SessionKey};
+use oz_recording::age::Recipient;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -48,6 +50,8 @@ pub(crate) struct SpoolOptions {
     pub(crate) directory: PathBuf,
     /// How many bytes it takes. What is being sealed may be there twice for a moment: four parts at most.
     pub(crate) limit: u64,
+    /// To whom recordings are encrypted, before anything of them is on the disk; to nobody if there are none.
+    pub(crate) recipients: Vec<Recipient>,
     /// Where it counts.
     pub(crate) meters: SpoolMeters,
 }
@@ -60,8 +64,11 @@ pub(crate) struct Recovered {
     pub(crate) key: SessionKey,
     /// Its head, after its last part.
     pub(crate) head: Head,
-    /// Its first line without its end, the header of the asciicast, if it was no longer than 64 KiB.
+    /// Its first line without its end, the header of the asciicast, if it was no longer than 64 KiB; without the
+    /// command, if it is encrypted.
     pub(crate) header: Option<Vec<u8>>,
+    /// To whom it is encrypted.
+    pub(crate) recipients: Vec<Recipient>,
 }
 
 /// See the module.
@@ -101,10 +108,11 @@ impl Spool {
         let SpoolOptions {
             directory,
             limit,
+            recipients,
             meters,
         } = options;
         let name = || format!("failed to use the spool {}", directory.display());
-        let directories = Directories::open(directory, disk).with_context(name)?;
+        let directories = Directories::open(directory, recipients, disk).with_context(name)?;
         let directories = Arc::new(directories);
         let usage = Arc::new(Usage::new(*limit, meters.clone()));
         let uploads = Uploads::new(storage, Arc::clone(&usage), meters.clone());
@@ -155,13 +163,14 @@ impl Spool {
             });
         }
         let (key, head) = (session.key.clone(), session.head());
-        let header = session.inner().state.header.clone();
+        let state = session.inner().state.clone();
         was_open.then(|| {
             self.left_open().insert(key.clone(), session);
             Recovered {
                 key,
                 head,
-                header: header.map(String::into_bytes),
+                recipients: state.recipients(),
+                header: state.header.map(String::into_bytes),
             }
         })
     }
@@ -169,6 +178,11 @@ impl Spool {
     fn left_open(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Arc<Session>>> {
         let left = self.left_open.lock();
         left.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To whom what is recorded now is encrypted.
+    fn recipients(&self) -> &[Recipient] {
+        &self.directories.recipients
     }
 
     /// That one more recording has room.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oz_core::recording::Head;
+use oz_recording::age::Recipient;
 use tokio::time::Instant;
 
 use super::session::Session;
@@ -57,7 +58,7 @@ impl Recording {
         if lines.is_empty() {
             return Ok(());
         }
-        let bytes = lines.len() as u64;
+        let bytes = lines.len() as u64 + self.session.overhead();
         self.spool.usage.take(bytes)?;
         let (session, lines) = (Arc::clone(&self.session), lines.to_vec());
         let usage = Arc::clone(&self.spool.usage);
@@ -109,6 +110,11 @@ impl Recording {
         let finished = blocking(move || session.finish()).await;
         finished.map_err(|error| self.failed(error))?;
         Ok(head)
+    }
+
+    /// To whom it is encrypted.
+    pub(crate) fn recipients(&self) -> &[Recipient] {
+        self.spool.recipients()
     }
 
     fn failed(&self, error: io::Error) -> SpoolError {

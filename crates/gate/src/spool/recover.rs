@@ -6,10 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oz_core::recording::{PartName, SessionKey};
+use oz_core::recording::{Form, PartName, SessionKey};
+use oz_recording::frames;
 
 use super::directories::{Directories, entries};
-use super::session::{Sealed, Session, is_partial, read_open_name, whole_lines};
+use super::open::read_name;
+use super::session::{Inner, Sealed, Session, is_partial, whole_lines};
 use super::state::{self, State};
 
 /// A session that was taken up, with the parts that are still to be stored.
@@ -25,7 +27,8 @@ pub(super) struct TakenUp {
 #[derive(Default)]
 struct Found {
     sealed: BTreeMap<u32, Sealed>,
-    open: BTreeMap<u32, PathBuf>,
+    /// With whether they are encrypted.
+    open: BTreeMap<u32, (PathBuf, bool)>,
 }
 
 /// Takes the session up, and closes its open part; `None` if nothing of it is needed any more.
@@ -65,16 +68,14 @@ pub(super) fn take_up(
                 state::NAME
             )));
         }
-        if let Some(path) = found.open.remove(&next) {
+        if let Some((path, encrypted)) = found.open.remove(&next) {
             let bytes = fs::read(&path)?;
-            let lines = whole_lines(&bytes);
-            if !lines.is_empty() {
-                let sealed = session.seal_lines(&mut inner, lines)?;
+            if let Some(sealed) = seal(&session, &mut inner, &bytes, encrypted)? {
                 found.sealed.insert(next, sealed);
             }
             directories.disk.remove(&path)?;
         }
-        for path in found.open.values() {
+        for (path, _) in found.open.values() {
             directories.disk.remove(path)?;
         }
     }
@@ -89,6 +90,30 @@ pub(super) fn take_up(
     }))
 }
 
+/// Seals what is whole of a part that was open, if anything is. What is encrypted stays so, as its key is gone with the
+/// process that wrote it.
+fn seal(
+    session: &Session,
+    inner: &mut Inner,
+    bytes: &[u8],
+    encrypted: bool,
+) -> io::Result<Option<Sealed>> {
+    let whole = if encrypted {
+        frames::whole(bytes)
+    } else {
+        whole_lines(bytes)
+    };
+    if whole.is_empty() {
+        return Ok(None);
+    }
+    let sealed = if encrypted {
+        session.seal_as(inner, Form::Frames, whole)
+    } else {
+        session.seal_lines(inner, whole)
+    };
+    sealed.map(Some)
+}
+
 /// What is in the directory. What was to get another name is removed.
 fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
     let mut found = Found::default();
@@ -99,8 +124,11 @@ fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
         }
         if is_partial(&path) {
             fs::remove_file(&path)?;
-        } else if let Some(number) = read_open_name(&name) {
-            found.open.insert(number, path);
+        } else if let Some((number, encrypted)) = read_name(&name) {
+            let open = found.open.insert(number, (path, encrypted));
+            if open.is_some() {
+                return Err(io::Error::other(format!("it has part {number} open twice")));
+            }
         } else if let Some(part) = PartName::read(&format!("{key}/{name}")) {
             let sealed = Sealed {
                 name: format!("{key}/{name}"),

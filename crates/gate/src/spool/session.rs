@@ -1,22 +1,24 @@
 //! A session's directory in the spool: its state, the part that is open, and those that wait to be stored.
 //!
 //! A part is sealed in steps, each of which may be the last of the process:
-//! 1. the lines are packed into a file of another name, which is synced,
+//! 1. the lines are packed, and encrypted, into a file of another name, which is synced,
 //! 2. it gets its name,
 //! 3. the state says so (until now nobody has seen the part, and it may be made anew),
 //! 4. the open file is removed, and the part may be stored.
 //!
 //! All of this waits for a disk, and is to be called where nothing else waits for it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use oz_core::recording::{Head, SessionKey};
+use oz_core::recording::{Form, Head, SessionKey};
+use oz_recording::age;
 
 use super::directories::Directories;
 use super::disk::Disk;
+use super::open::Open;
 use super::state::State;
 
 /// See the module.
@@ -40,20 +42,13 @@ pub(super) struct Inner {
     pub(super) broken: Option<String>,
 }
 
-/// The part that is open.
-#[derive(Debug)]
-pub(super) struct Open {
-    pub(super) file: Arc<File>,
-    pub(super) length: u64,
-}
-
 /// A part that may be stored.
 #[derive(Clone, Debug)]
 pub(super) struct Sealed {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) length: u64,
-    /// How long its lines were, which no longer take up room.
+    /// How long its lines were on the disk, which no longer take up room.
     pub(super) lines: u64,
 }
 
@@ -92,9 +87,9 @@ impl Session {
         &self.directories.disk
     }
 
-    /// Where the lines of the part with this number are while it is open.
-    pub(super) fn open_path(&self, number: u32) -> PathBuf {
-        self.directory.join(open_name(number))
+    /// How many bytes more than lines come to the disk when they are appended.
+    pub(super) fn overhead(&self) -> u64 {
+        super::open::overhead(&self.directories.recipients)
     }
 
     /// Appends lines to the open part, which is made if there is none. Gives its file.
@@ -105,27 +100,27 @@ impl Session {
         }
         if inner.open.is_none() {
             if !inner.exists {
-                let state = inner.state.clone().with_header(lines);
+                let recipients = &self.directories.recipients;
+                let state = inner.state.clone().with_header(lines, recipients);
                 self.directories.make(&self.directory)?;
                 state.write(self.disk(), &self.directory, false)?;
                 inner.state = state;
                 inner.exists = true;
             }
-            let path = self.open_path(inner.state.head().parts);
-            let file = Arc::new(self.disk().create(&path)?);
-            inner.open = Some(Open { file, length: 0 });
+            let (number, recipients) = (inner.state.head().parts, &self.directories.recipients);
+            let open = Open::make(self.disk(), &self.directory, number, recipients)?;
+            inner.open = Some(open);
         }
         let Some(open) = &mut inner.open else {
             return Err(io::Error::other("no part is open"));
         };
-        let appended = self.disk().append(&open.file, open.length, lines);
+        let appended = open.append(self.disk(), lines);
         if let Err(error) = appended {
             if error.kind() != io::ErrorKind::StorageFull {
                 inner.broken = Some(format!("an earlier write failed: {error}"));
             }
             return Err(error);
         }
-        open.length += lines.len() as u64;
         Ok(Arc::clone(&open.file))
     }
 
@@ -167,18 +162,19 @@ impl Session {
         let Some(open) = &inner.open else {
             return Ok(None);
         };
-        let path = self.open_path(inner.state.head().parts);
-        if open.length == 0 {
+        let (path, appended) = (open.path().to_owned(), open.appended());
+        if appended == 0 {
             self.disk().remove(&path)?;
             inner.open = None;
             inner.broken = None;
             return Ok(None);
         }
-        // What failed to be written may be there in part.
-        let mut lines = fs::read(&path)?;
-        lines.truncate(usize::try_from(open.length).unwrap_or(usize::MAX));
+        let lines = open.lines()?;
         let sealed = match self.seal_lines(&mut inner, &lines) {
-            Ok(sealed) => sealed,
+            Ok(sealed) => Sealed {
+                lines: appended,
+                ..sealed
+            },
             Err(error) => {
                 inner.broken = Some(format!("failed to seal a part: {error}"));
                 return Err(error);
@@ -193,13 +189,28 @@ impl Session {
         Ok(Some(sealed))
     }
 
-    /// Steps 1 to 3, for the next part.
+    /// Steps 1 to 3, for the next part with these lines.
     pub(super) fn seal_lines(&self, inner: &mut Inner, lines: &[u8]) -> io::Result<Sealed> {
-        let stored = oz_recording::pack(lines)?;
-        let name = self.key.part(inner.state.head().parts, false);
+        let packed = oz_recording::pack(lines)?;
+        let recipients = &self.directories.recipients;
+        if recipients.is_empty() {
+            return self.seal_as(inner, Form::Plain, &packed);
+        }
+        let encrypted = age::encrypt(recipients, &packed).map_err(io::Error::other)?;
+        self.seal_as(inner, Form::Encrypted, &encrypted)
+    }
+
+    /// The same for what is to be stored as it is.
+    pub(super) fn seal_as(
+        &self,
+        inner: &mut Inner,
+        form: Form,
+        stored: &[u8],
+    ) -> io::Result<Sealed> {
+        let name = self.key.part(inner.state.head().parts, form);
         let path = self.directory.join(file_name(&name));
-        self.disk().replace(&path, &stored, true)?;
-        let state = inner.state.after(&stored);
+        self.disk().replace(&path, stored, true)?;
+        let state = inner.state.after(stored);
         state.write(self.disk(), &self.directory, true)?;
         inner.state = state;
         inner.waiting += 1;
@@ -207,7 +218,7 @@ impl Session {
             name,
             path,
             length: stored.len() as u64,
-            lines: lines.len() as u64,
+            lines: 0,
         })
     }
 
@@ -246,19 +257,6 @@ pub(super) fn file_name(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-const OPEN: &str = "open-";
-const CAST: &str = ".cast";
-
-fn open_name(number: u32) -> String {
-    format!("{OPEN}{number:06}{CAST}")
-}
-
-/// Reads what [`open_name`] writes.
-pub(super) fn read_open_name(name: &str) -> Option<u32> {
-    let number = name.strip_prefix(OPEN)?.strip_suffix(CAST)?.parse().ok()?;
-    (open_name(number) == name).then_some(number)
-}
-
 /// As many whole lines as were written for certain. After a machine has lost its power, a file may be longer than what
 /// of it is on the disk, and the rest is zeros.
 pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
@@ -289,21 +287,6 @@ mod tests {
             ("\0", ""),
         ] {
             assert_eq!(whole_lines(bytes.as_bytes()), whole.as_bytes(), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn names_of_open_parts_are_read_as_they_are_written() {
-        for number in [0, 7, 999_999, 1_000_000] {
-            assert_eq!(read_open_name(&open_name(number)), Some(number));
-        }
-        for name in [
-            "open-1.cast",
-            "open-000001",
-            "000001.cast",
-            "open--00001.cast",
-        ] {
-            assert_eq!(read_open_name(name), None, "{name}");
         }
     }
 }

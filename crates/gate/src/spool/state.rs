@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-use oz_core::recording::{Head, SessionKey};
+use oz_core::recording::{Head, Header, SessionKey};
+use oz_recording::age::Recipient;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
@@ -25,6 +26,9 @@ pub(super) struct State {
     /// The first line of the recording, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) header: Option<String>,
+    /// To whom it is encrypted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    recipients: Vec<String>,
     /// Whether nobody has to be told of it any more.
     #[serde(default)]
     pub(super) finished: bool,
@@ -39,6 +43,7 @@ impl State {
             parts,
             digest,
             header: None,
+            recipients: Vec::new(),
             finished: false,
         }
     }
@@ -60,12 +65,24 @@ impl State {
         }
     }
 
-    /// The same with the header that these lines begin with.
-    pub(super) fn with_header(mut self, lines: &[u8]) -> Self {
+    /// The same with the header that these lines begin with; of one that is encrypted, what the audit trail has as
+    /// well.
+    pub(super) fn with_header(mut self, lines: &[u8], recipients: &[Recipient]) -> Self {
         let line = lines.split(|byte| *byte == b'\n').next();
         let line = line.filter(|line| line.len() <= MAX_HEADER);
-        self.header = line.and_then(|line| String::from_utf8(line.to_vec()).ok());
+        self.header = if recipients.is_empty() {
+            line.and_then(|line| String::from_utf8(line.to_vec()).ok())
+        } else {
+            line.and_then(without_command)
+        };
+        self.recipients = recipients.iter().map(Recipient::to_string).collect();
         self
+    }
+
+    /// To whom it is encrypted.
+    pub(super) fn recipients(&self) -> Vec<Recipient> {
+        let read = self.recipients.iter().filter_map(|one| one.parse().ok());
+        read.collect()
     }
 
     pub(super) fn write(&self, disk: &Disk, directory: &Path, sync: bool) -> io::Result<()> {
@@ -91,4 +108,12 @@ impl State {
         }
         Ok(Some(state))
     }
+}
+
+/// The header in this line, without what may be of the recording's content.
+fn without_command(line: &[u8]) -> Option<String> {
+    let mut header: Header = serde_json::from_slice(line).ok()?;
+    header.oz.command.clear();
+    header.oz.command_digest = None;
+    serde_json::to_string(&header).ok()
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use oz_core::recording::{Head, SessionKey};
+use oz_core::recording::{About, Form, Head, Header, PartName, SessionKey};
+use oz_recording::age::{self, Identity};
+use oz_recording::frames;
 use oz_testkit::eventually;
 use tempfile::TempDir;
 
@@ -21,6 +23,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 struct Directories {
     directory: TempDir,
     meters: SpoolMeters,
+    /// To whom it is encrypted, if it is.
+    identity: Option<Identity>,
 }
 
 impl Directories {
@@ -28,6 +32,14 @@ impl Directories {
         Self {
             directory: tempfile::tempdir().unwrap(),
             meters: SpoolMeters::default(),
+            identity: None,
+        }
+    }
+
+    fn encrypted() -> Self {
+        Self {
+            identity: Some(Identity::generate().unwrap().0),
+            ..Self::new()
         }
     }
 
@@ -48,6 +60,7 @@ impl Directories {
         SpoolOptions {
             directory: self.spool(),
             limit,
+            recipients: self.identity.iter().map(Identity::recipient).collect(),
             meters: self.meters.clone(),
         }
     }
@@ -75,12 +88,27 @@ impl Directories {
         let mut lines = Vec::new();
         let mut head = Head::start(&key.to_string());
         for name in storage.list(&format!("{key}/"), "", 1000).await.unwrap() {
-            assert_eq!(name, key.part(head.parts, false), "none is left out");
+            let part = PartName::read(&name).unwrap();
+            assert_eq!(part.number, head.parts, "none is left out");
             let bytes = storage.get(&name, 1 << 20).await.unwrap().unwrap();
-            lines.extend(oz_recording::unpack(&bytes, 1 << 20).unwrap());
+            lines.extend(self.lines(part.form, &bytes));
             head = head.after(&bytes);
         }
         (lines, head)
+    }
+
+    /// The lines of a part.
+    fn lines(&self, form: Form, stored: &[u8]) -> Vec<u8> {
+        let identities = self.identity.as_slice();
+        assert_eq!(form != Form::Plain, self.identity.is_some(), "{form:?}");
+        match form {
+            Form::Plain => oz_recording::unpack(stored, 1 << 20).unwrap(),
+            Form::Encrypted => {
+                let packed = age::decrypt(stored, identities).unwrap();
+                oz_recording::unpack(&packed, 1 << 20).unwrap()
+            }
+            Form::Frames => frames::open(stored, identities, 1 << 20).unwrap(),
+        }
     }
 }
 
@@ -168,8 +196,10 @@ async fn recover_and_check(place: &Directories, world: &World, case: &str) {
         match found {
             Some(recovered) => {
                 assert_eq!(recovered.head, head, "{case}: {key}");
-                let header = all.split(|byte| *byte == b'\n').next().unwrap();
-                assert_eq!(recovered.header.as_deref().unwrap(), header, "{case}");
+                let header = all.split(|byte| *byte == b'\n').next();
+                // What is encrypted has its header nowhere else, and this is none.
+                let header = header.filter(|_| place.identity.is_none());
+                assert_eq!(recovered.header.as_deref(), header, "{case}");
             }
             None if lines.is_empty() => {}
             None => {
@@ -193,8 +223,7 @@ async fn recover_and_check(place: &Directories, world: &World, case: &str) {
 
 /// The process is killed after `steps` steps on files, and the next one after `again`, if there is one. Whether it was
 /// killed before it was done.
-async fn killed(steps: i64, again: Option<i64>) -> (bool, bool) {
-    let mut place = Directories::new();
+async fn killed(mut place: Directories, steps: i64, again: Option<i64>) -> (bool, bool) {
     let mut world = World::new();
     let mut done = false;
     if let Ok((spool, recovered)) = place.open(Some(steps)).await {
@@ -228,19 +257,26 @@ async fn killed(steps: i64, again: Option<i64>) -> (bool, bool) {
 
 #[tokio::test]
 async fn wherever_a_process_is_killed_all_that_was_recorded_is_stored_and_in_the_chain() {
-    let mut steps = 0;
-    while !killed(steps, None).await.0 {
-        steps += 1;
-        assert!(steps < 1000);
+    for new in [Directories::new, Directories::encrypted] {
+        let mut steps = 0;
+        while !killed(new(), steps, None).await.0 {
+            steps += 1;
+            assert!(steps < 1000);
+        }
+        assert!(steps > 50, "there are steps: {steps}");
     }
-    assert!(steps > 50, "there are steps: {steps}");
 }
 
 #[tokio::test]
 async fn a_process_that_takes_up_what_another_left_may_be_killed_as_well() {
-    for steps in [16, 22, 40] {
+    for (steps, encrypted) in [(16, false), (22, false), (40, false), (24, true)] {
+        let new = if encrypted {
+            Directories::encrypted
+        } else {
+            Directories::new
+        };
         let mut again = 0;
-        while !killed(steps, Some(again)).await.1 {
+        while !killed(new(), steps, Some(again)).await.1 {
             again += 1;
             assert!(again < 1000);
         }
@@ -290,6 +326,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
         key: key("0"),
         head,
         header: Some(b"{}".to_vec()),
+        recipients: Vec::new(),
     };
     assert_eq!(recovered, [expected]);
 }
@@ -326,7 +363,7 @@ async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
 #[tokio::test]
 async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_are_stored() {
     let place = Directories::new();
-    let name = key("0").part(0, false);
+    let name = key("0").part(0, Form::Plain);
     let put = place.storage().put(&name, "another part".into()).await;
     put.unwrap();
     for start in 1..=2 {
@@ -449,4 +486,99 @@ async fn lines_are_on_the_disk_after_a_second_and_not_brought_there_more_often()
         let next = synced.iter().find(|synced| **synced >= line);
         assert!(*next.unwrap() - line <= second, "{line:?}: {synced:?}");
     }
+}
+
+/// The first line of a recording, of a session with a command.
+fn header() -> Header {
+    Header {
+        version: 2,
+        width: 80,
+        height: 24,
+        timestamp: 0,
+        oz: About {
+            command: vec!["marked-command".to_owned()],
+            command_digest: Some("marked-digest".to_owned()),
+            request_uid: "a-uid".to_owned(),
+            ..crate::tape::tests::about("s")
+        },
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_is_encrypted_is_ever_on_the_disk_as_it_was() {
+    let place = Directories::encrypted();
+    let (spool, _) = place.open(None).await.unwrap();
+    let header = serde_json::to_vec(&header()).unwrap();
+    let line = b"[1, \"o\", \"marked-output\"]\n";
+    let mut recording = spool.begin(key("0"));
+    let appended = [&header, b"\n".as_slice(), line].concat();
+    let unmarked = |what: &str| {
+        let all = [files(&place.spool()), files(&place.store())].concat();
+        assert!(all.len() > 1, "{what}");
+        for path in all {
+            let bytes = fs::read(&path).unwrap();
+            let marked = bytes.windows(6).any(|part| part == b"marked");
+            assert!(!marked, "{what}: {}", path.display());
+        }
+    };
+    recording.append(&appended).await.unwrap();
+    unmarked("while it is open");
+    recording.seal().await.unwrap();
+    unmarked("once it is sealed");
+    recording.append(line).await.unwrap();
+    recording.append(line).await.unwrap();
+    drop((recording, spool));
+    let (spool, recovered) = place.open(None).await.unwrap();
+    unmarked("once it was taken up");
+    while spool.uploads.upload_one().await {}
+    unmarked("once it is stored");
+    let forms: Vec<Form> = files(&place.store())
+        .iter()
+        .filter_map(|path| PartName::read(path.strip_prefix(place.store()).ok()?.to_str()?))
+        .map(|name| name.form)
+        .collect();
+    assert_eq!(forms, [Form::Encrypted, Form::Frames]);
+    let (lines, head) = place.stored(&key("0")).await;
+    assert_eq!(lines, [&appended, line.as_slice(), line].concat());
+    // Who recorded it is known to the process that takes it up.
+    assert_eq!(recovered[0].head, head);
+    assert_eq!(recovered[0].recipients, place.options(0).recipients);
+    let kept: Header = serde_json::from_slice(recovered[0].header.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        (kept.oz.user.as_str(), kept.oz.request_uid.as_str()),
+        ("alice", "a-uid")
+    );
+    assert_eq!((kept.oz.command.len(), kept.oz.command_digest), (0, None));
+}
+
+#[tokio::test]
+async fn what_was_left_open_before_there_were_recipients_is_encrypted_when_it_is_taken_up() {
+    let mut place = Directories::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recording = spool.begin(key("0"));
+    recording.append(b"{}\n").await.unwrap();
+    drop((recording, spool));
+    place.identity = Some(Identity::generate().unwrap().0);
+    let (spool, recovered) = place.open(None).await.unwrap();
+    assert_eq!(recovered.len(), 1);
+    while spool.uploads.upload_one().await {}
+    assert_eq!(place.stored(&key("0")).await.0, b"{}\n");
+}
+
+#[tokio::test]
+async fn room_is_counted_as_it_is_taken_also_where_lines_are_encrypted() {
+    let place = Directories::encrypted();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recording = spool.begin(key("0"));
+    for _ in 0..10 {
+        recording.append(b"[1]\n").await.unwrap();
+    }
+    let frame = 4 + frames::OVERHEAD as u64;
+    assert_eq!(spool.usage.full().used, 10 * frame);
+    recording.seal().await.unwrap();
+    let sealed = spool.waiting().bytes;
+    assert_eq!(spool.usage.full().used, sealed);
+    recording.finish().await.unwrap();
+    while spool.uploads.upload_one().await {}
+    assert_eq!(spool.usage.full().used, 0);
 }

@@ -2,6 +2,7 @@
 //! it reaches the terminal but letters, colours and where they stand.
 
 mod harmless;
+mod identity;
 mod list;
 mod live;
 mod play;
@@ -30,6 +31,7 @@ Examples:
   ozctl sessions play mine
   ozctl sessions play mine --speed 4 --idle 1s
   ozctl sessions transcript mine
+  ozctl sessions play mine --identity auditor.key
   ozctl sessions verify
   ozctl sessions verify --from /mnt/recordings --log gate.jsonl")]
 pub(crate) struct Sessions {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use jiff::Timestamp;
 use oz_core::audit::{Action, Query, Record};
+use oz_core::recording::ENCRYPTED_TO;
 use serde_json::json;
 
 use super::live;
@@ -130,6 +131,7 @@ struct Row {
     exit: Option<String>,
     recorded: String,
     parts: Option<String>,
+    encrypted_to: Vec<String>,
 }
 
 impl Row {
@@ -138,6 +140,10 @@ impl Row {
         let either = ended.or(seen.recorded.as_ref());
         let detail = |name: &str| ended.and_then(|record| record.details.get(name).cloned());
         let parts = seen.recorded.as_ref().and_then(|record| record.details.get("parts").cloned());
+        let recipients = seen.recorded.as_ref().and_then(|record| record.details.get(ENCRYPTED_TO));
+        let encrypted_to: Vec<String> =
+            recipients.map(|all| all.split(',').map(str::to_owned).collect()).unwrap_or_default();
+        let encrypted = if encrypted_to.is_empty() { "" } else { ", encrypted" };
         let interrupted = seen.recorded.as_ref().is_some_and(|record| record.reason == "Interrupted");
         Self {
             session: key.to_owned(),
@@ -150,11 +156,12 @@ impl Row {
             exit: detail("exitCode"),
             recorded: match (&parts, seen.unrecorded, interrupted) {
                 (None, _, _) => "no".to_owned(),
-                (Some(_), false, false) => "yes".to_owned(),
-                (Some(_), true, _) => "in part".to_owned(),
-                (Some(_), false, true) => "until the gate stopped".to_owned(),
+                (Some(_), false, false) => format!("yes{encrypted}"),
+                (Some(_), true, _) => format!("in part{encrypted}"),
+                (Some(_), false, true) => format!("until the gate stopped{encrypted}"),
             },
             parts,
+            encrypted_to,
         }
     }
 }
@@ -164,7 +171,7 @@ fn json(found: &[Row]) -> serde_json::Value {
         json!({
             "session": row.session, "user": row.user, "pod": row.pod, "way": row.way,
             "openedAt": row.opened, "endedAt": row.ended, "end": row.end, "exitCode": row.exit,
-            "recorded": row.recorded, "parts": row.parts,
+            "recorded": row.recorded, "parts": row.parts, "encryptedTo": row.encrypted_to,
         })
     });
     json!({"sessions": rows.collect::<Vec<_>>()})

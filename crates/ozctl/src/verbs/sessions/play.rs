@@ -7,6 +7,7 @@ use clap::Args;
 use oz_core::recording::{Code, Event, SessionKey};
 
 use super::harmless::{Harmless, RESET};
+use super::identity::{Identities, IdentityArgs};
 use super::source::{Source, unpacked};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -37,6 +38,8 @@ pub(super) struct Play {
     /// Read the recording there, not through the gate: a directory with what the gate stored
     #[arg(long, value_name = "DIRECTORY")]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -54,11 +57,13 @@ impl Play {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let idle = duration("idle", &self.idle)?;
         let skip = self.skip.as_deref().map(|text| duration("skip", text)).transpose()?;
+        let identities = self.identity.read(context)?;
         let source = Source::new(context, self.from.as_deref()).await?;
         let namespace = namespace(context, &source);
         let key = source.session(&namespace, &self.session).await?;
         let mut player = Player {
             context,
+            identities: &identities,
             harmless: Harmless::default(),
             search: self.search.as_deref(),
             skip: skip.unwrap_or_default(),
@@ -96,6 +101,7 @@ pub(super) fn namespace(context: &Context, source: &Source) -> String {
 
 struct Player<'a> {
     context: &'a Context,
+    identities: &'a Identities,
     harmless: Harmless,
     search: Option<&'a str>,
     skip: f64,
@@ -128,7 +134,7 @@ impl Player<'_> {
                 self.context.say_plain(&format!("oz: part {wanted} of session {key} is missing"));
             }
             wanted = name.number + 1;
-            let part = unpacked(&name, &source.part(&name).await?)?;
+            let part = unpacked(&name, &source.part(&name).await?, self.identities)?;
             if name.number == 0 {
                 let about = &part.header.oz;
                 self.tty = about.tty;

@@ -7,6 +7,7 @@ use kube::client::Body;
 use oz_core::gate::recordings;
 use oz_core::recording::{Listing, Part, PartName, SessionKey, Stored};
 
+use super::identity::Identities;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -54,8 +55,8 @@ impl Source {
         }
     }
 
-    /// The parts of a session, in their order, as they are stored.
-    pub(super) async fn parts(&self, key: &SessionKey) -> Result<Vec<Stored>> {
+    /// The parts of a session, in their order, as they are stored; with what those say that can be read.
+    pub(super) async fn parts(&self, key: &SessionKey, identities: &Identities) -> Result<Vec<Stored>> {
         let listing = self.listing(&key.namespace, &key.request).await?;
         let session = key.to_string();
         let found = listing.sessions.into_iter().find(|one| one.session == session);
@@ -65,7 +66,7 @@ impl Source {
                 continue;
             };
             let bytes = self.part(&name).await?;
-            let previous = unpacked(&name, &bytes).ok().map(|part| part.header.oz.previous);
+            let previous = unpacked(&name, &bytes, identities).ok().map(|part| part.header.oz.previous);
             parts.push(Stored { name, bytes, previous });
         }
         Ok(parts)
@@ -74,7 +75,7 @@ impl Source {
     /// A part as it is stored.
     pub(super) async fn part(&self, name: &PartName) -> Result<Vec<u8>> {
         let key = &name.session;
-        let path = key.part(name.number, name.encrypted);
+        let path = name.to_string();
         match self {
             Self::Gate(cluster) => {
                 let start = recordings(&key.namespace, &key.request);
@@ -107,12 +108,10 @@ impl Source {
     }
 }
 
-/// The lines of a part.
-pub(super) fn unpacked(name: &PartName, bytes: &[u8]) -> Result<Part> {
-    let path = name.session.part(name.number, name.encrypted);
-    let failed = |why: String| Failure::new(format!("failed to read {path}: {why}"));
-    let lines = oz_recording::unpack(bytes, MAX_PART).map_err(|error| failed(error.to_string()))?;
-    Part::read(&lines).map_err(failed)
+/// What is in a part.
+pub(super) fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -> Result<Part> {
+    let lines = identities.lines(name, bytes, MAX_PART)?;
+    Part::read(&lines).map_err(|why| Failure::new(format!("failed to read {name}: {why}")))
 }
 
 async fn get(cluster: &Cluster, path: &str) -> Result<Vec<u8>> {

@@ -7,6 +7,7 @@ use avt::observer::Transcript;
 use clap::Args;
 use oz_core::recording::{Code, Header};
 
+use super::identity::IdentityArgs;
 use super::play::namespace;
 use super::source::{Source, unpacked};
 use crate::context::Context;
@@ -28,16 +29,19 @@ pub(super) struct ShowTranscript {
     /// Read the recording there, not through the gate: a directory with what the gate stored
     #[arg(long, value_name = "DIRECTORY")]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
 }
 
 impl ShowTranscript {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        let identities = self.identity.read(context)?;
         let source = Source::new(context, self.from.as_deref()).await?;
         let namespace = namespace(context, &source);
         let key = source.session(&namespace, &self.session).await?;
         let mut screen = None;
-        for stored in source.parts(&key).await? {
-            let part = unpacked(&stored.name, &stored.bytes)?;
+        for stored in source.parts(&key, &identities).await? {
+            let part = unpacked(&stored.name, &stored.bytes, &identities)?;
             let screen = match &mut screen {
                 Some(screen) => screen,
                 none => none.insert(Screen::new(&part.header)?),

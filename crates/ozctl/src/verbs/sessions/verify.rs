@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use oz_core::audit::{Action, Entry, Query};
-use oz_core::recording::{Head, SessionKey, check};
+use oz_core::recording::{Form, Head, SessionKey, Stored, check};
 
-use super::source::Source;
+use super::identity::{Identities, IdentityArgs};
+use super::source::{Source, unpacked};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -16,7 +17,8 @@ use crate::trail;
 #[derive(Args)]
 #[command(after_help = "\
 For each session that is on record as recorded, what is stored is compared with the head of its chain that the audit
-trail has. Verify the trail itself with `ozctl audit verify`. It needs no key, also where recordings are encrypted.
+trail has. Verify the trail itself with `ozctl audit verify`. It needs no key, also where recordings are encrypted; with
+--identity it is told as well which part was changed, and what cannot be read.
 
 Exit codes: 0 all is as it was recorded, 1 something is not, 2 nothing is on record.")]
 pub(super) struct Verify {
@@ -31,10 +33,13 @@ pub(super) struct Verify {
     /// Read the audit trail from these logs instead of the cluster's events; may be repeated
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "from")]
     log: Vec<PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
 }
 
 impl Verify {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        let identities = self.identity.read(context)?;
         let source = Source::new(context, self.from.as_deref()).await?;
         let heads = self.heads(context).await?;
         if heads.is_empty() {
@@ -43,8 +48,12 @@ impl Verify {
         }
         let mut wrong = 0_usize;
         for (key, head) in &heads {
-            let parts = source.parts(key).await?;
+            let parts = source.parts(key, &identities).await?;
             let findings = check(&key.to_string(), Some(head), &parts);
+            let mut findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            if findings.is_empty() {
+                findings = unread(&parts, &identities);
+            }
             if findings.is_empty() {
                 context.print(&format!("{key}: {} parts, as recorded\n", head.parts))?;
                 continue;
@@ -91,4 +100,13 @@ impl Verify {
         });
         Ok(heads.collect())
     }
+}
+
+/// What is as it was recorded, and cannot be read with the identities that were given.
+fn unread(parts: &[Stored], identities: &Identities) -> Vec<String> {
+    let encrypted = |part: &&Stored| part.name.form != Form::Plain && !identities.is_empty();
+    let read = |part: &Stored| unpacked(&part.name, &part.bytes, identities).err();
+    let parts = parts.iter().filter(encrypted);
+    let failures = parts.filter_map(|part| Some((part.name.number, read(part)?)));
+    failures.map(|(number, why)| format!("part {number} is as recorded, but not read: {}", why.message())).collect()
 }

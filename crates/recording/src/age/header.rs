@@ -1,0 +1,165 @@
+//! The header of an age file: lines of text that wrap the file key for each recipient, and a MAC.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD_NO_PAD as BASE64;
+
+use super::crypto::{self, CryptoError};
+use super::{AgeError, MAGIC};
+
+/// How long a header may be that is read: that of the most recipients has less than 4 KiB.
+const MAX_HEADER: usize = 64 << 10;
+/// How many letters a line of base64 has.
+const COLUMNS: usize = 64;
+const STANZA: &[u8] = b"-> ";
+const END: &[u8] = b"---";
+
+/// The file key, wrapped in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stanza {
+    /// At least one; none is empty.
+    pub(super) arguments: Vec<String>,
+    pub(super) body: Vec<u8>,
+}
+
+/// A header that was read. Nobody has compared its MAC yet.
+#[derive(Debug)]
+pub(super) struct Header<'a> {
+    pub(super) stanzas: Vec<Stanza>,
+    signed: &'a [u8],
+    mac: Vec<u8>,
+    /// What follows it.
+    pub(super) payload: &'a [u8],
+}
+
+impl Header<'_> {
+    /// Whether it was written by somebody with the file key.
+    pub(super) fn is_by(&self, file_key: &[u8]) -> Result<bool, CryptoError> {
+        let key = crypto::derive(file_key, b"", b"header")?;
+        Ok(crypto::is_signed(key.as_slice(), self.signed, &self.mac))
+    }
+}
+
+pub(super) fn write(stanzas: &[Stanza], file_key: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    let mut header = MAGIC.to_vec();
+    for stanza in stanzas {
+        header.extend_from_slice(STANZA);
+        header.extend_from_slice(stanza.arguments.join(" ").as_bytes());
+        header.push(b'\n');
+        let body = BASE64.encode(&stanza.body);
+        for line in body.as_bytes().chunks(COLUMNS) {
+            header.extend_from_slice(line);
+            header.push(b'\n');
+        }
+        if body.len().is_multiple_of(COLUMNS) {
+            header.push(b'\n');
+        }
+    }
+    header.extend_from_slice(END);
+    let key = crypto::derive(file_key, b"", b"header")?;
+    let mac = crypto::sign(key.as_slice(), &header);
+    header.push(b' ');
+    header.extend_from_slice(BASE64.encode(mac.as_ref()).as_bytes());
+    header.push(b'\n');
+    Ok(header)
+}
+
+/// Reads the header that a file begins with.
+pub(super) fn read(file: &[u8]) -> Result<Header<'_>, AgeError> {
+    if !file.starts_with(MAGIC) {
+        return Err(AgeError::Malformed("it does not begin as one of version 1"));
+    }
+    let mut lines = Reader {
+        file,
+        at: MAGIC.len(),
+    };
+    let mut stanzas = Vec::new();
+    loop {
+        let start = lines.at;
+        let line = lines.next()?;
+        if let Some(arguments) = line.strip_prefix(STANZA) {
+            stanzas.push(stanza(arguments, &mut lines)?);
+            continue;
+        }
+        let mac = line
+            .strip_prefix(END)
+            .and_then(|mac| mac.strip_prefix(b" "));
+        let mac = mac.ok_or(AgeError::Malformed(
+            "a line of the header is neither a recipient nor its end",
+        ))?;
+        let mac = decode(mac)?;
+        if mac.len() != 32 {
+            return Err(AgeError::Malformed("its MAC has another length"));
+        }
+        if stanzas.is_empty() {
+            return Err(AgeError::Malformed("it has no recipient"));
+        }
+        return Ok(Header {
+            stanzas,
+            signed: &file[..start + END.len()],
+            mac,
+            payload: &file[lines.at..],
+        });
+    }
+}
+
+fn stanza(arguments: &[u8], lines: &mut Reader<'_>) -> Result<Stanza, AgeError> {
+    let mut read = Vec::new();
+    for argument in arguments.split(|byte| *byte == b' ') {
+        if argument.is_empty() || !argument.iter().all(u8::is_ascii_graphic) {
+            return Err(AgeError::Malformed(
+                "an argument of a recipient is empty or no text",
+            ));
+        }
+        read.push(String::from_utf8_lossy(argument).into_owned());
+    }
+    let mut body = Vec::new();
+    loop {
+        let line = lines.next()?;
+        if line.len() > COLUMNS {
+            return Err(AgeError::Malformed("a line of a recipient is too long"));
+        }
+        // All but the last are whole groups of four: each is base64 by itself.
+        body.extend(decode(line)?);
+        if line.len() < COLUMNS {
+            break;
+        }
+    }
+    Ok(Stanza {
+        arguments: read,
+        body,
+    })
+}
+
+/// Base64 as age has it: no padding, and one way alone to write something.
+pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, AgeError> {
+    let decoded = BASE64.decode(text);
+    decoded.map_err(|_| AgeError::Malformed("its base64 is malformed"))
+}
+
+/// As age writes it.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The next line, without its end.
+    fn next(&mut self) -> Result<&'a [u8], AgeError> {
+        let within = &self.file[self.at..self.file.len().min(MAX_HEADER)];
+        let length = within.iter().position(|byte| *byte == b'\n');
+        let Some(length) = length else {
+            let why = if self.file.len() > MAX_HEADER {
+                "its header has over 64 KiB"
+            } else {
+                "its header is cut off"
+            };
+            return Err(AgeError::Malformed(why));
+        };
+        self.at += length + 1;
+        Ok(&within[..length])
+    }
+}

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::session_limits::{Limits, ScriptLocation};
 
 /// How many grants one script ends: as many as its answer and its command line hold with ease.
-pub(crate) const GRANTS_IN_RUN: usize = 64;
+pub(crate) const GRANTS_IN_RUN: usize = 192;
 /// How many pods are read at once.
 const READS: usize = 32;
 

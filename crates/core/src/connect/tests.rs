@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::Subject;
 
-use super::cut::{Cut, probed, session, wrapped};
+use super::cut::{Cut, MARK, probed, session, wrapped};
 use super::script::answers;
 use super::*;
 use crate::access::grant::{OwnPod, SessionTerms};
@@ -752,6 +752,37 @@ fn a_command_that_is_not_there_is_reported_by_its_own_name_alone() {
     for word in ["echo", "/bin/echo"] {
         assert_eq!(run(word), (Some(0), String::new()));
     }
+}
+
+/// Where hundreds of grants end, few have a session.
+#[test]
+fn grants_with_processes_are_ended_before_those_without() {
+    let process = std::process::id();
+    let ids = ["a", "b", "c", "d"].map(|which| format!("{which}-{process}"));
+    let theirs = |id: &String| {
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60").env(MARK, id).spawn().unwrap()
+    };
+    let mut running = [&ids[1], &ids[3]].map(theirs);
+    let age = SignedDuration::from_secs(5);
+    let endings = ids.iter().map(|grant| script::Ending { grant, age });
+    let endings: Vec<_> = endings.collect();
+    let command = script::in_turn("echo \"ended $2 left 0\"", &endings);
+    let output = std::process::Command::new(&command[0])
+        .args(&command[1..])
+        .output();
+    for child in &mut running {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let said = String::from_utf8(output.unwrap().stdout).unwrap();
+    let order: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(order, [&*ids[1], &*ids[3], &*ids[0], &*ids[2]]);
+    let ended = script::Ended { ended: 5, left: 0 };
+    assert!(script::answers(&said).values().all(|one| *one == ended));
 }
 
 /// What a shell makes of the words around a command: `timeout` and `date` stand for themselves.

@@ -11,7 +11,7 @@ use oz_core::access::pod_state;
 use tokio::io::AsyncReadExt;
 
 /// The most that is read of an answer, in bytes.
-pub(crate) const ANSWER: u64 = 8192;
+pub(crate) const ANSWER: u64 = 16 * 1024;
 
 /// Why nothing came of running something.
 #[derive(Debug)]

@@ -83,12 +83,12 @@ async fn approved(scene: &Scene) -> Result<()> {
     let waits = |status: &oz_core::api::RequestStatus| status.approval.is_some();
     let request = alice.until("mine", "to wait for others", waits).await?;
     let answer = answer_to(&request, "mine-security", true)?;
-    BOB.create(
-        &scene.admin,
-        scene.name(),
-        "accessrequestapprovals",
-        &answer,
-    )
+    // The webhook that is asked may not have seen the template yet.
+    eventually("bob to approve", CONDITION_TIMEOUT, async || {
+        let (namespace, answers) = (scene.name(), "accessrequestapprovals");
+        let given = BOB.create(&scene.admin, namespace, answers, &answer);
+        Ok(Some(given.await?))
+    })
     .await?;
     alice.ready("mine").await?;
     Ok(())

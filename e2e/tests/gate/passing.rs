@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use oz_core::api::Phase;
+use kube::{Api, Client, Config};
+use oz_core::api::{AccessLock, Phase};
 use oz_core::audit::{Action, Record};
 use oz_core::gate::prefix;
 use oz_e2e::{GATED, Scene, Session, System, exec_request, gate_template, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::json;
 
 use crate::{TURN, Whole, cluster};
 
@@ -244,16 +245,17 @@ async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operat
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", GATED, "5m")).await?;
     let short = alice.granted(&exec_request("short", GATED, "30s")).await?;
+    let locked = alice.granted(&exec_request("locked", GATED, "5m")).await?;
     let session = |request: &str, pod: &str| {
         let command = ["exec", "-i", pod, "--", "sh", "-c", "echo here; exec cat"];
         Session::open(scene.through_gate("alice", request, &command))
     };
-    let (first, second) = eventually("alice to get in", CONDITION_TIMEOUT, async || {
-        let both = session("mine", &granted.pod()).and_then(|first| {
+    let (first, second, third) = eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        let all = session("mine", &granted.pod()).and_then(|first| {
             let second = session("short", &short.pod())?;
-            Ok((first, second))
+            Ok((first, second, session("locked", &locked.pod())?))
         });
-        Ok(both.ok())
+        Ok(all.ok())
     })
     .await?;
     whole.system.operator.process.kill9();
@@ -261,6 +263,14 @@ async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operat
     alice.api().delete("mine", &DeleteParams::default()).await?;
     first.ended(CONDITION_TIMEOUT)?;
     second.ended(Duration::from_secs(60).max(CONDITION_TIMEOUT))?;
+    assert!(third.is_open());
+    let lock = serde_json::from_value(json!({
+        "metadata": {"name": scene.name()},
+        "spec": {"target": {"namespace": scene.name()}, "reason": "stolen laptop"},
+    }))?;
+    let locks = Api::<AccessLock>::all(scene.admin.clone());
+    locks.create(&PostParams::default(), &lock).await?;
+    third.ended(CONDITION_TIMEOUT)?;
     let cut = eventually("the ends to be on record", CONDITION_TIMEOUT, async || {
         let all = records_in(&whole.gate.process)?;
         let cut: Vec<String> = all
@@ -268,10 +278,11 @@ async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operat
             .filter(|one| one.action == Action::SessionCut && one.request.namespace == scene.name())
             .map(|one| format!("{} {}", one.request.name, one.reason))
             .collect();
-        Ok((cut.len() >= 2).then_some(cut))
+        Ok((cut.len() >= 3).then_some(cut))
     })
     .await?;
-    assert_eq!(cut, ["mine Revoked", "short Expired"]);
+    assert_eq!(cut, ["mine Revoked", "short Expired", "locked Locked"]);
+    locks.delete(scene.name(), &DeleteParams::default()).await?;
     let again = refused("alice to be refused", || {
         scene.through_gate("alice", "short", &["exec", &short.pod(), "--", "true"])
     })

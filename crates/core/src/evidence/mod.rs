@@ -91,6 +91,7 @@ impl Manifest {
             RECORDS,
             BOUNDARY,
             APPROVALS,
+            REVIEWS,
             ATTESTATIONS,
             SUMMARY,
         ];

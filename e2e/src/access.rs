@@ -11,6 +11,7 @@ use oz_core::api::{
     RequestStatus, TargetKind,
 };
 use oz_core::kinds::Terms;
+use oz_core::names;
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -102,14 +103,14 @@ impl<K: AccessRequest> Asked<K> {
         self.status().pod_name.unwrap_or_default()
     }
 
-    /// The name of its Role, as its status has it.
+    /// The name of its Role, as its status has it; until then the one that it has if it gets none with a number.
     #[must_use]
     pub fn role_name(&self) -> String {
-        let reserved = self.status().role_name;
-        reserved.unwrap_or_else(|| self.object_name())
+        let told = self.status().role_name;
+        told.unwrap_or_else(|| names::own_grant_role(&self.object_name()))
     }
 
-    /// The name of its RoleBinding and its pod, and of its Role where that has no reserved one.
+    /// The name of its RoleBinding and its pod.
     #[must_use]
     pub fn object_name(&self) -> String {
         oz_core::access::grant::object_name(

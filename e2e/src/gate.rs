@@ -197,6 +197,14 @@ fn spawn(
 /// Name of the template whose sessions go through the gate.
 pub const GATED: &str = "gated";
 
+/// What a template may allow of a container that runs.
+pub const STREAMS: [Operation; 4] = [
+    Operation::Exec,
+    Operation::Attach,
+    Operation::PortForward,
+    Operation::Log,
+];
+
 /// The template [`GATED`].
 #[must_use]
 pub fn gate_template() -> ExecAccessTemplate {

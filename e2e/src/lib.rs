@@ -42,7 +42,7 @@ pub use broker::{Broker, BrokerAnswer, BrokerClient};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
-pub use gate::{GATED, Gate, RecordingStore, gate_template, recording_template};
+pub use gate::{GATED, Gate, RecordingStore, STREAMS, gate_template, recording_template};
 pub use harness::{
     agent_running, announce_broker, by_hand_overlay, install_harness, local_volume, node_by_hand,
     volume,

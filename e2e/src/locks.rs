@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::NAMESPACE;
-use crate::access::{AccessRequest, Asked, exec_request, pod_request};
+use crate::access::{AccessRequest, exec_request, pod_request};
 use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
 
@@ -124,19 +124,14 @@ impl Scene {
             ("container", fixtures::CONTAINER.to_owned()),
             ("record", serde_json::to_string(&forged_record())?),
         ];
-        let [exec, pod] = self.prepare(&carol).await?;
-        let of = |kind: &str, role: String| {
-            let (of, requests) = (kind.to_lowercase(), format!("{kind}AccessRequest"));
-            let names = [
-                ("grants", format!("grants-{of}")),
-                ("requests", format!("{}s", requests.to_lowercase())),
-                ("kind", requests),
-                ("role", role),
-            ];
+        self.prepare(&carol).await?;
+        let of = |kind: &str| {
+            let requests = format!("{}s", kind.to_lowercase());
+            let names = [("requests", requests), ("kind", kind.to_owned())];
             let names: Vec<_> = common.iter().cloned().chain(names).collect();
             Locks::read(&names)
         };
-        let (exec, pod) = (of("Exec", exec)?, of("Pod", pod)?);
+        let (exec, pod) = (of("ExecAccessRequest")?, of("PodAccessRequest")?);
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.admin.clone());
         let there = policies.list(&ListParams::default()).await?.items;
         let ours: BTreeSet<_> = there
@@ -170,9 +165,8 @@ impl Scene {
         Ok(policy)
     }
 
-    /// What the attempts need: rights, an enforcing namespace, a request of each kind. Gives the names of
-    /// the Roles that their grants would have.
-    async fn prepare(&self, carol: &Client) -> Result<[String; 2]> {
+    /// What the attempts need: rights, an enforcing namespace, a request of each kind.
+    async fn prepare(&self, carol: &Client) -> Result<()> {
         let namespaces = json!({
             "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"],
         });
@@ -192,23 +186,20 @@ impl Scene {
         let create = PostParams::default();
         self.api::<Role>().create(&create, &on_call).await?;
         self.enforce().await?;
-        Ok([
-            self.stored(carol, exec_request(LOCK, TEMPLATE, "5m"))
-                .await?,
-            self.stored(carol, pod_request(LOCK, TEMPLATE, "5m"))
-                .await?,
-        ])
+        self.store(carol, exec_request(LOCK, TEMPLATE, "5m"))
+            .await?;
+        self.store(carol, pod_request(LOCK, TEMPLATE, "5m")).await
     }
 
-    /// Creates a request with a stamp that only looks like one, and gives the name of its grant's Role.
-    async fn stored<K>(&self, carol: &Client, mut request: K) -> Result<String>
+    /// Creates a request with a stamp that only looks like one.
+    async fn store<K>(&self, carol: &Client, mut request: K) -> Result<()>
     where
         K: AccessRequest + Serialize + DeserializeOwned,
     {
         *request.annotations_mut() = stamped("carol");
         let requests: Api<K> = Api::namespaced(carol.clone(), self.name());
-        let request = requests.create(&PostParams::default(), &request).await?;
-        Ok(Asked { request }.object_name())
+        requests.create(&PostParams::default(), &request).await?;
+        Ok(())
     }
 
     /// As it was before. (What is in the namespace alone goes with it.)

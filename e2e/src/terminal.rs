@@ -133,6 +133,30 @@ impl Terminal {
         shown.await.with_context(|| self.screen())
     }
 
+    /// Waits until the shell on it knows that the window has this size, which it is told by another channel than keys.
+    ///
+    /// # Errors
+    /// When it never does.
+    pub async fn is_sized(&mut self, rows: u16, columns: u16) -> Result<()> {
+        self.keys(&format!(
+            "until [ \"$(stty size)\" = '{rows} {columns}' ]; do sleep 0.1; done; echo si''zed {rows} {columns}\r"
+        ))?;
+        self.shows(&format!("sized {rows} {columns}")).await
+    }
+
+    /// Presses Ctrl-C while a command runs in the shell on it, which goes on with the next one.
+    ///
+    /// # Errors
+    /// When the command is not interrupted.
+    pub async fn interrupts(&mut self) -> Result<()> {
+        // What Ctrl-C finds unread is thrown away with it.
+        self.keys("(echo sta''rted; exec sleep 7000)\r")?;
+        self.shows("started").await?;
+        self.keys("\u{3}")?;
+        self.keys("echo co''de $?\r")?;
+        self.shows("code 130").await
+    }
+
     /// Waits until the program ends, and all that it wrote stands on the screen; its exit code.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ pub const OWNER_KIND: &str = "oz.wizardofoz.co/owner-kind";
 /// Annotation: name of the object that a child was made for. Not a label: names may be 253
 /// characters long, label values 63.
 pub const OWNER_NAME: &str = "oz.wizardofoz.co/owner-name";
+/// Label on the Role of a grant. The policy `role-names` keeps others from writing it, and what binds to Roles without it
+/// is looked at by `copied-bindings`.
+pub const GRANT_ROLE: &str = "oz.wizardofoz.co/grant-role";
 
 /// Annotation on a request: the user name that the API server reported for its creation.
 pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";

@@ -42,12 +42,23 @@ pub const AUDIT_PRUNE: &str = "oz-audit-prune";
 /// The ConfigMap that asks the operator to seal evidence.
 pub const AUDIT_EVIDENCE: &str = "oz-audit-evidence";
 
-/// What the names of Roles begin with that are reserved for grants, in every namespace: nobody but the
-/// operator writes such a Role, or a binding to one (the policy `role-names`), and it holds `bind` on these
-/// names alone. Three digits follow.
+/// What the names of the Roles of grants begin with. They are reserved in every namespace: nobody but the operator writes
+/// such a Role, or a binding to one (the policy `role-names`).
 const GRANT_ROLE: &str = "oz-grant-";
-/// How many of these names the operator may bind, and so uses: as many as deploy/rbac lists.
+/// How many of these names have a number. The operator may `bind` those, and no others: deploy/rbac lists them.
 pub const GRANT_ROLES: u16 = 256;
+
+/// Whether a name is reserved for Roles of grants.
+#[must_use]
+pub fn is_grant_role(name: &str) -> bool {
+    name.starts_with(GRANT_ROLE)
+}
+
+/// The name of the Role of a grant that has none with a number; `objects` is what its other objects are called.
+#[must_use]
+pub fn own_grant_role(objects: &str) -> String {
+    format!("{GRANT_ROLE}{objects}")
+}
 
 /// The reserved name of this number.
 #[must_use]
@@ -55,7 +66,7 @@ pub fn grant_role(number: u16) -> String {
     format!("{GRANT_ROLE}{number:03}")
 }
 
-/// The number of a reserved name; `None` of any other name.
+/// The number of a reserved name; `None` if it has none.
 #[must_use]
 pub fn grant_role_number(name: &str) -> Option<u16> {
     let digits = name.strip_prefix(GRANT_ROLE)?;

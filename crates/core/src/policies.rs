@@ -163,6 +163,30 @@ mod tests {
         }
     }
 
+    /// The API server evaluates a policy once for each parameter.
+    #[test]
+    fn no_policy_is_asked_once_for_each_grant() {
+        for Policy {
+            name,
+            policy,
+            binding,
+            ..
+        } in Policy::all(&installation()).unwrap()
+        {
+            let Some(kind) = policy.param_kind else {
+                continue;
+            };
+            assert_eq!(kind.kind.as_deref(), Some("Role"), "{name}");
+            let selector = binding.param_ref.and_then(|parameters| parameters.selector);
+            let left_out = selector.and_then(|selector| selector.match_expressions);
+            let left_out = left_out.unwrap_or_default();
+            let of_grants = left_out
+                .iter()
+                .find(|one| one.key == crate::labels::GRANT_ROLE);
+            assert_eq!(of_grants.unwrap().operator, "DoesNotExist", "{name}");
+        }
+    }
+
     #[test]
     fn policies_of_harness_runs_stand_where_there_are_any() {
         let names = |harness: bool| -> Vec<String> {

@@ -41,6 +41,24 @@ pub async fn deployment(
     ready_pods(client, namespace, &format!("app={name}"), replicas).await
 }
 
+/// Like [`deployment`] with one pod, which has these containers and ends a second after it is told to.
+///
+/// # Errors
+///
+/// As [`deployment`].
+pub async fn deployment_of(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    containers: &[Value],
+) -> Result<Pod> {
+    let pod = json!({ "containers": containers, "terminationGracePeriodSeconds": 1 });
+    let spec = json!({ "template": { "spec": pod } });
+    create::<Deployment>(client, namespace, name, spec).await?;
+    let mut pods = ready_pods(client, namespace, &format!("app={name}"), 1).await?;
+    Ok(pods.remove(0))
+}
+
 /// Like [`deployment`], a StatefulSet: its pods are `<name>-0`, `<name>-1` and so on.
 ///
 /// # Errors
@@ -121,10 +139,11 @@ where
     let failed = || format!("failed to create {kind} {namespace}/{name}");
     let labels = json!({ "app": name });
     spec["selector"] = json!({ "matchLabels": labels });
-    spec["template"] = json!({
-        "metadata": { "labels": labels },
-        "spec": { "containers": [{ "name": CONTAINER, "image": IMAGE }] },
-    });
+    let pod = &mut spec["template"];
+    pod["metadata"] = json!({ "labels": labels });
+    if pod["spec"].is_null() {
+        pod["spec"] = json!({ "containers": [{ "name": CONTAINER, "image": IMAGE }] });
+    }
     let object = json!({
         "apiVersion": K::api_version(&()),
         "kind": kind,

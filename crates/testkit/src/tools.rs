@@ -13,10 +13,6 @@ use crate::files::{cache_directory, write_private};
 /// The Kubernetes version that the embedded cluster is compiled from. `hack/tools/kubernetes/go.mod`
 /// pins the same one; a test compares them.
 pub const KUBERNETES_VERSION: &str = "1.35.4";
-
-/// Versions of kubectl that people have besides: with the oldest and the newest of its ways to stream.
-const KUBECTL_1_30_VERSION: &str = "1.30.14";
-const KUBECTL_1_32_VERSION: &str = "1.32.13";
 const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
@@ -147,33 +143,31 @@ static KUBERNETES: Module = Module {
     ],
 };
 
-static KUBECTL_1_30: Module = Module {
-    name: "kubectl",
-    version: KUBECTL_1_30_VERSION,
-    packages: 700,
-    takes: "about a minute",
-    go_mod: include_str!("../../../hack/tools/kubectl-1.30/go.mod"),
-    go_sum: include_str!("../../../hack/tools/kubectl-1.30/go.sum"),
-    variables: &[
-        ("k8s.io/component-base/version.gitVersion", "v1.30.14"),
-        ("k8s.io/component-base/version.gitMajor", "1"),
-        ("k8s.io/component-base/version.gitMinor", "30"),
-    ],
-};
+/// A kubectl that people have besides that of the cluster.
+macro_rules! kubectl {
+    ($minor:literal, $patch:literal) => {
+        Module {
+            name: "kubectl",
+            version: concat!("1.", $minor, ".", $patch),
+            packages: 700,
+            takes: "about a minute",
+            go_mod: include_str!(concat!("../../../hack/tools/kubectl-1.", $minor, "/go.mod")),
+            go_sum: include_str!(concat!("../../../hack/tools/kubectl-1.", $minor, "/go.sum")),
+            variables: &[
+                (
+                    "k8s.io/component-base/version.gitVersion",
+                    concat!("v1.", $minor, ".", $patch),
+                ),
+                ("k8s.io/component-base/version.gitMajor", "1"),
+                ("k8s.io/component-base/version.gitMinor", $minor),
+            ],
+        }
+    };
+}
 
-static KUBECTL_1_32: Module = Module {
-    name: "kubectl",
-    version: KUBECTL_1_32_VERSION,
-    packages: 700,
-    takes: "about a minute",
-    go_mod: include_str!("../../../hack/tools/kubectl-1.32/go.mod"),
-    go_sum: include_str!("../../../hack/tools/kubectl-1.32/go.sum"),
-    variables: &[
-        ("k8s.io/component-base/version.gitVersion", "v1.32.13"),
-        ("k8s.io/component-base/version.gitMajor", "1"),
-        ("k8s.io/component-base/version.gitMinor", "32"),
-    ],
-};
+// The oldest and the newest of its ways to stream.
+static KUBECTL_1_30: Module = kubectl!("30", "14");
+static KUBECTL_1_32: Module = kubectl!("32", "13");
 
 static KWOK: Module = Module {
     name: "kwok",

@@ -423,13 +423,9 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
         )
 }
 
-/// Only bindings to Roles that are called like those of grants are asked about. Others may call
-/// theirs so as well, and are not to wait for us.
+/// Only bindings to Roles with names that are reserved for grants are asked about.
 fn guard_role_binding(grounds: &Grounds) -> Hook {
-    let guard = RoleBindingGuard {
-        grants: grounds.connections.grants.clone(),
-    };
-    Hook::validating("guard-rolebinding", guard)
+    Hook::validating("guard-rolebinding", RoleBindingGuard)
         .on([Operation::Create])
         .failure(FailurePolicy::Ignore)
         .namespaces(NamespaceScope::All)
@@ -437,8 +433,8 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
         .path("/guard-rolebinding")
         .webhook_name("guard-rolebinding.kb.io")
         .when(
-            "to-a-role-that-is-called-like-one-of-ours",
-            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$|^oz-grant-[0-9]{3}$')",
+            "to-a-role-of-a-grant",
+            "object.roleRef.kind == 'Role' && object.roleRef.name.startsWith('oz-grant-')",
         )
         .when(
             "not-by-oz-or-break-glass",

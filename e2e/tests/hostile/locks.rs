@@ -11,10 +11,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
-use oz_core::labels;
+use oz_core::{labels, names};
 use oz_e2e::{
-    Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, install, pod_request,
-    refused, role, stamped, unregister_hooks,
+    Asked, NAMESPACE, Scene, System, TEMPLATE, binding, exec_request, forged_record, install,
+    pod_request, refused, role, stamped, unregister_hooks,
 };
 use oz_testkit::eventually;
 use serde_json::json;
@@ -22,6 +22,8 @@ use tokio::sync::RwLockWriteGuard;
 
 use crate::SYSTEM;
 
+/// What the policy says of names, and of a label, that are for Roles of grants.
+const RESERVED: &str = "reserved for Roles that oz makes";
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A scene in a cluster where nothing of oz runs. As long as this is there, nothing of it is started.
@@ -172,27 +174,16 @@ async fn a_stamp_is_brought_along_with_nobody_there() -> Result<()> {
 }
 
 /// Binding somebody to the Role of a request's grant, by a new RoleBinding, while nothing of oz runs:
-/// refused; a Role that is only called like one of oz's may be bound.
+/// refused; another Role may be bound, whatever oz calls the other objects of the grant.
 #[tokio::test]
 async fn a_binding_to_the_role_with_nobody_there() -> Result<()> {
     let ruin = Ruin::of("ruin-binding").await?;
     let asked = ruin.request("mine").await?;
     let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
-    eventually("the API server to know of the request", SOON, async || {
-        let name = asked.object_name();
-        let answer = bindings
-            .create(&create, &binding("waits", &name, "mallory")?)
-            .await;
-        if answer.is_ok() {
-            // What asks for the names of grants is a store that follows.
-            bindings.delete("waits", &DeleteParams::default()).await?;
-            return Ok(None);
-        }
-        let why = refused(answer)?;
-        Ok(why.contains("is oz's, for request mine").then_some(()))
-    })
-    .await?;
-    let like = binding("like", "mine-0123abcd", "mallory")?;
+    let waits = binding("waits", &asked.role_name(), "mallory")?;
+    let why = refused(bindings.create(&create, &waits).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    let like = binding("like", &asked.object_name(), "mallory")?;
     bindings.create(&create, &like).await?;
     Ok(())
 }
@@ -204,40 +195,35 @@ async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
     let ruin = Ruin::of("large-binding").await?;
     let asked = ruin.request("mine").await?;
     let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
-    let large = binding("large", &asked.object_name(), &"<".repeat(1_410_000))?;
-    eventually("the API server to know of the request", SOON, async || {
-        let answer = bindings.create(&create, &large).await;
-        if answer.is_ok() {
-            bindings.delete("large", &DeleteParams::default()).await?;
-            return Ok(None);
-        }
-        let why = refused(answer)?;
-        Ok(why.contains("is oz's, for request mine").then_some(()))
-    })
-    .await
+    let large = binding("large", &asked.role_name(), &"<".repeat(1_410_000))?;
+    let why = refused(bindings.create(&create, &large).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    Ok(())
 }
 
-/// Making a Role of the name that oz will use, while nothing of oz runs: refused; other Roles may be
-/// made.
+/// Making a Role of the name that oz will use, or with the label that its Roles have, while nothing of oz runs:
+/// refused; other Roles may be made, and are not given that label later.
 #[tokio::test]
 async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
     let ruin = Ruin::of("ruin-role").await?;
     let asked = ruin.request("mine").await?;
     let (roles, create) = (ruin.api::<Role>(), PostParams::default());
-    let name = asked.object_name();
-    eventually("the API server to know of the request", SOON, async || {
-        let answer = roles.create(&create, &role(&name, &json!([]))?).await;
-        if answer.is_ok() {
-            roles.delete(&name, &DeleteParams::default()).await?;
-            return Ok(None);
-        }
-        let why = refused(answer)?;
-        Ok(why.contains("is oz's, for request mine").then_some(()))
-    })
-    .await?;
-    roles
-        .create(&create, &role("mine-0123abcd", &json!([]))?)
-        .await?;
+    let named = role(&asked.role_name(), &json!([]))?;
+    let why = refused(roles.create(&create, &named).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    let like = role(&asked.object_name(), &json!([]))?;
+    let mut like = roles.create(&create, &like).await?;
+    let label = json!({"metadata": {"labels": {labels::GRANT_ROLE: "true"}}});
+    let label = Patch::Merge(&label);
+    let merge = PatchParams::default();
+    let why = refused(roles.patch(&like.name_any(), &merge, &label).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    let labels = like.metadata.labels.get_or_insert_default();
+    labels.insert(labels::GRANT_ROLE.to_owned(), String::new());
+    like.metadata.name = Some("another".to_owned());
+    like.metadata.resource_version = None;
+    let why = refused(roles.create(&create, &like).await)?;
+    assert!(why.contains(RESERVED), "{why}");
     Ok(())
 }
 
@@ -247,36 +233,32 @@ async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
 async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
     let ruin = Ruin::of("widened").await?;
     let asked = ruin.request("mine").await?;
-    let (name, create) = (asked.object_name(), PostParams::default());
-    // As the operator would, in a group that mends clusters.
-    ruin.scene
-        .api()
-        .create(&create, &role(&name, &json!([]))?)
-        .await?;
-    let mine = binding(&name, &name, "alice")?;
-    ruin.scene.api().create(&create, &mine).await?;
+    let (called, name, create) = (
+        asked.role_name(),
+        asked.object_name(),
+        PostParams::default(),
+    );
+    let operator = names::service_account(NAMESPACE, names::OPERATOR);
+    let operator = ruin.scene.cluster.client(&operator).await?;
+    let mut empty = role(&called, &json!([]))?;
+    let uid = asked.request.uid().context("no UID")?;
+    empty.metadata.labels = Some([(labels::OWNER_UID.to_owned(), uid)].into());
+    let mut mine = binding(&name, &called, "alice")?;
+    mine.metadata.labels.clone_from(&empty.metadata.labels);
+    let theirs: Api<Role> = Api::namespaced(operator.clone(), ruin.scene.name());
+    theirs.create(&create, &empty).await?;
+    let theirs: Api<RoleBinding> = Api::namespaced(operator, ruin.scene.name());
+    theirs.create(&create, &mine).await?;
     let merge = PatchParams::default();
     let (roles, bindings) = (ruin.api::<Role>(), ruin.api::<RoleBinding>());
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]});
     let subjects = json!({"subjects": binding("", "", "mallory")?.subjects});
-    eventually("the API server to know of the request", SOON, async || {
-        let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"mine": "yes"}}}));
-        Ok(roles
-            .patch(&name, &merge, &unlabelled)
-            .await
-            .is_err()
-            .then_some(()))
-    })
-    .await?;
-    let why = refused(roles.patch(&name, &merge, &Patch::Merge(&rules)).await)?;
-    assert!(why.contains("is oz's, for request mine"), "{why}");
-    let why = refused(
-        bindings
-            .patch(&name, &merge, &Patch::Merge(&subjects))
-            .await,
-    )?;
-    assert!(why.contains("is oz's, for request mine"), "{why}");
-    roles.delete(&name, &DeleteParams::default()).await?;
+    let why = refused(roles.patch(&called, &merge, &Patch::Merge(&rules)).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    let subjects = Patch::Merge(&subjects);
+    let why = refused(bindings.patch(&name, &merge, &subjects).await)?;
+    assert!(why.contains(RESERVED), "{why}");
+    roles.delete(&called, &DeleteParams::default()).await?;
     bindings.delete(&name, &DeleteParams::default()).await?;
     Ok(())
 }

@@ -194,7 +194,7 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let scene = Scene::set(cluster, "waiting").await?;
     let alice = scene.requests("alice").await?;
     let request = alice.create(&exec_request("mine", "later", "1h")).await?;
-    let role = Asked { request }.object_name();
+    let role = Asked { request }.role_name();
     system.webhook.process.kill9();
     unregister(cluster)?;
     // One that has seen the policies goes by them for a while.
@@ -228,7 +228,7 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
 }
 
 /// Having a RoleBinding wait for every name that is reserved for Roles of grants, while the policies and the webhook
-/// are out of the path: the Role has a name of its own, as before there were reserved ones; and when the
+/// are out of the path: the Role has a name of its own, which nobody could foresee; and when the
 /// policies are back, a name that somebody binds to is not used.
 #[tokio::test]
 async fn reserved_names_without_their_policy() -> Result<()> {
@@ -260,7 +260,10 @@ async fn reserved_names_without_their_policy() -> Result<()> {
     let template = |name| exec_template(name, TargetKind::Deployment, WORKLOAD);
     scene.template(&template("later")).await?;
     let without = alice.ready("without").await?;
-    assert_eq!(without.role_name(), without.object_name());
+    assert_eq!(
+        without.role_name(),
+        names::own_grant_role(&without.object_name())
+    );
 
     // One name is left that nobody binds to, or none that is tried.
     install(cluster).await?;
@@ -269,7 +272,10 @@ async fn reserved_names_without_their_policy() -> Result<()> {
     let again = alice.ready("again").await?;
     let pod = format!("pods/{}", again.pod());
     assert!(!scene.can("mallory", "get", &pod)?);
-    assert_eq!(again.role_name(), again.object_name());
+    assert_eq!(
+        again.role_name(),
+        names::own_grant_role(&again.object_name())
+    );
     Ok(())
 }
 

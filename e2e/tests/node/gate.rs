@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{Operation, RecordingConfig, RecordingMode};
+use oz_core::api::{RecordingConfig, RecordingMode};
 use oz_core::audit::Action;
 use oz_e2e::{
-    GATED, Gate, Options, RecordingStore, Scene, Session, System, Terminal, exec_request,
+    GATED, Gate, Options, RecordingStore, STREAMS, Scene, Session, System, Terminal, exec_request,
     gate_template, on_a_terminal, recording_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
@@ -33,12 +33,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     let gate = Gate::start(cluster, &Options::default()).await?;
     let scene = Scene::set(cluster, "gate").await?;
     let mut template = gate_template();
-    template.spec.access_config.operations = vec![
-        Operation::Exec,
-        Operation::Attach,
-        Operation::PortForward,
-        Operation::Log,
-    ];
+    template.spec.access_config.operations = STREAMS.to_vec();
     scene.template(&template).await?;
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", GATED, "5m")).await?;
@@ -120,9 +115,7 @@ async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
     })
     .await?;
     let mut terminal = Terminal::start(&shell, 33, 101)?;
-    terminal.keys("stty size; echo vis''ible\r")?;
-    terminal.shows("33 101").await?;
-    terminal.shows("visible").await?;
+    terminal.is_sized(33, 101).await?;
     terminal.resize(20, 80)?;
     terminal.keys(
         "stty -echo; printf 'Pass''word: '; read secret; stty echo; printf 'thank ''you\\n'\r",
@@ -130,12 +123,7 @@ async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
     terminal.shows("Password: ").await?;
     terminal.keys("hunter2\r")?;
     terminal.shows("thank you").await?;
-    // What Ctrl-C finds unread is thrown away with it.
-    terminal.keys("echo sle''eps; sleep 1000\r")?;
-    terminal.shows("sleeps").await?;
-    terminal.keys("\u{3}")?;
-    terminal.keys("echo awa''ke\r")?;
-    terminal.shows("awake").await?;
+    terminal.interrupts().await?;
     terminal.keys("exit 7\r")?;
 
     eventually("the recording", CONDITION_TIMEOUT, async || {
@@ -163,7 +151,7 @@ async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
         },
     )
     .await?;
-    for shown in ["33 101", "visible", "Password:", "exit 7"] {
+    for shown in ["sized 33 101", "Password:", "exit 7"] {
         ensure!(transcript.contains(shown), "{transcript}");
     }
     let lines = lines_of(&store)?;

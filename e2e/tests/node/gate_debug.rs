@@ -77,9 +77,7 @@ async fn what_kubectl_debug_adds_is_attached_to_and_ends_with_the_grant() -> Res
     let shell = debug(&scene, "short", &short.pod(), &["-it", &target, "--", "sh"]);
     let mut terminal = Terminal::start(&shell, 33, 101)?;
     // What is typed before the shell is there is read by it all the same.
-    terminal.keys("echo vis''ible; stty size\r")?;
-    terminal.shows("visible").await?;
-    terminal.shows("33 101").await?;
+    terminal.is_sized(33, 101).await?;
     terminal.keys("tr '\\0' ' ' < /proc/1/cmdline; echo is''first\r")?;
     terminal.shows("isfirst").await?;
     ensure!(running_grants()?.contains(&uid));

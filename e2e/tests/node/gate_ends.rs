@@ -5,12 +5,10 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::PostParams;
-use oz_core::api::Operation;
 use oz_core::audit::Action;
 use oz_e2e::{
-    GATED, Gate, Options, Scene, Session, System, WORKLOAD, exec_request, gate_template, records_in,
+    GATED, Gate, Options, STREAMS, Scene, Session, System, WORKLOAD, exec_request, gate_template,
+    records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Image, eventually, fixtures};
 use serde_json::json;
@@ -27,28 +25,12 @@ async fn pod(scene: &Scene) -> Result<()> {
         .file("here", 0o644, b"here\n")?;
     scene.cluster.import_image(bare)?;
     let says = "while :; do echo here; sleep 1; done";
-    let labels = json!({"app": WORKLOAD});
-    let deployment: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": WORKLOAD},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [
-                        {"name": fixtures::CONTAINER, "image": fixtures::IMAGE},
-                        {"name": "bare", "image": BARE},
-                        {"name": "says", "image": fixtures::IMAGE, "command": ["sh", "-c", says]},
-                    ],
-                    "terminationGracePeriodSeconds": 1,
-                },
-            },
-        },
-    }))?;
-    let api = scene.api();
-    api.create(&PostParams::default(), &deployment).await?;
-    let selector = format!("app={WORKLOAD}");
-    fixtures::ready_pods(&scene.admin, scene.name(), &selector, 1).await?;
+    let containers = [
+        json!({"name": fixtures::CONTAINER, "image": fixtures::IMAGE}),
+        json!({"name": "bare", "image": BARE}),
+        json!({"name": "says", "image": fixtures::IMAGE, "command": ["sh", "-c", says]}),
+    ];
+    fixtures::deployment_of(&scene.admin, scene.name(), WORKLOAD, &containers).await?;
     Ok(())
 }
 
@@ -63,12 +45,7 @@ async fn whatever_is_open_ends_by_the_gate_alone() -> Result<()> {
     let scene = Scene::empty(cluster, "gate-ends").await?;
     pod(&scene).await?;
     let mut template = gate_template();
-    template.spec.access_config.operations = vec![
-        Operation::Exec,
-        Operation::Attach,
-        Operation::PortForward,
-        Operation::Log,
-    ];
+    template.spec.access_config.operations = STREAMS.to_vec();
     scene.template(&template).await?;
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("short", GATED, "45s")).await?;

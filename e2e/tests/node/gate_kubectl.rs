@@ -10,13 +10,11 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::PostParams;
 use oz_core::api::{DebugConfig, Operation, RecordingConfig, RecordingMode};
 use oz_core::audit::{Action, Record};
 use oz_core::gate::prefix;
 use oz_e2e::{
-    GATED, Gate, RecordingStore, Scene, System, Terminal, WORKLOAD, exec_request,
+    GATED, Gate, RecordingStore, STREAMS, Scene, System, Terminal, WORKLOAD, exec_request,
     recording_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually, fixtures};
@@ -135,30 +133,14 @@ async fn pod(scene: &Scene) -> Result<String> {
     let mut echo = container("echo", "exec cat");
     echo["stdin"] = json!(true);
     let serve = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 -h /www";
-    let labels = json!({"app": WORKLOAD});
-    let deployment: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": WORKLOAD},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [
-                        {"name": fixtures::CONTAINER, "image": fixtures::IMAGE},
-                        echo,
-                        container("serve", serve),
-                        container("log", "seq 1 20000; exec sleep 86400"),
-                    ],
-                    "terminationGracePeriodSeconds": 1,
-                },
-            },
-        },
-    }))?;
-    let api = scene.api();
-    api.create(&PostParams::default(), &deployment).await?;
-    let selector = format!("app={WORKLOAD}");
-    let pods = fixtures::ready_pods(&scene.admin, scene.name(), &selector, 1).await?;
-    pods[0].metadata.name.clone().context("no name")
+    let containers = [
+        json!({"name": fixtures::CONTAINER, "image": fixtures::IMAGE}),
+        echo,
+        container("serve", serve),
+        container("log", "seq 1 20000; exec sleep 86400"),
+    ];
+    let pod = fixtures::deployment_of(&scene.admin, scene.name(), WORKLOAD, &containers).await?;
+    pod.metadata.name.context("no name")
 }
 
 async fn templates(scene: &Scene) -> Result<()> {
@@ -172,13 +154,7 @@ async fn templates(scene: &Scene) -> Result<()> {
         });
         template.metadata.name = Some(name.to_owned());
         let config = &mut template.spec.access_config;
-        config.operations = vec![
-            Operation::Exec,
-            Operation::Attach,
-            Operation::PortForward,
-            Operation::Log,
-            Operation::Debug,
-        ];
+        config.operations = [&STREAMS[..], &[Operation::Debug]].concat();
         config.debug = Some(DebugConfig {
             images: vec![fixtures::IMAGE.to_owned()],
         });
@@ -317,19 +293,10 @@ async fn terminal(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
 
     let shell = world.through(kubectl, "mine", &[&start[..], &["sh"]].concat())?;
     let mut terminal = Terminal::start(&shell, 33, 101)?;
-    terminal.keys("stty size; echo rea''dy\r")?;
-    terminal.shows("33 101").await?;
-    terminal.shows("ready").await?;
+    terminal.is_sized(33, 101).await?;
     terminal.resize(20, 80)?;
-    terminal
-        .keys("until [ \"$(stty size)\" = '20 80' ]; do usleep 50000; done; echo resi''zed\r")?;
-    terminal.shows("resized").await?;
-    // What Ctrl-C finds unread is thrown away with it.
-    terminal.keys("echo sle''eps; sleep 1000\r")?;
-    terminal.shows("sleeps").await?;
-    terminal.keys("\u{3}")?;
-    terminal.keys("echo awa''ke\r")?;
-    terminal.shows("awake").await?;
+    terminal.is_sized(20, 80).await?;
+    terminal.interrupts().await?;
     terminal.keys("exit 7\r")?;
     assert_eq!(terminal.code().await?, 7, "{}", terminal.screen());
     Ok(())

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use oz_core::api::{Operation, Sessions, TargetKind};
 use oz_core::audit::Action;
 use oz_core::conditions;
@@ -72,20 +71,7 @@ async fn zoo(scene: &Scene) -> Result<()> {
         readonly,
         nonroot,
     ];
-    let labels = json!({ "app": "zoo" });
-    let deployment: Deployment = serde_json::from_value(json!({
-        "metadata": { "name": "zoo" },
-        "spec": {
-            "selector": { "matchLabels": labels },
-            "template": {
-                "metadata": { "labels": labels },
-                "spec": { "containers": containers, "terminationGracePeriodSeconds": 1 },
-            },
-        },
-    }))?;
-    let parameters = PostParams::default();
-    scene.api().create(&parameters, &deployment).await?;
-    fixtures::ready_pods(&scene.admin, scene.name(), "app=zoo", 1).await?;
+    fixtures::deployment_of(&scene.admin, scene.name(), "zoo", &containers).await?;
     for sessions in [Sessions::BestEffort, Sessions::Required] {
         let name = format!("{sessions:?}").to_lowercase();
         let mut template = exec_template(&name, TargetKind::Deployment, "zoo");

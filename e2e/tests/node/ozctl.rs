@@ -120,27 +120,10 @@ async fn a_session_on_a_terminal_has_its_size_its_keys_and_its_exit_code() -> Re
     session.shows("# ").await?;
     session.shows(" left\x07").await?;
 
-    session.keys("stty size\r")?;
-    session.shows("30 100").await?;
+    session.is_sized(30, 100).await?;
     session.resize(40, 120)?;
-    // The size comes by another channel than the keys.
-    let resized = eventually("the new size", CONDITION_TIMEOUT, async || {
-        session.keys("stty size\r")?;
-        Ok(session.screen().contains("40 120").then_some(()))
-    });
-    resized.await?;
-
-    session.keys("sleep 1000; echo slept\r")?;
-    session.shows("sleep 1000").await?;
-    session.keys("\x03")?;
-    session.keys("echo code $?\r")?;
-    session.shows("code 130").await?;
-    assert!(
-        !session.screen().contains("\nslept"),
-        "{}",
-        session.screen()
-    );
-
+    session.is_sized(40, 120).await?;
+    session.interrupts().await?;
     session.keys("exit 5\r")?;
     assert_eq!(session.code().await?, 5, "{}", session.screen());
     assert!(session.is_as_before()?);

@@ -185,16 +185,10 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
 
     let shell = session(&scene, &["-ti", &pod, "--", "sh"]);
     let mut terminal = Terminal::start(&shell, 33, 101)?;
-    terminal.keys("stty size\r")?;
-    terminal.shows("33 101").await?;
+    terminal.is_sized(33, 101).await?;
     terminal.resize(44, 202)?;
-    terminal.keys("until [ \"$(stty size)\" = '44 202' ]; do sleep 0.1; done; echo res''ized\r")?;
-    terminal.shows("resized").await?;
-    terminal.keys("(echo sta''rted; exec sleep 7000)\r")?;
-    terminal.shows("started").await?;
-    terminal.keys("\x03")?;
-    terminal.keys("echo co''de $?\r")?;
-    terminal.shows("code 130").await?;
+    terminal.is_sized(44, 202).await?;
+    terminal.interrupts().await?;
     terminal.keys("exit 6\r")?;
     assert_eq!(terminal.code().await?, 6);
     Ok(())

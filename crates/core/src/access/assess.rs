@@ -27,6 +27,7 @@ use crate::gate;
 use crate::kinds::{AccessRequest as _, AccessTemplate, Kind as _};
 use crate::lifecycle::window::{self, Window};
 use crate::lifecycle::{self, End};
+use crate::names;
 use crate::validate::Violation;
 
 /// What must be found out, and from when on the answer is of no use.
@@ -136,7 +137,10 @@ fn named<K: Kind>(
         return Ok(());
     }
     match &known.role_name {
-        Some(name) => grant.role.clone_from(name),
+        Some(name) => {
+            let own = || names::own_grant_role(&grant.object_name());
+            grant.role = Some(name.clone().unwrap_or_else(own));
+        }
         None => {
             let bound = objects::bound_by_others(kind.keys(), request, live);
             return Err(Question::RoleName(bound));
@@ -153,7 +157,8 @@ fn blocked<K: Kind>(
     objects: &Objects,
     live: &[Live],
 ) -> Option<Blocked> {
-    let role = grant.role_name();
+    // Before there is a pod, it has no name yet.
+    let role = grant.role.clone().unwrap_or_else(|| request.role_name());
     let bindings = objects::strangers(kind.keys(), request, &role, live);
     let is_blocked = objects.binding.is_none() && !bindings.is_empty();
     is_blocked.then_some(Blocked { role, bindings })

@@ -48,7 +48,7 @@ pub struct Facts<T, W> {
     pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// The answer to [`Question::Trial`].
     pub tried: Option<Result<(), Failure>>,
-    /// The answer to [`Question::RoleName`]: a reserved name, or `None` if there is none for it.
+    /// The answer to [`Question::RoleName`]: a reserved name with a number, or `None` if there is none for it.
     pub role_name: Option<Option<String>>,
     /// The answer to [`Question::Predecessor`].
     pub predecessor: Option<Result<Vec<Live>, Failure>>,

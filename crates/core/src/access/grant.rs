@@ -25,6 +25,7 @@ use crate::gate::GateAccount;
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::Window;
+use crate::names;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
 
@@ -241,7 +242,7 @@ pub struct OwnPod {
 }
 
 impl Grant {
-    /// The name that all objects of the grant share, but for a Role with a reserved name:
+    /// The name that all objects of the grant share, but for its Role:
     /// `<request>-<first 8 characters of its UID>`.
     #[must_use]
     pub fn object_name(&self) -> String {
@@ -252,6 +253,13 @@ impl Grant {
     #[must_use]
     pub fn role_name(&self) -> String {
         self.role.clone().unwrap_or_else(|| self.object_name())
+    }
+
+    /// Whether its Role has one of the names with a number, which are used only while a policy keeps others from
+    /// binding to them.
+    #[must_use]
+    pub fn role_has_number(&self) -> bool {
+        names::grant_role_number(&self.role_name()).is_some()
     }
 
     /// Whom the RoleBinding names: the subjects, or the gate that lets them through.
@@ -368,7 +376,7 @@ impl Grant {
     }
 }
 
-/// The name that all objects of a request's grant share, but for a Role with a reserved name.
+/// The name that all objects of a request's grant share, but for its Role.
 #[must_use]
 pub fn object_name(request: &str, uid: &str) -> String {
     let short: String = uid.chars().take(8).collect();

@@ -174,7 +174,7 @@ impl<'a> Sweep<'a> {
 /// Whether a name is reserved for the Roles of grants, or ends as those of a grant's objects do: in eight
 /// digits of a UID.
 fn is_named_by_oz(name: &str) -> bool {
-    if names::grant_role_number(name).is_some() {
+    if names::is_grant_role(name) {
         return true;
     }
     let end = name.rsplit_once('-').map(|(_, end)| end);

@@ -29,7 +29,7 @@ pub(crate) struct Objects {
 }
 
 /// The objects of a request among those that are marked as its: in its namespace, under its name, a Role
-/// also under a reserved one. Marks are labels, which others can write too; what else bears them is none of
+/// under a reserved one. Marks are labels, which others can write too; what else bears them is none of
 /// our business.
 pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
     let name = request.object_name();
@@ -49,7 +49,7 @@ pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<L
 
 /// Whether this is a Role of a reserved name.
 fn is_reserved(live: &Live) -> bool {
-    live.resource.kind == "Role" && names::grant_role_number(&live.key().name).is_some()
+    live.resource.kind == "Role" && names::is_grant_role(&live.key().name)
 }
 
 /// The decision that a Role carries, if it is the Role that it was made for.
@@ -118,7 +118,7 @@ pub(crate) fn strangers(
     names
 }
 
-/// The reserved names that others bind to.
+/// The reserved names with numbers that others bind to.
 pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
     let role = |live: &Live| {
         Some(

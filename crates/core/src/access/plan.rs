@@ -126,7 +126,7 @@ fn granting<K: Kind>(
         ending::adoption(object.meta(), &owner, template.meta())
     });
     // Where a policy lets nobody bind to the name, none comes between.
-    let between = grant.role.is_none().then(|| unseen::bound_by_others(grant));
+    let between = (!grant.role_has_number()).then(|| unseen::bound_by_others(grant));
     Plan::default()
         // A binding that waits gives access as soon as there is a Role, so before; and one that came
         // between is found after, when none can come any more: Kubernetes then checks what it gives.

@@ -13,6 +13,7 @@ use crate::kinds::AccessRequest;
 use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
+use crate::names;
 
 /// One request, of either kind.
 #[derive(Clone, Debug)]
@@ -66,10 +67,17 @@ impl Request<'_> {
     #[must_use]
     pub fn role_name(&self) -> String {
         let told = self.status.and_then(|status| status.role_name.clone());
-        told.unwrap_or_else(|| self.object_name())
+        let is_granted = self
+            .status
+            .is_some_and(|status| status.granted_at.is_some());
+        told.unwrap_or_else(|| match is_granted {
+            // By a release that gave all objects one name.
+            true => self.object_name(),
+            false => names::own_grant_role(&self.object_name()),
+        })
     }
 
-    /// The name that all objects of its grant share, but for a Role with a reserved name.
+    /// The name that all objects of its grant share, but for its Role.
     #[must_use]
     pub fn object_name(&self) -> String {
         grant::object_name(

@@ -54,7 +54,8 @@ pub struct RequestStatus {
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
-    /// Name of the Role that access was granted by, if it is one of those that are reserved for oz.
+    /// Name of the Role that access was granted by; its names are reserved for oz. Not told of grants of before there were
+    /// such names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
 

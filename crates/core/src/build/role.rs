@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::access::grant::Grant;
 use crate::api::Operation;
-use crate::labels;
+use crate::{labels, names};
 
 /// The Role for a grant; `sealed` is the decision as [`Grant::seal`] made it.
 #[must_use]
@@ -27,6 +27,10 @@ pub fn role(grant: &Grant, sealed: String) -> Role {
         &grant.request.name,
         &grant.request.uid,
     );
+    if names::is_grant_role(&grant.role_name()) {
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(labels::GRANT_ROLE.to_owned(), "true".to_owned());
+    }
     Role {
         metadata,
         rules: Some(rules(grant)),

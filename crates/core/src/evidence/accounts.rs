@@ -101,17 +101,81 @@ const ATTESTATION_COLUMNS: [&str; 11] = [
 ];
 
 /// What records come to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Accounts {
     requests: BTreeMap<String, RequestAccount>,
-    /// Rows of `approvals.csv`, by the instant and the record's digest.
-    approvals: BTreeMap<(Timestamp, String), String>,
-    /// Rows of `reviews.csv`, likewise.
-    reviews: BTreeMap<(Timestamp, String), String>,
-    /// Rows of `attestations.csv`, likewise.
-    attestations: BTreeMap<(Timestamp, String), String>,
+    /// `approvals.csv`.
+    approvals: Table,
+    /// `reviews.csv`.
+    reviews: Table,
+    /// `attestations.csv`.
+    attestations: Table,
     totals: BTreeMap<(Action, Decision), u64>,
     records: u64,
+}
+
+/// A table with one row for each record, the oldest first.
+#[derive(Clone, Debug)]
+struct Table {
+    columns: &'static [&'static str],
+    /// By the instant and the record's digest.
+    rows: BTreeMap<(Timestamp, String), String>,
+}
+
+impl Table {
+    const fn new(columns: &'static [&'static str]) -> Self {
+        Self {
+            columns,
+            rows: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry) {
+        let cells = self.columns.iter().map(|column| cell(entry, column));
+        let key = (entry.record.time, entry.link.digest.clone());
+        self.rows.insert(key, csv::row(cells));
+    }
+
+    fn text(&self) -> String {
+        let mut text = csv::row(self.columns);
+        text.extend(self.rows.values().map(String::as_str));
+        text
+    }
+}
+
+/// What a record says in a column: a field that every record has, or a detail of that name.
+fn cell(entry: &Entry, column: &str) -> String {
+    let Record {
+        request, details, ..
+    } = &entry.record;
+    match column {
+        "time" => entry.record.time.to_string(),
+        "action" => entry.record.action.to_string(),
+        "decision" => entry.record.decision.to_string(),
+        "by" => {
+            let user = entry.record.user.as_ref();
+            user.map_or_else(String::new, |user| user.user.clone())
+        }
+        "kind" => request.kind.clone(),
+        "namespace" => request.namespace.clone(),
+        "request" | "name" => request.name.clone(),
+        "uid" => request.uid.clone(),
+        "record" => entry.link.digest.clone(),
+        detail => details.get(detail).cloned().unwrap_or_default(),
+    }
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self {
+            requests: BTreeMap::new(),
+            approvals: Table::new(&APPROVAL_COLUMNS),
+            reviews: Table::new(&REVIEW_COLUMNS),
+            attestations: Table::new(&ATTESTATION_COLUMNS),
+            totals: BTreeMap::new(),
+            records: 0,
+        }
+    }
 }
 
 impl Accounts {
@@ -126,17 +190,12 @@ impl Accounts {
         let total = total.or_default();
         *total = total.saturating_add(times);
         self.records += 1;
-        let key = (record.time, entry.link.digest.clone());
         match record.action {
-            action if is_approval(action) => {
-                self.approvals.insert(key, approval(entry));
-            }
+            action if is_approval(action) => self.approvals.take(entry),
             Action::ReviewGiven | Action::ReviewRefused | Action::ReviewOverdue => {
-                self.reviews.insert(key, review(entry));
+                self.reviews.take(entry);
             }
-            Action::EntitlementsAttested => {
-                self.attestations.insert(key, attestation(entry));
-            }
+            Action::EntitlementsAttested => self.attestations.take(entry),
             _ => {}
         }
         if record.request.uid.is_empty() || !is_about_request(record.action) {
@@ -193,25 +252,19 @@ impl Accounts {
     /// One line for each answer to a request, the oldest first.
     #[must_use]
     pub fn approvals(&self) -> String {
-        let mut text = csv::row(APPROVAL_COLUMNS);
-        text.extend(self.approvals.values().map(String::as_str));
-        text
+        self.approvals.text()
     }
 
     /// One line for each review that was written, refused or overdue, the oldest first.
     #[must_use]
     pub fn reviews(&self) -> String {
-        let mut text = csv::row(REVIEW_COLUMNS);
-        text.extend(self.reviews.values().map(String::as_str));
-        text
+        self.reviews.text()
     }
 
     /// One line for each attestation of who could get in, the oldest first.
     #[must_use]
     pub fn attestations(&self) -> String {
-        let mut text = csv::row(ATTESTATION_COLUMNS);
-        text.extend(self.attestations.values().map(String::as_str));
-        text
+        self.attestations.text()
     }
 
     /// The requests that are drawn of those that were granted, in the order of their ranks.
@@ -342,63 +395,4 @@ fn is_about_request(action: Action) -> bool {
                 | Action::SessionOpened
                 | Action::SessionRefused
         )
-}
-
-fn approval(entry: &Entry) -> String {
-    let record = &entry.record;
-    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
-    let user = record.user.as_ref();
-    csv::row([
-        record.time.to_string(),
-        record.action.to_string(),
-        record.decision.to_string(),
-        user.map_or_else(String::new, |user| user.user.clone()),
-        detail("rules"),
-        record.request.kind.clone(),
-        record.request.namespace.clone(),
-        record.request.name.clone(),
-        record.request.uid.clone(),
-        detail("reason"),
-        entry.link.digest.clone(),
-    ])
-}
-
-fn review(entry: &Entry) -> String {
-    let record = &entry.record;
-    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
-    let user = record.user.as_ref();
-    csv::row([
-        record.time.to_string(),
-        record.action.to_string(),
-        record.decision.to_string(),
-        user.map_or_else(String::new, |user| user.user.clone()),
-        detail("finding"),
-        detail("requester"),
-        record.request.kind.clone(),
-        record.request.namespace.clone(),
-        record.request.name.clone(),
-        record.request.uid.clone(),
-        detail("dueAt"),
-        detail("reason"),
-        entry.link.digest.clone(),
-    ])
-}
-
-fn attestation(entry: &Entry) -> String {
-    let record = &entry.record;
-    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
-    let user = record.user.as_ref();
-    csv::row([
-        record.time.to_string(),
-        record.action.to_string(),
-        user.map_or_else(String::new, |user| user.user.clone()),
-        record.request.namespace.clone(),
-        record.request.name.clone(),
-        detail("entitlements"),
-        detail("file"),
-        detail("kept"),
-        detail("removed"),
-        detail("gaps"),
-        entry.link.digest.clone(),
-    ])
 }

@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
-use kube::{Resource, ResourceExt};
 use oz_admission::UserInfo;
 use oz_core::access::approval::is_same_person;
-use oz_core::access::grant::{self, Grant};
+use oz_core::access::grant::Grant;
 use oz_core::access::policy::situation::Active;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
@@ -154,25 +153,6 @@ impl Grants {
                 .by_uid(uid)
                 .is_none_or(|one| over(&Request::from(&*one)))
         }
-    }
-
-    /// The name of the request whose grant has, or will have, a Role of this name.
-    pub(crate) fn request_of(&self, namespace: &str, role: &str) -> Option<String> {
-        fn named<R: Resource>(request: &R, namespace: &str, role: &str) -> bool {
-            let metadata = request.meta();
-            metadata.namespace.as_deref() == Some(namespace)
-                && metadata
-                    .name
-                    .as_ref()
-                    .zip(metadata.uid.as_ref())
-                    .is_some_and(|(name, uid)| {
-                        role.starts_with(name.as_str()) && grant::object_name(name, uid) == role
-                    })
-        }
-        let exec = self.exec.select(|request| named(request, namespace, role));
-        let pod = self.pod.select(|request| named(request, namespace, role));
-        let exec = exec.first().map(|request| request.name_any());
-        exec.or_else(|| pod.first().map(|request| request.name_any()))
     }
 
     /// Whether the watch has shown the request with this UID, or that it went.

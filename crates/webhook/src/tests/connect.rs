@@ -494,21 +494,20 @@ async fn nonsense_is_refused_and_crashes_nothing() {
 #[tokio::test]
 async fn nobody_binds_others_to_the_role_of_a_grant() {
     let webhook = webhook([]).await;
-    let short: String = UID.chars().take(8).collect();
-    for (namespace, role, allowed) in [
-        ("shop", format!("mine-{short}"), false),
-        ("shop", "mine-00000000".to_owned(), true),
-        ("shop", format!("other-{short}"), true),
-        ("elsewhere", format!("mine-{short}"), true),
+    for (role, allowed) in [
+        ("oz-grant-007", false),
+        ("oz-grant-mine-7c9e6679", false),
+        ("mine-7c9e6679", true),
+        ("my-oz-grant-007", true),
     ] {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": { "name": "waits", "namespace": namespace },
+            "metadata": { "name": "waits", "namespace": "shop" },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
         });
         let request = testing::Request::create(&binding).user("mallory");
         let answer = request.send(&webhook.manager, "/guard-rolebinding").await;
-        assert_eq!(answer.allowed(), allowed, "{namespace} {role}: {answer:?}");
+        assert_eq!(answer.allowed(), allowed, "{role}: {answer:?}");
     }
 }
 

@@ -94,7 +94,7 @@ fn of_rbac() -> [Case; 3] {
     let theirs = binding("on-call");
     let nobodys = with(theirs.clone(), "/subjects", json!([]));
     let empty = with(role("mine"), "/rules", json!([]));
-    let (waits, none) = (binding("mine-7c9e6679"), Value::Null);
+    let (waits, none) = (binding("oz-grant-mine-7c9e6679"), Value::Null);
     let bindings = "rolebindings";
     let path = "/guard-copied-rolebinding";
     [

@@ -78,8 +78,8 @@ fn the_requester_alone_gets_exactly_these_verbs_on_exactly_one_pod() {
         (subjects[0].kind.as_str(), subjects[0].name.as_str()),
         ("User", "alice")
     );
-    assert_eq!(binding.role_ref.name, "debug-0a1b2c3d");
-    assert_eq!(role.metadata.name.as_deref(), Some("debug-0a1b2c3d"));
+    assert_eq!(binding.role_ref.name, "oz-grant-debug-0a1b2c3d");
+    assert_eq!(role.metadata.name, Some(binding.role_ref.name));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_granted_request_says_all_there_is_to_know() {
         conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED).unwrap();
     assert_eq!(
         created.message,
-        "Success. Role debug-0a1b2c3d, RoleBinding debug-0a1b2c3d created"
+        "Success. Role oz-grant-debug-0a1b2c3d, RoleBinding debug-0a1b2c3d created"
     );
 }
 

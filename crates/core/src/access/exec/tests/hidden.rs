@@ -91,7 +91,7 @@ fn a_role_that_is_hidden_between_the_status_and_its_own_end_goes_as_well() {
 #[test]
 fn what_has_the_name_and_was_never_ours_is_not_touched() {
     let mut world = granted();
-    let name = world.live[0].key().name;
+    let name = world.live[1].key().name;
     world.remove("RoleBinding");
     world.hidden.push(binding(&name, "view"));
     world.settle(at(10));

@@ -11,7 +11,7 @@ use crate::access::kind::Question;
 use crate::access::leftover::{Finding, Sweep};
 use crate::api::Phase;
 use crate::controller::{Controller, Live, Step};
-use crate::names;
+use crate::{labels, names};
 
 fn reserved(number: u16) -> World {
     let mut world = World::new();
@@ -104,16 +104,21 @@ fn whenever_the_process_dies_the_name_that_was_decided_stays_and_nothing_is_left
 }
 
 #[test]
-fn a_grant_of_before_keeps_the_name_of_its_role() {
+fn a_role_that_gets_no_number_has_the_name_of_its_request_and_keeps_it() {
     let mut world = World::new();
     world.settle(at(1));
     world.role_name = Some(names::grant_role(7));
     let status = world.settle(at(2));
-    assert_eq!((status.phase, status.role_name), (Phase::Active, None));
+    let own = "oz-grant-debug-0a1b2c3d";
+    let told = status.role_name.as_deref();
+    assert_eq!((status.phase, told), (Phase::Active, Some(own)));
+    assert_eq!(names_of(&world)[0], ("Role".to_owned(), own.to_owned()));
+    let role: Role = world.live[0].parse().unwrap();
     assert!(
-        names_of(&world)
-            .iter()
-            .all(|(_, name)| name == "debug-0a1b2c3d")
+        role.metadata
+            .labels
+            .unwrap()
+            .contains_key(labels::GRANT_ROLE)
     );
 }
 

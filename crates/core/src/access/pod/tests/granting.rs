@@ -102,7 +102,7 @@ fn the_requester_alone_gets_into_exactly_this_pod() {
     );
     assert_eq!(
         world.condition(conditions::ACCESS_RESOURCES_CREATED).2,
-        format!("Success. Pod {NAME}, Role {NAME}, RoleBinding {NAME} created")
+        format!("Success. Pod {NAME}, Role oz-grant-{NAME}, RoleBinding {NAME} created")
     );
     assert_eq!(world.actions(), ["AccessGranted"]);
 }

@@ -59,7 +59,7 @@ pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
-    NAMESPACE, Operator, System, Webhook, apply, apply_as, established, install,
+    NAMESPACE, Operator, System, Webhook, apply, apply_as, established, identity, install,
     install_composites, repository, run, unregister, unregister_hooks,
 };
 pub use terminal::Terminal;

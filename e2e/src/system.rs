@@ -384,7 +384,10 @@ impl System {
 }
 
 /// The service account of a program, and its kubeconfig.
-pub(crate) fn identity(cluster: &Cluster, program: &str) -> Result<(String, PathBuf)> {
+///
+/// # Errors
+/// When the kubeconfig cannot be written.
+pub fn identity(cluster: &Cluster, program: &str) -> Result<(String, PathBuf)> {
     let user = format!("system:serviceaccount:{NAMESPACE}:{program}");
     let groups = [
         "system:serviceaccounts",

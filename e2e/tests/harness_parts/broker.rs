@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use oz_core::api::harness::HarnessRun;
 use oz_core::names;
-use oz_e2e::{Broker, BrokerClient, NAMESPACE, Options, Scene};
+use oz_e2e::{Broker, BrokerClient, Options, Scene, identity};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -41,12 +41,7 @@ async fn stage(prefix: &str) -> Result<(Scene, BrokerClient)> {
 
 /// The runs, by the one who may write their statuses.
 async fn as_operator(scene: &Scene) -> Result<Api<HarnessRun>> {
-    let user = format!("system:serviceaccount:{NAMESPACE}:{}", names::OPERATOR);
-    let groups = [
-        "system:serviceaccounts",
-        &format!("system:serviceaccounts:{NAMESPACE}"),
-    ];
-    scene.cluster.issue_kubeconfig(&user, &groups)?;
+    let (user, _) = identity(scene.cluster, names::OPERATOR)?;
     let client = scene.cluster.client(&user).await?;
     Ok(Api::namespaced(client, scene.name()))
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
 use oz_core::{labels, names};
 use oz_e2e::{
-    Asked, NAMESPACE, Scene, System, TEMPLATE, binding, exec_request, forged_record, install,
+    Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, identity, install,
     pod_request, refused, role, stamped, unregister_hooks,
 };
 use oz_testkit::eventually;
@@ -238,7 +238,7 @@ async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
         asked.object_name(),
         PostParams::default(),
     );
-    let operator = names::service_account(NAMESPACE, names::OPERATOR);
+    let (operator, _) = identity(ruin.scene.cluster, names::OPERATOR)?;
     let operator = ruin.scene.cluster.client(&operator).await?;
     let mut empty = role(&called, &json!([]))?;
     let uid = asked.request.uid().context("no UID")?;

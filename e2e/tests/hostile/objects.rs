@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use oz_core::api::{AuditEvent, Phase, TargetKind};
 use oz_core::audit::Action;
 use oz_core::labels;
@@ -146,6 +146,8 @@ async fn a_decision_that_is_copied() -> Result<()> {
         .granted(&exec_request("mine", TEMPLATE, "10m"))
         .await?;
     let mut role = stage.api::<Role>().get(&asked.role_name()).await?;
+    // It is refused with the label of Roles of grants.
+    role.labels_mut().remove(labels::GRANT_ROLE);
     role.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         name: Some("another".to_owned()),
         labels: role.metadata.labels,
@@ -252,7 +254,7 @@ async fn a_binding_that_waits_for_the_role() -> Result<()> {
     let stage = Stage::set("waits").await?;
     let rule = json!({
         "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"],
-        "verbs": ["create", "delete"],
+        "verbs": ["create", "delete", "bind"],
     });
     stage.allow("rbac", "mallory", &[rule]).await?;
     let asked = waiting(&stage, "mine").await?;

@@ -19,7 +19,7 @@ use super::grants::operator;
 use super::process::processor_time;
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene};
-use super::stats::Values;
+use super::stats::{Values, number};
 
 /// The template whose requests one of the approvers has to approve.
 const APPROVED: &str = "approved";
@@ -202,7 +202,7 @@ impl Stage {
         let writes = writes.filter(|entry| entry.resource != "events");
         let (count, idle) = (size.pending, size.idle.as_secs());
         let what = format!("API writes for {count} that wait, in {idle} s");
-        let writes = f64::from(u32::try_from(writes.len())?);
+        let writes = number(writes.len())?;
         report.add(&what, "", Budget::AtMost(0.0), writes);
         let part = spent.as_secs_f64() / size.idle.as_secs_f64() * 100.0;
         report.add("  CPU of the operator meanwhile", "%", Budget::None, part);

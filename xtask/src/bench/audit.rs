@@ -26,7 +26,7 @@ use super::Size;
 use super::process::peak;
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene};
-use super::stats::Values;
+use super::stats::{Values, number};
 
 const RECORDS: i64 = 20_000;
 const BATCH: usize = 100;
@@ -98,7 +98,7 @@ fn records(report: &mut Report) -> Result<()> {
         if batch.is_empty() {
             break;
         }
-        let many = f64::from(u32::try_from(batch.len())?);
+        let many = number(batch.len())?;
         let began = Instant::now();
         for record in batch {
             let entry: Entry = chain.append(record, &key);
@@ -127,7 +127,7 @@ fn records(report: &mut Report) -> Result<()> {
     };
     let whole = verify(evidence, &terms).is_whole();
     anyhow::ensure!(whole, "the trail that was measured is not whole");
-    let each = began.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(lines.len())?);
+    let each = began.elapsed().as_secs_f64() * 1e6 / number(lines.len())?;
     report.add("  to verify one", "µs", Budget::None, each);
     Ok(())
 }
@@ -263,7 +263,7 @@ async fn retention(size: Size, report: &mut Report) -> Result<()> {
     })
     .await?;
     let took = began.elapsed().as_secs_f64();
-    let many = f64::from(u32::try_from(size.events)?);
+    let many = number(size.events)?;
     let with = peak(operator.process.pid())?;
     report.add(
         &format!("operator's memory, {many} old events, peak"),

@@ -17,7 +17,7 @@ use super::grants::operator;
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
-use super::stats::Values;
+use super::stats::{Values, number};
 use crate::changes::Watching;
 
 /// How many of everything.
@@ -183,9 +183,7 @@ async fn windows(
         report.add(&figure("p99"), "ms", second, lags.percentile(99));
         report.add(&figure("max"), "ms", second, lags.max());
     }
-    let each = |writes: usize| -> Result<f64> {
-        Ok(f64::from(u32::try_from(writes)?) / f64::from(u32::try_from(count)?))
-    };
+    let each = |writes: usize| -> Result<f64> { Ok(number(writes)? / number(count)?) };
     report.add(
         "API writes to activate",
         "",
@@ -241,12 +239,7 @@ async fn pending(
     let count = size.pending;
     let idle = size.idle.as_secs();
     let what = format!("API calls for {count} that wait, in {idle} s");
-    report.add(
-        &what,
-        "",
-        Budget::AtMost(0.0),
-        f64::from(u32::try_from(calls.len())?),
-    );
+    report.add(&what, "", Budget::AtMost(0.0), number(calls.len())?);
     let part = spent.as_secs_f64() / size.idle.as_secs_f64() * 100.0;
     report.add("  CPU of the operator meanwhile", "%", Budget::None, part);
     report.add("  memory that they take", "MiB", Budget::None, grown);

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::process::processor_time;
 use super::report::{Budget, Compared, Report};
 use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
-use super::stats::Values;
+use super::stats::{Values, number};
 use super::{Size, ends};
 use crate::changes::Watching;
 
@@ -93,7 +93,7 @@ pub(super) fn operator() -> String {
 }
 
 /// Between two grants that are not back to back.
-const PAUSE: Duration = Duration::from_millis(800);
+pub(super) const PAUSE: Duration = Duration::from_millis(800);
 /// Where Role and RoleBinding are made by hand: not where grants are counted.
 const BY_HAND: &str = "default";
 
@@ -263,9 +263,7 @@ pub(super) async fn api_calls(
     )
     .await?;
     let is_event = |resource: &str| resource == "events";
-    let each = |calls: usize| -> Result<f64> {
-        Ok(f64::from(u32::try_from(calls)?) / f64::from(u32::try_from(grants)?))
-    };
+    let each = |calls: usize| -> Result<f64> { Ok(number(calls)? / number(grants)?) };
     let writes = calls()?.filter(|entry| entry.is_write() && !is_event(&entry.resource));
     let reads = calls()?.filter(|entry| ["get", "list"].contains(&entry.verb.as_str()));
     let events = calls()?.filter(|entry| is_event(&entry.resource));

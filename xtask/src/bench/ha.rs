@@ -7,7 +7,7 @@ use oz_testkit::Cluster;
 
 use super::report::{Budget, Report};
 use super::scene;
-use super::stats::Values;
+use super::stats::{Values, number};
 
 /// A lease and a second, in milliseconds: the promise.
 const PROMISE: Budget = Budget::AtMost(16_000.0);
@@ -61,7 +61,7 @@ async fn set(cluster: &'static Cluster) -> Result<(Replicas, Scene, Traffic)> {
 fn add(what: &str, outcome: &Outcome, report: &mut Report) -> Result<()> {
     add_times(what, outcome, PROMISE, report);
     let turned_away = outcome.refused.len() + outcome.unreachable + outcome.in_vain.len();
-    let turned_away = f64::from(u32::try_from(turned_away)?);
+    let turned_away = number(turned_away)?;
     report.add(
         &format!("{what}: turned away"),
         "",

@@ -16,14 +16,13 @@ use kube::{Api, ResourceExt as _};
 use oz_testkit::{AuditMark, Cluster};
 use serde_json::json;
 
+use super::grants::PAUSE;
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
 use super::scene::CHANGE_TIMEOUT;
-use super::stats::Values;
+use super::stats::{Values, number};
 use crate::changes::{Change, Watching};
 
-/// Between two grants that are not back to back.
-const PAUSE: Duration = Duration::from_millis(800);
 /// How long the grants last whose end is measured.
 const SHORT: SignedDuration = SignedDuration::from_secs(30);
 
@@ -277,10 +276,6 @@ fn belongs(binding: &RoleBinding, name: &str, uid: &str) -> bool {
 
 fn lag(seen: Timestamp, until: Timestamp) -> f64 {
     seen.duration_since(until).as_secs_f64() * 1000.0
-}
-
-fn number(count: usize) -> Result<f64> {
-    Ok(f64::from(u32::try_from(count)?))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::Size;
 use super::grants::operator;
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
-use super::stats::Values;
+use super::stats::{Values, number};
 use crate::changes::{Change, Watching};
 
 /// Templates beside the plain one.
@@ -109,9 +109,7 @@ async fn writes(
         *statuses.entry(&entry.name).or_default() += 1;
     }
     let second = statuses.values().map(|count| count.saturating_sub(1)).sum();
-    let each = |count: usize| -> Result<f64> {
-        Ok(f64::from(u32::try_from(count)?) / f64::from(u32::try_from(grants)?))
-    };
+    let each = |count: usize| -> Result<f64> { Ok(number(count)? / number(grants)?) };
     Ok((each(all.len() - second)?, each(second)?))
 }
 
@@ -170,7 +168,7 @@ async fn at_one_instant(
         Timestamp::now() < until,
         "they were not ready before their end"
     );
-    let number = f64::from(u32::try_from(names.len())?);
+    let number = number(names.len())?;
     report.add("pods that end at one instant", "", Budget::None, number);
 
     let gone = lags(&mut bindings, &names, until, |seen| seen.deleted).await?;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::stats::number;
+
 /// Of the fields user and system time; 100 on every Linux that matters.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -84,7 +86,7 @@ pub(crate) fn threads(pid: u32) -> Result<f64> {
 fn entries(pid: u32, directory: &str) -> Result<f64> {
     let path = format!("/proc/{pid}/{directory}");
     let all = std::fs::read_dir(&path).with_context(|| format!("failed to read {path}"))?;
-    Ok(f64::from(u32::try_from(all.count())?))
+    number(all.count())
 }
 
 /// How busy the machine is, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.

@@ -27,7 +27,7 @@ use serde_json::json;
 
 use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
-use super::stats::Values;
+use super::stats::{Values, number};
 use super::{Size, grants, live_runs, process};
 use crate::changes::Watching;
 
@@ -224,7 +224,7 @@ impl Bench {
         let spent = Spent::so_far(system)?;
         let writes = self.scene.cluster.audit().since(mark)?.writes();
         let writes = writes.by_user(&grants::operator()).len();
-        let each = f64::from(u32::try_from(writes)?) / f64::from(u32::try_from(count)?);
+        let each = number(writes)? / number(count)?;
         let [jobs, runs] = [jobs, runs].map(|took| took.as_secs_f64() * 1000.0);
         let plain = format!("{count} plain Jobs at once, until the pod of the last runs");
         let what = format!("{count} runs at once, until the last is Running");
@@ -235,7 +235,7 @@ impl Bench {
         );
         let what = "  writes of the operator a run meanwhile";
         report.add(what, "", Budget::None, each);
-        let count = f64::from(u32::try_from(count)?);
+        let count = number(count)?;
         for (what, time) in [
             ("processor time of the machine a plain Job", of_jobs),
             (
@@ -335,7 +335,7 @@ impl Bench {
         let before = process::resident(operator)?;
         self.all_over("second", count).await?;
         let after = process::resident(operator)?;
-        let each = (after - before) * 1024.0 / f64::from(u32::try_from(count)?);
+        let each = (after - before) * 1024.0 / number(count)?;
         let what = format!("memory of the operator a finished run, by {count} more");
         report.add(&what, "KiB", Budget::AtMost(10.0), each);
         // Events of Kubernetes are told when there is time.
@@ -351,7 +351,7 @@ impl Bench {
                 break;
             }
         }
-        let writes = f64::from(u32::try_from(writes)?);
+        let writes = number(writes)?;
         let what = format!("writes of the operator in {} s thereafter", IDLE.as_secs());
         report.add(&what, "", Budget::AtMost(0.0), writes);
         Ok(())

@@ -14,20 +14,18 @@ use oz_testkit::Cluster;
 use serde_json::json;
 
 use super::ends::gone;
-use super::grants::operator as account;
+use super::grants::{PAUSE, operator as account};
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene, administrators, create_all};
 use super::single;
-use super::stats::Values;
+use super::stats::{Values, number};
 use crate::changes::Watching;
 
 /// Where the pods are that nobody asks for.
 const CROWD: &str = "crowd";
 /// How long a process may go on after its start before its memory is read.
 const SETTLING: Duration = Duration::from_secs(3);
-/// Between two grants whose time is taken.
-const PAUSE: Duration = Duration::from_millis(800);
 /// Within which time what is to be overdue must be granted.
 const GRANTING: SignedDuration = SignedDuration::from_secs(60);
 /// What both processes together may hold at most, in MiB.
@@ -291,10 +289,6 @@ async fn stored(cluster: &Cluster) -> Result<f64> {
         .context("the size of etcd is not told")?
         .parse()
         .context("no number")
-}
-
-fn number(count: usize) -> Result<f64> {
-    Ok(f64::from(u32::try_from(count)?))
 }
 
 #[cfg(test)]

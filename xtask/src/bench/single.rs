@@ -12,6 +12,7 @@ use super::grants::operator;
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
+use super::stats::number;
 
 /// How long a process may go on after its start before it counts as idle.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -97,7 +98,6 @@ async fn idle(cluster: &Cluster, pid: u32, size: Size, report: &mut Report) -> R
         .filter(|entry| entry.resource != "leases" && !entry.dry_run && entry.verb != "watch");
     let renewals = all.clone().filter(|entry| entry.resource == "leases");
     let trials = all.filter(|entry| entry.dry_run);
-    let number = |count: usize| -> Result<f64> { Ok(f64::from(u32::try_from(count)?)) };
     let what = format!(
         "API calls in {} s of rest, {} grants",
         size.idle.as_secs(),

@@ -16,7 +16,7 @@ use oz_testkit::{Cluster, Process, eventually};
 use super::process;
 use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
-use super::stats::Values;
+use super::stats::{Values, number};
 
 /// Five a second. Each lasts longer than a lease, so that it can begin before it ends when the leader is killed.
 const PLAN: TrafficPlan = TrafficPlan {
@@ -158,7 +158,7 @@ async fn round(
         "grants of a round",
         "",
         Budget::None,
-        count(outcome.granted.len())?,
+        number(outcome.granted.len())?,
     );
     report.add(
         "RoleBinding gone after the end, p50",
@@ -172,7 +172,7 @@ async fn round(
         Budget::AtMost(PROMISE),
         late.max(),
     );
-    let turned_away = count(outcome.refused.len() + outcome.in_vain.len())?;
+    let turned_away = number(outcome.refused.len() + outcome.in_vain.len())?;
     match event {
         // One that starts refuses by itself.
         Event::ApiServerKilled => {
@@ -182,7 +182,7 @@ async fn round(
         _ => report.add("turned away", "", Budget::AtMost(0.0), turned_away),
     }
     let left = left(&scene).await?;
-    report.add("objects left", "", Budget::AtMost(0.0), count(left)?);
+    report.add("objects left", "", Budget::AtMost(0.0), number(left)?);
     ensure!(
         left == 0,
         "{left} objects are left of a round in which this happened: {event:?}"
@@ -237,7 +237,7 @@ impl Growth {
             "  rounds of the oldest process",
             "",
             Budget::None,
-            count(longest)?,
+            number(longest)?,
         );
         let (first, last) = self
             .watches
@@ -263,8 +263,4 @@ async fn watches(client: &Client) -> Result<f64> {
             value.parse::<f64>().context("no number")
         })
         .sum()
-}
-
-fn count(number: usize) -> Result<f64> {
-    Ok(f64::from(u32::try_from(number)?))
 }

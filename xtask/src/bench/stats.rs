@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
+
+/// A count, to be divided.
+pub(crate) fn number<N>(count: N) -> Result<f64>
+where
+    N: TryInto<u32, Error: std::error::Error + Send + Sync + 'static>,
+{
+    Ok(f64::from(count.try_into()?))
+}
+
 /// Measured values, ordered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values(Vec<f64>);

@@ -354,7 +354,7 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
     let subject = |name: String| {
         let binding = json!({
             "metadata": {"name": "waits"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": asked.object_name()},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": asked.role_name()},
             "subjects": [
                 {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"},
                 {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name},
@@ -368,7 +368,7 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
         Ok((!why.contains("cannot create")).then_some(why))
     })
     .await?;
-    assert!(why.contains("is for whoever made that request"), "{why}");
+    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
     Ok(())
 }
 

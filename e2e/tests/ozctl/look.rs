@@ -162,7 +162,7 @@ async fn a_decision_is_explained_rule_by_rule_with_the_operators_plan() -> Resul
         "yes RequesterVerified: Requested by alice",
         "yes membership: alice is in group devs",
         "yes container: all are allowed",
-        "create Role explained-",
+        "create Role oz-grant-explained-",
         "get, create on pods/exec ",
         "create RoleBinding explained-",
         "for User alice",

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use oz_testkit::eventually;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -144,17 +144,19 @@ impl Terminal {
         self.shows(&format!("sized {rows} {columns}")).await
     }
 
-    /// Presses Ctrl-C while a command runs in the shell on it, which goes on with the next one.
+    /// Presses Ctrl-C while a command runs in the shell on it, which goes on with the next line.
     ///
     /// # Errors
-    /// When the command is not interrupted.
+    /// When the command is not interrupted, or the rest of its line is run.
     pub async fn interrupts(&mut self) -> Result<()> {
         // What Ctrl-C finds unread is thrown away with it.
-        self.keys("(echo sta''rted; exec sleep 7000)\r")?;
+        self.keys("(echo sta''rted; exec sleep 7000); echo sle''pt\r")?;
         self.shows("started").await?;
         self.keys("\u{3}")?;
         self.keys("echo co''de $?\r")?;
-        self.shows("code 130").await
+        self.shows("code 130").await?;
+        ensure!(!self.screen().contains("slept"), "{}", self.screen());
+        Ok(())
     }
 
     /// Waits until the program ends, and all that it wrote stands on the screen; its exit code.

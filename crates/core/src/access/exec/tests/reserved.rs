@@ -112,7 +112,9 @@ fn a_role_that_gets_no_number_has_the_name_of_its_request_and_keeps_it() {
     let own = "oz-grant-debug-0a1b2c3d";
     let told = status.role_name.as_deref();
     assert_eq!((status.phase, told), (Phase::Active, Some(own)));
-    assert_eq!(names_of(&world)[0], ("Role".to_owned(), own.to_owned()));
+    let expected = [("Role", own), ("RoleBinding", "debug-0a1b2c3d")]
+        .map(|(kind, name)| (kind.to_owned(), name.to_owned()));
+    assert_eq!(names_of(&world), expected);
     let role: Role = world.live[0].parse().unwrap();
     assert!(
         role.metadata

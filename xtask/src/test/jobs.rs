@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::build::{Suite, cargo};
 use super::output::Tier;
@@ -38,6 +39,9 @@ const CLUSTER: [(&str, usize); 13] = [
     ("upgrade", 2),
     ("ozctl", 4),
 ];
+
+/// A suite in which no test ends for so long hangs. No test takes half of it, also on a slow machine.
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The environment variable by which the harness is told how many tests run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -276,9 +280,27 @@ fn follow(
         .with_context(|| format!("failed to start {}", job.name()))?;
     // Its ends of the pipe are copies of those that the command still holds.
     drop(command);
-    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).into_owned();
-        let _ = sender.send(Event::Line(number, line));
+    let (tell, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    loop {
+        match lines.recv_timeout(SILENCE_TIMEOUT) {
+            Ok(line) => {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                let _ = sender.send(Event::Line(number, line));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill().context("failed to stop it")?;
+                child.wait().context("failed to wait for it")?;
+                bail!("it printed nothing for {SILENCE_TIMEOUT:?}, and was killed");
+            }
+        }
     }
     let status = child.wait().context("failed to wait for it")?;
     ensure!(status.success(), "it ended with {status}");

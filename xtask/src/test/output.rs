@@ -45,6 +45,8 @@ pub(crate) struct Binary {
     ended: usize,
     /// Whether it has said how many there are and not yet what came of them.
     open: bool,
+    /// Tests that run for long, and have not ended.
+    slow: Vec<String>,
     /// Tests that the harness takes for passed, but that say they were skipped.
     gave_up: usize,
 }
@@ -66,6 +68,7 @@ impl Binary {
             announced: 0,
             ended: 0,
             open: true,
+            slow: Vec::new(),
             gave_up: 0,
         }
     }
@@ -112,6 +115,7 @@ impl Binary {
             .and_then(|rest| rest.split_once(" ... "))
         {
             self.ended += 1;
+            self.slow.retain(|slow| slow != test);
             if outcome == "ok" {
                 return;
             }
@@ -126,6 +130,12 @@ impl Binary {
                 }
                 return;
             }
+        }
+        if let Some((test, _)) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.split_once(RUNS))
+        {
+            self.slow.push(test.to_owned());
         }
         if let Some(skipped) = line.strip_prefix(SKIPPED) {
             self.gave_up += 1;
@@ -154,9 +164,20 @@ impl Binary {
     pub(crate) fn end(mut self, ended: Result<(), String>) -> Self {
         self.took = self.began.elapsed();
         if self.open && self.announced > 0 {
-            self.failed += 1;
+            let slow = std::mem::take(&mut self.slow);
+            let hung = match slow.as_slice() {
+                [] => String::new(),
+                slow => format!(" These did not end: {}.", slow.join(", ")),
+            };
             self.said
-                .push("It ended before all of its tests had.".to_owned());
+                .push(format!("It ended before all of its tests had.{hung}"));
+            // If that is all of them, what failed is known by name.
+            self.open = self.ended + slow.len() < self.announced;
+            self.failures.extend(slow);
+            self.failed = self.failures.len().max(1);
+            if !self.open {
+                self.passed += self.announced.saturating_sub(self.failures.len());
+            }
         }
         if let Err(why) = ended {
             self.failed = self.failed.max(1);
@@ -167,6 +188,8 @@ impl Binary {
     }
 }
 
+/// What follows the name of a test that does not end soon.
+const RUNS: &str = " has been running for over ";
 /// What a test writes, past the harness's capture, that cannot run on this machine; its name and
 /// why follow.
 const SKIPPED: &str = "testkit: skipped ";
@@ -241,6 +264,14 @@ mod tests {
         assert_eq!((died.passed, died.failed), (0, 1));
         assert!(died.said.iter().any(|line| line.contains("SIGKILL")));
         assert_eq!(died.failed_alone(), None);
+        let hung = read(
+            Tier::Pure,
+            "\nrunning 3 tests\ntest a ... ok\ntest b has been running for over 60 seconds\n\
+             test c has been running for over 60 seconds\ntest c ... ok\n",
+            Err("it printed nothing for 600s, and was killed".to_owned()),
+        );
+        assert_eq!(counts(&hung), (2, 1, 0));
+        assert_eq!(hung.failed_alone(), Some(["b".to_owned()].as_slice()));
         let silent = read(
             Tier::Pure,
             "",

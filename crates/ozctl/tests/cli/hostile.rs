@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::shop;
-use crate::stub::{Answer, Asked, Stub, ended, status};
+use crate::stub::{Answer, Asked, Stub, TIMEOUT, ended, status};
 
 /// `ozctl` as a child that can be sent signals.
 fn child(stub: &Stub, words: &[&str]) -> Child {
@@ -85,7 +85,7 @@ fn a_signal_while_access_is_waited_for_gives_it_back() {
         ] {
             let (stub, told) = slow(|asked| is_watch(asked) || is_looked_at(asked), |_| never());
             let waiting = child(&stub, words);
-            told.recv().unwrap();
+            told.recv_timeout(TIMEOUT).unwrap();
             send(&waiting, signal);
             let (ended, said) = ended(waiting);
             assert_eq!(ended, Some(code), "{words:?}: {said}");
@@ -105,7 +105,7 @@ fn a_signal_while_a_request_is_created_waits_for_its_name_and_gives_it_back() {
         shop::answer(asked)
     });
     let creating = child(&stub, &["exec", "deploy/web", "--", "true"]);
-    told.recv().unwrap();
+    told.recv_timeout(TIMEOUT).unwrap();
     send(&creating, Signal::INT);
     GO.store(true, Ordering::SeqCst);
     let (code, said) = ended(creating);
@@ -117,16 +117,16 @@ fn a_signal_while_a_request_is_created_waits_for_its_name_and_gives_it_back() {
 fn a_second_signal_ends_it_even_if_the_api_server_never_answers() {
     let (stub, told) = slow(is_create, |_| never());
     let creating = child(&stub, &["exec", "deploy/web", "--", "true"]);
-    told.recv().unwrap();
+    told.recv_timeout(TIMEOUT).unwrap();
     let (code, said) = impatient(creating);
     assert_eq!(code, Some(130), "{said}");
 
     let (stub, told) = slow(|asked| is_watch(asked) || is_delete(asked), |_| never());
     let waiting = child(&stub, &["exec", "deploy/web", "--", "true"]);
-    told.recv().unwrap();
+    told.recv_timeout(TIMEOUT).unwrap();
     send(&waiting, Signal::INT);
     // It is being given back.
-    told.recv().unwrap();
+    told.recv_timeout(TIMEOUT).unwrap();
     let (code, said) = impatient(waiting);
     assert_eq!(code, Some(130), "{said}");
     assert!(

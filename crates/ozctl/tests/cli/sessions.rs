@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -15,7 +14,7 @@ use tungstenite::protocol::Role;
 use tungstenite::{Message, WebSocket};
 
 use crate::shop;
-use crate::stub::{Asked, Stub, ended};
+use crate::stub::{Asked, Stub, TIMEOUT, ended, finished};
 
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
@@ -110,7 +109,7 @@ fn seen_on(mut other: File) -> String {
 fn a_command_has_no_terminal_where_input_is_none() {
     let stub = playing(a_word);
     let words = ["exec", "deploy/web", "-t", "--", "true"];
-    let answer = stub.command(&words).output().unwrap();
+    let answer = finished(stub.command(&words).spawn().unwrap());
     let said = text(&answer.stderr);
     assert_eq!(answer.status.code(), Some(0), "{said}");
     assert_eq!(text(&answer.stdout), "a word\n");
@@ -141,12 +140,13 @@ fn a_title_is_written_to_a_terminal_that_has_one_and_to_nothing_else() {
     }
     let stub = playing(a_word);
     let (_other, terminal) = terminal();
-    let answer = stub
+    let child = stub
         .command(&["exec", "deploy/web", "-t", "--", "true"])
         .env("TERM", "xterm")
         .stdin(terminal)
-        .output()
+        .spawn()
         .unwrap();
+    let answer = finished(child);
     assert_eq!(text(&answer.stdout), "a word\n");
 }
 
@@ -155,13 +155,13 @@ fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
     let stub = playing(a_word);
     let (other, terminal) = terminal();
     let mut command = stub.command(&["exec", "deploy/web", "--", "true"]);
-    let status = command
+    let child = command
         .env("TERM", "dumb")
         .stderr(terminal)
-        .status()
+        .spawn()
         .unwrap();
     drop(command);
-    assert!(status.success());
+    assert!(finished(child).status.success());
     let seen = seen_on(other);
     assert!(!seen.contains('\x1b'), "{seen:?}");
 }
@@ -171,7 +171,7 @@ fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
 fn the_pod_that_one_has_access_to_is_used_again() {
     let stub = playing(a_word);
     let asked_for = |words: &[&str]| {
-        let answer = stub.command(words).output().unwrap();
+        let answer = finished(stub.command(words).spawn().unwrap());
         let said = text(&answer.stderr);
         assert_eq!(answer.status.code(), Some(0), "{said}");
         let mut asked = stub.asked().into_iter().rev();
@@ -221,11 +221,12 @@ fn a_reader_who_goes_away_ends_the_command_and_gives_access_back() {
 fn output_that_finds_no_place_is_said_to_find_none() {
     let stub = playing(words);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let answer = stub
+    let child = stub
         .command(&["exec", "deploy/web", "--", "yes"])
         .stdout(full)
-        .output()
+        .spawn()
         .unwrap();
+    let answer = finished(child);
     let said = text(&answer.stderr);
     assert_eq!(answer.status.code(), Some(125), "{said}");
     assert!(
@@ -293,7 +294,7 @@ fn until(end: Timestamp) -> Stub {
 fn use_again(stub: &Stub) -> (Option<i32>, String) {
     let request = ["--request", "alice-x7k2p", "--", "true"];
     let words = [&["exec", "deploy/web"], &request[..]].concat();
-    let answer = stub.command(&words).output().unwrap();
+    let answer = finished(stub.command(&words).spawn().unwrap());
     assert!(deleted(stub).is_empty());
     (answer.status.code(), text(&answer.stderr))
 }
@@ -350,10 +351,11 @@ fn what_to_do_next_is_said_by_the_name_that_kubectl_knows() {
         (&["revoke", "nobody"], "Next: `kubectl oz requests`"),
     ] {
         let kubeconfig = stub.kubeconfig(&json!({"token": "alices"}));
-        let answer = Command::new(&plugin)
+        let answer = assert_cmd::Command::new(&plugin)
             .args(words)
             .env("KUBECONFIG", kubeconfig)
             .env("USER", "alice")
+            .timeout(TIMEOUT)
             .output()
             .unwrap();
         let told = text(&answer.stderr);

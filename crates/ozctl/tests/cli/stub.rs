@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{self, Child, Stdio};
+use std::process::{self, Child, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use assert_cmd::Command;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+
+/// How long a program may take that is waited for.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What somebody asked for.
 #[derive(Clone, Debug, Default)]
@@ -127,12 +133,44 @@ impl Stub {
     }
 }
 
+/// What came of a child, which ends before the timeout.
+pub(crate) fn finished(child: Child) -> Output {
+    let pid = child.id();
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    told.recv_timeout(TIMEOUT).map_or_else(
+        |_| {
+            let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            kill_process(pid, Signal::KILL).unwrap();
+            let output = told.recv().unwrap().unwrap();
+            panic!("it did not end within {TIMEOUT:?}: {output:?}")
+        },
+        Result::unwrap,
+    )
+}
+
 /// The exit code of a child, and what it wrote to standard error.
-pub(crate) fn ended(mut child: Child) -> (Option<i32>, String) {
-    let mut said = String::new();
-    let mut stderr = child.stderr.take().unwrap();
-    stderr.read_to_string(&mut said).unwrap();
-    (child.wait().unwrap().code(), said)
+pub(crate) fn ended(child: Child) -> (Option<i32>, String) {
+    let output = finished(child);
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+/// The lines that a child writes to standard output. Each comes before the timeout.
+pub(crate) fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
+    let (tell, told) = channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in stdout.lines() {
+            if tell.send(line.unwrap()).is_err() {
+                break;
+            }
+        }
+    });
+    std::iter::from_fn(move || match told.recv_timeout(TIMEOUT) {
+        Err(RecvTimeoutError::Timeout) => panic!("no line came within {TIMEOUT:?}"),
+        line => line.ok(),
+    })
 }
 
 /// `ozctl` with nothing of this machine's surroundings.
@@ -144,7 +182,7 @@ pub(crate) fn ozctl(words: &[&str]) -> Command {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", "/nonexistent")
         .env("USER", "alice")
-        .timeout(std::time::Duration::from_secs(60));
+        .timeout(TIMEOUT);
     command
 }
 

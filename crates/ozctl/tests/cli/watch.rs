@@ -1,6 +1,6 @@
 //! What changes, also while watches break and the API server forgets what came since.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::shop;
-use crate::stub::{Asked, Stub, ended};
+use crate::stub::{Asked, Stub, ended, lines};
 
 const WATCHED: &str = "/execaccessrequests";
 
-/// One line of a watch, and its end.
+/// One line of a watch, and its end: nothing else is asked on the same connection, which is closed.
 fn line(mut stream: &TcpStream, event: &Value) -> bool {
     let head = "HTTP/1.1 200 Told\r\ncontent-type: application/json\r\n\
-                transfer-encoding: chunked\r\n\r\n";
+                connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     let line = format!("{event}\n");
     let text = format!("{head}{:x}\r\n{line}\r\n0\r\n\r\n", line.len());
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-/// Alice's request in this phase.
+/// Alice's request in this phase, and the same whenever it is asked for.
 fn hers(phase: &str, asked: &Asked) -> Value {
     let plain = Asked {
         query: String::new(),
@@ -30,6 +30,7 @@ fn hers(phase: &str, asked: &Asked) -> Value {
     let (_, mut list) = shop::answer(&plain);
     let mut hers = list["items"][0].take();
     hers["status"]["phase"] = phase.into();
+    hers["status"]["expiresAt"] = "2026-01-01T13:00:00Z".into();
     hers
 }
 
@@ -71,10 +72,9 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
         line(stream, &event)
     });
     let mut child = stub.command(&["watch", "-o", "json"]).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let seen: Vec<Value> = lines
+    let seen: Vec<Value> = lines(&mut child)
         .take(4)
-        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .map(|line| serde_json::from_str(&line).unwrap())
         .collect();
     let of = |change: &Value| {
         let text = |name: &str| change[name].as_str().unwrap_or_default().to_owned();
@@ -145,8 +145,8 @@ fn that_nothing_comes_is_said_once_and_a_refusal_while_the_api_server_starts_end
         WATCHES.load(Ordering::SeqCst) >= 3 && line(stream, &event)
     });
     let mut child = stub.command(&["watch", "-o", "json"]).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let change: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let mut lines = lines(&mut child);
+    let change: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
     assert_eq!(
         (&change["name"], &change["phase"]),
         (&json!("alice-x7k2p"), &json!("Expired"))

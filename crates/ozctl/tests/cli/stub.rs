@@ -138,15 +138,17 @@ pub(crate) fn finished(child: Child) -> Output {
     let pid = child.id();
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(child.wait_with_output()));
-    told.recv_timeout(TIMEOUT).map_or_else(
-        |_| {
-            let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            kill_process(pid, Signal::KILL).unwrap();
-            let output = told.recv().unwrap().unwrap();
-            panic!("it did not end within {TIMEOUT:?}: {output:?}")
-        },
-        Result::unwrap,
-    )
+    let in_time = told.recv_timeout(TIMEOUT);
+    if in_time.is_err() {
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        let output = told.recv();
+        assert!(
+            in_time.is_ok(),
+            "it did not end within {TIMEOUT:?}: {output:?}"
+        );
+    }
+    in_time.unwrap().unwrap()
 }
 
 /// The exit code of a child, and what it wrote to standard error.
@@ -167,9 +169,11 @@ pub(crate) fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
             }
         }
     });
-    std::iter::from_fn(move || match told.recv_timeout(TIMEOUT) {
-        Err(RecvTimeoutError::Timeout) => panic!("no line came within {TIMEOUT:?}"),
-        line => line.ok(),
+    std::iter::from_fn(move || {
+        let line = told.recv_timeout(TIMEOUT);
+        let late = Err(RecvTimeoutError::Timeout);
+        assert!(line != late, "no line came within {TIMEOUT:?}");
+        line.ok()
     })
 }
 

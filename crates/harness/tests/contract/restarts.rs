@@ -48,6 +48,7 @@ fn a_line_that_was_begun_before_the_restart_is_read_whole_after_it() {
     container.wait();
     let container = world.started("runtime", &broker);
     world.say(r#""text":"joined"}"#);
+    world.has_event("joined");
     container.end();
     let events = world.events();
     assert!(events.contains(r#""summary":"joined""#), "{events}");

@@ -195,6 +195,11 @@ fn follow(
                     binary.take(&line);
                 }
             }
+            Ok(Event::Hangs(number)) => {
+                if let Some(binary) = running.get_mut(&number) {
+                    binary.hangs();
+                }
+            }
             Ok(Event::Ended(number, ended)) => {
                 if let Some(binary) = running.remove(&number) {
                     let binary = binary.end(ended);

@@ -222,6 +222,8 @@ pub(super) enum Event {
     Began(usize),
     /// A line of its output.
     Line(usize, String),
+    /// None of its tests ends any more; it is killed.
+    Hangs(usize),
     /// It has ended, well or with this.
     Ended(usize, Result<(), String>),
 }
@@ -296,6 +298,7 @@ fn follow(
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
+                let _ = sender.send(Event::Hangs(number));
                 child.kill().context("failed to stop it")?;
                 child.wait().context("failed to wait for it")?;
                 bail!("it printed nothing for {SILENCE_TIMEOUT:?}, and was killed");

@@ -45,6 +45,8 @@ pub(crate) struct Binary {
     ended: usize,
     /// Whether it has said how many there are and not yet what came of them.
     open: bool,
+    /// Those of them that went well.
+    well: usize,
     /// Tests that run for long, and have not ended.
     slow: Vec<String>,
     /// Tests that the harness takes for passed, but that say they were skipped.
@@ -67,6 +69,7 @@ impl Binary {
             began: Instant::now(),
             announced: 0,
             ended: 0,
+            well: 0,
             open: true,
             slow: Vec::new(),
             gave_up: 0,
@@ -101,6 +104,7 @@ impl Binary {
                 .and_then(|number| number.parse().ok());
             self.announced = number.unwrap_or_default();
             self.ended = 0;
+            self.well = 0;
             self.open = true;
             return;
         }
@@ -117,6 +121,7 @@ impl Binary {
             self.ended += 1;
             self.slow.retain(|slow| slow != test);
             if outcome == "ok" {
+                self.well += 1;
                 return;
             }
             if outcome == "FAILED" {
@@ -160,24 +165,29 @@ impl Binary {
         self.passed += std::mem::take(&mut self.failed);
     }
 
+    /// None of its tests ends any more, so it is killed.
+    pub(crate) fn hangs(&mut self) {
+        if self.slow.is_empty() {
+            return;
+        }
+        self.said
+            .push(format!("These do not end: {}.", self.slow.join(", ")));
+        // If nothing else is left of it, all that failed is known by name.
+        if self.ended + self.slow.len() == self.announced {
+            self.failures.append(&mut self.slow);
+            self.failed = self.failures.len();
+            self.passed += self.well;
+            self.open = false;
+        }
+    }
+
     /// It has ended, well or with this.
     pub(crate) fn end(mut self, ended: Result<(), String>) -> Self {
         self.took = self.began.elapsed();
         if self.open && self.announced > 0 {
-            let slow = std::mem::take(&mut self.slow);
-            let hung = match slow.as_slice() {
-                [] => String::new(),
-                slow => format!(" These did not end: {}.", slow.join(", ")),
-            };
+            self.failed += 1;
             self.said
-                .push(format!("It ended before all of its tests had.{hung}"));
-            // If that is all of them, what failed is known by name.
-            self.open = self.ended + slow.len() < self.announced;
-            self.failures.extend(slow);
-            self.failed = self.failures.len().max(1);
-            if !self.open {
-                self.passed += self.announced.saturating_sub(self.failures.len());
-            }
+                .push("It ended before all of its tests had.".to_owned());
         }
         if let Err(why) = ended {
             self.failed = self.failed.max(1);
@@ -206,12 +216,16 @@ fn count(counts: &str, what: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn read(tier: Tier, text: &str, ended: Result<(), String>) -> Binary {
+    fn binary(tier: Tier, text: &str) -> Binary {
         let mut binary = Binary::new("oz-web, web".to_owned(), "oz-web, web".to_owned(), tier);
         for line in text.lines() {
             binary.take(line);
         }
-        binary.end(ended)
+        binary
+    }
+
+    fn read(tier: Tier, text: &str, ended: Result<(), String>) -> Binary {
+        binary(tier, text).end(ended)
     }
 
     fn counts(binary: &Binary) -> (usize, usize, usize) {
@@ -264,20 +278,31 @@ mod tests {
         assert_eq!((died.passed, died.failed), (0, 1));
         assert!(died.said.iter().any(|line| line.contains("SIGKILL")));
         assert_eq!(died.failed_alone(), None);
-        let hung = read(
-            Tier::Pure,
-            "\nrunning 3 tests\ntest a ... ok\ntest b has been running for over 60 seconds\n\
-             test c has been running for over 60 seconds\ntest c ... ok\n",
-            Err("it printed nothing for 600s, and was killed".to_owned()),
-        );
-        assert_eq!(counts(&hung), (2, 1, 0));
-        assert_eq!(hung.failed_alone(), Some(["b".to_owned()].as_slice()));
         let silent = read(
             Tier::Pure,
             "",
             Err("it ended with exit status: 1".to_owned()),
         );
         assert_eq!(counts(&silent), (0, 1, 0));
+    }
+
+    #[test]
+    fn of_a_binary_that_hangs_the_tests_that_do_not_end_have_failed() {
+        let end = |mut binary: Binary| {
+            binary.hangs();
+            binary.end(Err("it printed nothing for 600s, and was killed".to_owned()))
+        };
+        let mut hung = binary(
+            Tier::Pure,
+            "\nrunning 4 tests\ntest a ... ok\ntest b has been running for over 60 seconds\n\
+             test c has been running for over 60 seconds\ntest c ... ok\n",
+        );
+        // What has not begun is not known by name.
+        assert_eq!(end(hung.clone()).failed_alone(), None);
+        hung.take("test d ... ignored, not a test: a runs it");
+        let hung = end(hung);
+        assert_eq!(counts(&hung), (2, 1, 0));
+        assert_eq!(hung.failed_alone(), Some(["b".to_owned()].as_slice()));
     }
 
     #[test]

@@ -5,20 +5,15 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::shop;
-use crate::stub::{Answer, Asked, Stub, TIMEOUT, ended, status};
+use crate::stub::{Answer, Asked, Stub, TIMEOUT, ended, send, status};
 
 /// `ozctl` as a child that can be sent signals.
 fn child(stub: &Stub, words: &[&str]) -> Child {
     stub.command(words).spawn().unwrap()
-}
-
-fn send(child: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
 }
 
 pub(crate) fn never() -> Answer {
@@ -86,7 +81,7 @@ fn a_signal_while_access_is_waited_for_gives_it_back() {
             let (stub, told) = slow(|asked| is_watch(asked) || is_looked_at(asked), |_| never());
             let waiting = child(&stub, words);
             told.recv_timeout(TIMEOUT).unwrap();
-            send(&waiting, signal);
+            send(waiting.id(), signal);
             let (ended, said) = ended(waiting);
             assert_eq!(ended, Some(code), "{words:?}: {said}");
             // The table knows no such object, which counts as given back.
@@ -106,7 +101,7 @@ fn a_signal_while_a_request_is_created_waits_for_its_name_and_gives_it_back() {
     });
     let creating = child(&stub, &["exec", "deploy/web", "--", "true"]);
     told.recv_timeout(TIMEOUT).unwrap();
-    send(&creating, Signal::INT);
+    send(creating.id(), Signal::INT);
     GO.store(true, Ordering::SeqCst);
     let (code, said) = ended(creating);
     assert_eq!(code, Some(130), "{said}");
@@ -124,7 +119,7 @@ fn a_second_signal_ends_it_even_if_the_api_server_never_answers() {
     let (stub, told) = slow(|asked| is_watch(asked) || is_delete(asked), |_| never());
     let waiting = child(&stub, &["exec", "deploy/web", "--", "true"]);
     told.recv_timeout(TIMEOUT).unwrap();
-    send(&waiting, Signal::INT);
+    send(waiting.id(), Signal::INT);
     // It is being given back.
     told.recv_timeout(TIMEOUT).unwrap();
     let (code, said) = impatient(waiting);
@@ -139,7 +134,7 @@ fn a_second_signal_ends_it_even_if_the_api_server_never_answers() {
 /// Sends SIGINT until it has ended: signals that come together are one.
 fn impatient(mut child: Child) -> (Option<i32>, String) {
     while child.try_wait().unwrap().is_none() {
-        send(&child, Signal::INT);
+        send(child.id(), Signal::INT);
         std::thread::yield_now();
     }
     ended(child)

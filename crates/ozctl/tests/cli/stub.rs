@@ -133,21 +133,26 @@ impl Stub {
     }
 }
 
+/// Sends a signal to the process of this id.
+pub(crate) fn send(id: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
 /// What came of a child, which ends before the timeout.
 pub(crate) fn finished(child: Child) -> Output {
-    let pid = child.id();
+    let id = child.id();
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(child.wait_with_output()));
     let in_time = told.recv_timeout(TIMEOUT);
-    if in_time.is_err() {
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        let output = told.recv();
-        assert!(
-            in_time.is_ok(),
-            "it did not end within {TIMEOUT:?}: {output:?}"
-        );
-    }
+    let late = in_time.is_err().then(|| {
+        send(id, Signal::KILL);
+        told.recv()
+    });
+    assert!(
+        late.is_none(),
+        "it did not end within {TIMEOUT:?}: {late:?}"
+    );
     in_time.unwrap().unwrap()
 }
 

@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::shop;
-use crate::stub::{Asked, Stub, ended, lines};
+use crate::stub::{Asked, Stub, ended, lines, send};
 
 const WATCHED: &str = "/execaccessrequests";
 
@@ -98,14 +98,7 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
     }
     assert_eq!(seen[0]["kind"], "ExecAccessRequest");
     assert_eq!(seen[0]["who"], "alice");
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    send(child.id(), Signal::INT);
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("watching; Ctrl-C ends it"), "{said}");
@@ -151,9 +144,7 @@ fn that_nothing_comes_is_said_once_and_a_refusal_while_the_api_server_starts_end
         (&change["name"], &change["phase"]),
         (&json!("alice-x7k2p"), &json!("Expired"))
     );
-    let pid = child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
-    assert!(sent.success());
+    send(child.id(), Signal::INT);
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
     for once in [

@@ -141,7 +141,7 @@ async fn write_dump(client: &Client, namespace: &str) {
 /// Fails when the server cannot be asked what kinds there are.
 pub async fn dump_objects(client: &Client, namespace: &str) -> Result<Vec<String>> {
     let discovery = Discovery::new(client.clone())
-        .run()
+        .run_aggregated()
         .await
         .context("failed to ask the server for its kinds")?;
     let mut lines = Vec::new();

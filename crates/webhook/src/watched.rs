@@ -7,10 +7,16 @@ use std::time::Duration;
 use kube::Resource;
 use oz_admission::Rejection;
 use oz_runtime::Store;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 /// How long a decision waits for the first list. Before it is complete, an object that exists
 /// could not be told from one that does not.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a decision waits for an object that the watch has not shown: it may have been created just before.
+const UNSEEN_TIMEOUT: Duration = Duration::from_millis(500);
+/// Decisions that wait so at a time. Others do not wait: names of nothing, asked for in a flood, hold up nobody.
+static WAITING: Semaphore = Semaphore::const_new(16);
 
 /// The objects of one kind.
 pub(crate) struct Watched<T>(pub(crate) Store<T>);
@@ -30,6 +36,33 @@ impl<T: Resource> Watched<T> {
     ) -> Result<Option<Arc<T>>, Rejection> {
         self.ready().await?;
         Ok(self.0.get(namespace, name))
+    }
+
+    /// The one of this name. If it was created just before, as by the same command, it is waited for.
+    pub(crate) async fn find_new(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Arc<T>>, Rejection>
+    where
+        T: Send + Sync + 'static,
+    {
+        if let Some(found) = self.find(namespace, name).await? {
+            return Ok(Some(found));
+        }
+        let Ok(_permit) = WAITING.try_acquire() else {
+            return Ok(None);
+        };
+        let changed = Arc::new(Notify::new());
+        let notify = Arc::clone(&changed);
+        let _subscription = self.0.subscribe(move |_| notify.notify_one());
+        let deadline = Instant::now() + UNSEEN_TIMEOUT;
+        loop {
+            let found = self.find(namespace, name).await?;
+            if found.is_some() || timeout_at(deadline, changed.notified()).await.is_err() {
+                return Ok(found);
+            }
+        }
     }
 
     /// Those that are wanted, as far as the watch has come.
@@ -60,5 +93,52 @@ impl<T: Resource> Watched<T> {
             "NotReady",
             format!("oz-webhook has not read every {kind} yet; try again in a few seconds"),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn named(name: &str) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.namespace = Some("shop".to_owned());
+        object.metadata.uid = Some(format!("uid-{name}"));
+        object
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_created_just_before_is_waited_for_and_nothing_for_long() {
+        let store = Store::fixed([named("here")]);
+        let watched = Watched(store.clone());
+        let began = Instant::now();
+        assert!(matches!(
+            watched.find_new(Some("shop"), "here").await,
+            Ok(Some(_))
+        ));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            store.wrote(named("another"), None);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            store.wrote(named("new"), None);
+        };
+        let (found, ()) = tokio::join!(watched.find_new(Some("shop"), "new"), later);
+        assert!(matches!(found, Ok(Some(_))));
+        assert_eq!(began.elapsed(), Duration::from_millis(200));
+
+        let began = Instant::now();
+        let none = watched.find_new(Some("shop"), "none");
+        assert!(matches!(none.await, Ok(None)));
+        assert_eq!(began.elapsed(), UNSEEN_TIMEOUT);
+
+        let _all: Vec<_> = std::iter::from_fn(|| WAITING.try_acquire().ok()).collect();
+        let none = watched.find_new(Some("shop"), "none");
+        assert!(matches!(none.await, Ok(None)));
+        assert_eq!(began.elapsed(), UNSEEN_TIMEOUT);
     }
 }

@@ -89,6 +89,7 @@ where
         departed,
         awaited,
         complete: AtomicBool::new(false),
+        waited: AtomicBool::new(false),
         writer: Writer {
             client,
             write_slots: parts.write_slots.clone(),

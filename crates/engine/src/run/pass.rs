@@ -192,7 +192,8 @@ where
             return None;
         }
         let now = self.cx.now();
-        if self.own_are_listed() {
+        let waited = self.waited.load(Ordering::Acquire);
+        if waited && self.own_are_listed() {
             let decided = self.controller.is_decided(object, live);
             return (!decided).then(|| Passed::planned(now, None, None));
         }

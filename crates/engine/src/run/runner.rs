@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
+use jiff::Timestamp;
 use kube::Resource;
 use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
 use oz_runtime::{Store, Subscription};
 use tokio::runtime::Handle;
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -48,6 +50,8 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) awaited: Vec<Box<dyn Ready>>,
     /// Whether all lists are complete, and so everything may be decided.
     pub(crate) complete: AtomicBool,
+    /// Whether they were waited for long enough: what was granted is looked after without them.
+    pub(crate) waited: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) ports: Ports,
@@ -70,34 +74,47 @@ where
     O: Observe<C>,
 {
     /// Waits for the first lists, though not for ever, and for leadership, then reconciles until `stop`,
-    /// and lets the passes that are under way finish.
+    /// and lets the passes that are under way finish. What is over does not wait for lists of other kinds.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let deadline = tokio::time::Instant::now() + LISTS_TIMEOUT;
         let started = async {
-            if timeout(LISTS_TIMEOUT, self.lists()).await.is_err() {
-                tracing::warn!(
-                    controller = self.controller.name(),
-                    "lists are missing: what was granted ends in time, and nothing is granted"
-                );
-            }
+            let _ = timeout_at(deadline, self.own_lists()).await;
             self.writer.tenure.begun().await;
         };
         if stop.run_until_cancelled(started).await.is_none() {
             return;
         }
         let mut own = self.own_are_listed();
-        self.start();
+        if own && self.lists().now_or_never().is_some() {
+            self.start();
+        } else if own {
+            self.start_what_is_over();
+        }
         let mut passes = JoinSet::new();
         let mut under_way = std::collections::HashMap::new();
         while !stop.is_cancelled() {
             self.begin(&mut passes, &mut under_way);
             let complete = self.complete.load(Ordering::Acquire);
+            let waits = !complete && !self.waited.load(Ordering::Acquire);
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
+                () = self.lists(), if !complete => {
+                    own = true;
+                    self.start();
+                }
+                () = sleep_until(deadline), if waits => {
+                    tracing::warn!(
+                        controller = self.controller.name(),
+                        "lists are missing: what was granted ends in time, and nothing is granted"
+                    );
+                    self.waited.store(true, Ordering::Release);
+                    self.start();
+                }
                 () = self.own_lists(), if !own => {
                     own = true;
                     self.start();
                 }
-                () = self.lists(), if !complete => self.start(),
                 Some(ended) = passes.join_next_with_id() => self.end(ended, &mut under_way),
                 () = self.shared.changed.notified() => {}
                 () = tokio::time::sleep(self.until_due()) => {}
@@ -137,9 +154,31 @@ where
         self.complete.store(true, Ordering::Release);
     }
 
-    /// Looks at everything once. First what has children: time may be up for it. Then children whose
-    /// object may be gone, and only then the rest, which might ask for more.
+    /// Looks at what is over, as far as that can be told without the lists of other kinds.
+    fn start_what_is_over(&self) {
+        let now = self.cx.now();
+        self.shared.start(|| {
+            let owners = self.children.owners();
+            let is_over = |owner: &String| self.lasts(owner, now).is_some_and(|until| until < now);
+            Found {
+                opening: owners.into_iter().filter(is_over).collect(),
+                others: Vec::new(),
+            }
+        });
+    }
+
+    /// Until when what was made for an object lasts, as far as its status tells: `now` if it does not. `None` if
+    /// it is not known.
+    fn lasts(&self, uid: &str, now: Timestamp) -> Option<Timestamp> {
+        let object = self.objects.by_uid(uid)?;
+        let until = self.controller.lasts_until(Some(&object), &[]);
+        Some(until.unwrap_or(now))
+    }
+
+    /// Looks at everything once. First what has children, and of that first what is over: time may be up for it.
+    /// Then children whose object may be gone, and only then the rest, which might ask for more.
     fn start(&self) {
+        let now = self.cx.now();
         self.shared.start(|| {
             let mut owners = self.children.owners();
             if !self.children.belonging.is_ours_alone() {
@@ -163,14 +202,18 @@ where
                 "started"
             );
             // What no known object stands behind may be forged, and must not hold the others up.
-            let (opening, forged): (Vec<_>, Vec<_>) = owners
-                .into_iter()
-                .partition(|owner| self.objects.by_uid(owner).is_some());
-            let forged = forged.into_iter().map(|uid| (uid, String::new()));
+            let (mut opening, mut forged) = (Vec::new(), Vec::new());
+            for owner in owners {
+                match self.lasts(&owner, now) {
+                    Some(until) => opening.push((until, owner)),
+                    None => forged.push((owner, String::new())),
+                }
+            }
+            opening.sort();
             let others = others.into_iter().map(|(_, uid, flow)| (uid, flow));
             Found {
-                opening,
-                others: forged.chain(others).collect(),
+                opening: opening.into_iter().map(|(_, owner)| owner).collect(),
+                others: forged.into_iter().chain(others).collect(),
             }
         });
     }

@@ -105,6 +105,22 @@ async fn children_of_one_kind_that_cannot_be_listed_keep_no_end_waiting() {
     mock.run().finish().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_over_at_a_start_waits_for_no_list_of_another_kind() {
+    let began = tokio::time::Instant::now();
+    let mock = Mock::default();
+    mock.list(BOXES, json!([lasting(PAST)]));
+    mock.list(ALL_MAPS, json!([outer(900)]));
+    mock.list(ALL_SECRETS, json!([inner(901)]));
+    mock.refused(&format!("{ALL_MAPS}?need"), 500);
+    expect_deletion(&mock, INNER);
+    expect_deletion(&mock, OUTER);
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+    mock.run().finish().await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
 #[tokio::test]
 async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are_listed() {
     let mock = Mock::default();

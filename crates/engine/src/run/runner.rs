@@ -88,7 +88,7 @@ where
         if own && self.lists().now_or_never().is_some() {
             self.start();
         } else if own {
-            self.start_what_is_over();
+            self.start_what_ends();
         }
         let mut passes = JoinSet::new();
         let mut under_way = std::collections::HashMap::new();
@@ -154,14 +154,18 @@ where
         self.complete.store(true, Ordering::Release);
     }
 
-    /// Looks at what is over, as far as that can be told without the lists of other kinds.
-    fn start_what_is_over(&self) {
+    /// Looks at what is over, or will be before the lists of other kinds are given up.
+    fn start_what_ends(&self) {
         let now = self.cx.now();
+        let given_up = now.saturating_add(LISTS_TIMEOUT).unwrap_or(now);
         self.shared.start(|| {
             let owners = self.children.owners();
-            let is_over = |owner: &String| self.lasts(owner, now).is_some_and(|until| until < now);
+            let ends = |owner: &String| {
+                self.lasts(owner, now)
+                    .is_some_and(|until| until <= given_up)
+            };
             Found {
-                opening: owners.into_iter().filter(is_over).collect(),
+                opening: owners.into_iter().filter(ends).collect(),
                 others: Vec::new(),
             }
         });

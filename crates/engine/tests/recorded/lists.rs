@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use http::Method;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use oz_audit::LogSink;
 use oz_engine::Engine;
-use oz_runtime::{Health, Runtime, Selection, Store, SystemClock, guarded_store};
+use oz_runtime::{Election, Health, Runtime, Selection, Store, SystemClock, guarded_store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::mock::{Mock, status};
 use crate::objects::{BOX, BOXES, INNER, OUTER, inner, outer, timebox};
@@ -105,20 +108,41 @@ async fn children_of_one_kind_that_cannot_be_listed_keep_no_end_waiting() {
     mock.run().finish().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_over_at_a_start_waits_for_no_list_of_another_kind() {
-    let began = tokio::time::Instant::now();
+/// A box that lasts until then, with all its children, where no list of another kind comes.
+fn without_needs(until: &str) -> Mock {
     let mock = Mock::default();
-    mock.list(BOXES, json!([lasting(PAST)]));
+    mock.list(BOXES, json!([lasting(until)]));
     mock.list(ALL_MAPS, json!([outer(900)]));
     mock.list(ALL_SECRETS, json!([inner(901)]));
     mock.refused(&format!("{ALL_MAPS}?need"), 500);
     expect_deletion(&mock, INNER);
     expect_deletion(&mock, OUTER);
     mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
-    mock.run().finish().await;
+    mock
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_at_a_start_waits_for_no_list_of_another_kind() {
+    let began = Instant::now();
+    without_needs(PAST).run().finish().await;
     let took = began.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_soon_after_a_start_waits_for_no_list_of_another_kind() {
+    let began = Instant::now();
+    let clock = move || Timestamp::UNIX_EPOCH + began.elapsed();
+    let running = without_needs("1970-01-01T00:00:03Z").run_at(
+        clock,
+        Timeboxes::default(),
+        LogSink,
+        Election::Off,
+    );
+    running.finish().await;
+    let took = began.elapsed();
+    let soon = Duration::from_secs(3)..Duration::from_secs(6);
+    assert!(soon.contains(&took), "{took:?}");
 }
 
 #[tokio::test]

@@ -48,6 +48,17 @@ impl Plan {
         self
     }
 
+    /// Whether all that it does is to take away and to tell of it.
+    #[must_use]
+    pub fn only_takes(&self) -> bool {
+        self.steps().all(|step| {
+            matches!(
+                step,
+                Step::Delete(_) | Step::Disown(_) | Step::Look(_) | Step::Record(_)
+            )
+        })
+    }
+
     /// Has another pass follow at once, which sees what this plan brought about.
     #[must_use]
     pub fn again(mut self) -> Self {

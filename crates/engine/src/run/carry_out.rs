@@ -84,14 +84,17 @@ where
 {
     /// Carries out `plan`, which was made for the instant `at`. A step that fails, or finds
     /// something unknown, ends it after its stage. No stage begins once the plan's wake has come:
-    /// what a slow API server left of a grant must not be created after the agreed second.
+    /// what a slow API server left of a grant must not be created after the agreed second. A plan that only takes
+    /// away goes on: the next one would not know why something is gone.
     pub(crate) async fn carry_out(
         &self,
         plan: &Plan,
         at: Timestamp,
         live: Vec<Live>,
     ) -> CarriedOut {
-        let wake = plan.wake.filter(|wake| !has_come(at, *wake));
+        let wake = plan
+            .wake
+            .filter(|wake| !has_come(at, *wake) && !plan.only_takes());
         let mut carried = CarriedOut {
             outcome: Outcome {
                 live,

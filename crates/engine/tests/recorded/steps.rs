@@ -219,6 +219,32 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
 }
 
 #[tokio::test]
+async fn what_only_takes_away_goes_on_however_slow_the_server_is() {
+    let mock = overdue();
+    let at = |time: &str| time.parse::<Timestamp>().expect("a time");
+    let clock = SetClock(Arc::new(Mutex::new(at("2026-11-21T11:00:00Z"))));
+    let slow = clock.clone();
+    let controller = Timeboxes {
+        looks_again: true,
+        ..Timeboxes::default()
+    };
+    let plans = Arc::clone(&controller.plans);
+    mock.expect(Method::DELETE, INNER, move |_| {
+        *slow.0.lock().expect("the clock") = at("2026-11-21T11:00:05Z");
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect(Method::DELETE, OUTER, move |_| {
+        // By the plan that knew why.
+        assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 1);
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(json!({"phase": "Expired", "children": 0}));
+    mock.run_at(clock, controller, oz_audit::LogSink, Election::Off)
+        .finish()
+        .await;
+}
+
+#[tokio::test]
 async fn a_name_that_belongs_to_another_object_by_now_counts_as_deleted() {
     let mock = overdue();
     mock.expect(Method::DELETE, INNER, |_| {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
@@ -93,6 +93,8 @@ pub(crate) struct Timeboxes {
     pub(crate) in_two_passes: bool,
     /// Whether a port is asked for something once the inner child is gone, before the outer one goes.
     pub(crate) effects: bool,
+    /// Whether a box that ends is looked at again a second later.
+    pub(crate) looks_again: bool,
 }
 
 /// The label of ConfigMaps that boxes may need.
@@ -189,7 +191,10 @@ impl Timeboxes {
             if self.effects {
                 return ending_with_effect(object, live);
             }
-            let plan = self.orphaned(now, Some(object), live);
+            let mut plan = self.orphaned(now, Some(object), live);
+            if self.looks_again {
+                plan = plan.wake_at(now + SignedDuration::from_secs(1));
+            }
             let vanish = object.spec.vanish == Some(true);
             return plan.then(vanish.then_some(Step::DeleteSelf));
         }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
+use oz_core::lifecycle::window::has_come;
 use oz_runtime::{Store, Subscription};
 use tokio::runtime::Handle;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -161,8 +162,8 @@ where
         self.shared.start(|| {
             let owners = self.children.owners();
             let ends = |owner: &String| {
-                self.lasts(owner, now)
-                    .is_some_and(|until| until <= given_up)
+                let until = self.lasts(owner, now);
+                until.is_some_and(|until| has_come(given_up, until))
             };
             Found {
                 opening: owners.into_iter().filter(ends).collect(),

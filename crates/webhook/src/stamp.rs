@@ -144,6 +144,11 @@ pub(crate) fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> 
     Ok(requester(&review.user))
 }
 
+/// Whether it is the operator, which tries whether requests are stamped and asks for nothing else.
+pub(crate) fn is_canary<K>(review: &Review<K>, operator: &str) -> bool {
+    review.dry_run && review.user.username == operator
+}
+
 /// Stamps requests of one kind.
 pub(crate) struct Stamper<R: AccessRequest> {
     sealing: Sealing,
@@ -179,11 +184,6 @@ impl<R: AccessRequest> Stamper<R> {
         object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
     }
 
-    /// Whether it is the operator that tries whether requests are stamped.
-    fn is_canary(&self, cx: &Cx, review: &Review<R>) -> bool {
-        cx.dry_run && review.user.username == *self.operator
-    }
-
     /// What the policies over all templates come to. The canary asks for nothing but a stamp.
     async fn judgement(
         &self,
@@ -192,7 +192,7 @@ impl<R: AccessRequest> Stamper<R> {
         object: &R,
         template: Option<&R::Template>,
     ) -> Result<Option<Judgement>, Rejection> {
-        if self.is_canary(cx, review) {
+        if is_canary(review, &self.operator) {
             return Ok(None);
         }
         let asking = Asking {
@@ -217,7 +217,7 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
         identified(review)?;
         let namespace = review.namespace.as_deref();
         let name = object.view().template.to_owned();
-        let template = if self.is_canary(cx, review) {
+        let template = if is_canary(review, &self.operator) {
             self.templates.find(namespace, &name).await?
         } else {
             self.templates.find_new(namespace, &name).await?

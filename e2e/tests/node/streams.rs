@@ -235,24 +235,19 @@ async fn output_and_exit_code_come_through_whatever_input_is() -> Result<()> {
         for (ours, kubectls) in FLAGS {
             for case in &CASES {
                 let run = ["--", "sh", "-c", case.script];
-                let words = [&["exec", "deploy/web", "--request", &name], ours, &run].concat();
-                lines.push(Line {
-                    command: ozctl(&words)?,
+                let line = |command, title: String, is_kubectls| Line {
+                    command,
                     input,
                     case,
-                    title: format!("{input:?}: ozctl {words:?}"),
-                    is_kubectls: false,
-                });
+                    title: format!("{input:?}: {title}"),
+                    is_kubectls,
+                };
+                let words = [&["exec", "deploy/web", "--request", &name], ours, &run].concat();
+                lines.push(line(ozctl(&words)?, format!("ozctl {words:?}"), false));
                 let words = [&["exec", "-n", scene.name(), &pod], kubectls, &run].concat();
                 let mut kubectl = cluster.kubectl("alice");
                 kubectl.args(&words);
-                lines.push(Line {
-                    command: kubectl,
-                    input,
-                    case,
-                    title: format!("{input:?}: kubectl {words:?}"),
-                    is_kubectls: true,
-                });
+                lines.push(line(kubectl, format!("kubectl {words:?}"), true));
             }
         }
     }

@@ -94,8 +94,8 @@ where
     ///    [`Observe::answer`]; what is due asks nothing. An object that is gone has
     ///    [`Controller::orphaned`] instead.
     /// 3. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
-    ///    gone past the plan's wake, the pass begins anew, since another plan would be made now. So it does
-    ///    after a plan that asks for it, with what that wrote.
+    ///    gone past the wake of a plan that does more than take away, the pass begins anew, since another plan
+    ///    would be made now. So it does after a plan that asks for it, with what that wrote.
     /// 4. **status**: from the decision and the outcome; written at most once, only if it differs. Events follow
     ///    the write, once each.
     /// 5. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass

@@ -53,7 +53,7 @@ pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use options::Options;
 pub use policies::{agreed, are_asked, at_most, deny, policy, remove, with_policies};
 pub use records::{records_in, records_of};
-pub use replicas::Replicas;
+pub use replicas::{Duty, Replicas};
 pub use rollouts::rollouts;
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use service::Service;

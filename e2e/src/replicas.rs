@@ -19,6 +19,17 @@ const ROTATE: &str = "oz-admission/rotate";
 /// How long anything may take here; far above what it takes.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// What a replica does: one that leads holds more than one that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Duty {
+    /// An operator that writes.
+    Leads,
+    /// An operator that waits for the Lease.
+    Waits,
+    /// A webhook.
+    Admits,
+}
+
 /// The replicas, the oldest first.
 #[derive(Debug)]
 pub struct Replicas {
@@ -81,10 +92,19 @@ impl Replicas {
         Ok(())
     }
 
-    /// Every process that runs.
-    pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        let operators = self.operators.iter().map(|(_, one)| &one.process);
-        operators.chain(self.webhooks.iter().map(|one| &one.process))
+    /// Every process that runs, and what it does.
+    ///
+    /// # Errors
+    /// When for a long time no operator that runs holds the Lease.
+    pub async fn processes(&self) -> Result<Vec<(Duty, &Process)>> {
+        let leader = self.leader().await?;
+        let operators = self.operators.iter().map(|(name, one)| {
+            let leads = *name == leader;
+            let duty = if leads { Duty::Leads } else { Duty::Waits };
+            (duty, &one.process)
+        });
+        let webhooks = self.webhooks.iter().map(|one| (Duty::Admits, &one.process));
+        Ok(operators.chain(webhooks).collect())
     }
 
     /// The name of the operator that holds the Lease.

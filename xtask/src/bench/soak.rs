@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::api::ExecAccessRequest;
 use oz_core::labels;
-use oz_e2e::{Replicas, Scene, Traffic, TrafficPlan};
+use oz_e2e::{Duty, Replicas, Scene, Traffic, TrafficPlan};
 use oz_testkit::{Cluster, Process, eventually};
 
 use super::process;
@@ -61,10 +61,16 @@ enum Event {
 }
 
 impl Event {
-    const ALL: [Self; 5] = [
+    /// In turns. A leader lives for eight rounds of these, so that it can be seen to grow.
+    const ALL: [Self; 10] = [
         Self::Nothing,
         Self::LeaderKilled,
         Self::WebhookReplaced,
+        Self::Nothing,
+        Self::ApiServerKilled,
+        Self::Nothing,
+        Self::WebhookReplaced,
+        Self::Nothing,
         Self::ApiServerKilled,
         Self::LeaderReplaced,
     ];
@@ -113,10 +119,10 @@ impl Held {
     }
 }
 
-/// What each process held after its first whole round, and holds by now.
+/// What each process held after each of its rounds in which it did the same.
 #[derive(Default)]
 struct Growth {
-    seen: BTreeMap<u32, Vec<Held>>,
+    seen: BTreeMap<(Duty, u32), Vec<Held>>,
     watches: Vec<f64>,
 }
 
@@ -209,32 +215,56 @@ async fn left(scene: &Scene) -> Result<usize> {
 
 impl Growth {
     async fn note(&mut self, cluster: &Cluster, replicas: &Replicas) -> Result<()> {
-        for process in replicas.processes() {
+        for (duty, process) in replicas.processes().await? {
             let held = Held::of(process)?;
-            self.seen.entry(process.pid()).or_default().push(held);
+            self.seen
+                .entry((duty, process.pid()))
+                .or_default()
+                .push(held);
         }
         self.watches
             .push(watches(&cluster.client("admin").await?).await?);
         Ok(())
     }
 
-    fn tell_of(&self, what: &str, of: fn(&Held) -> f64, report: &mut Report) {
-        let grown: Values = self
-            .seen
-            .values()
-            .filter_map(|held| Some(of(held.last()?) / of(held.get(1)?)))
+    /// How much those with this duty have grown since their second round in it.
+    fn tell_of(&self, duty: Duty, report: &mut Report) {
+        let who = match duty {
+            Duty::Leads => "the operator that leads",
+            Duty::Waits => "an operator that waits",
+            Duty::Admits => "a webhook",
+        };
+        let processes = self.seen.iter().filter(|((other, _), _)| *other == duty);
+        let rounds: Vec<_> = processes
+            .filter_map(|(_, held)| Some((held.get(1)?, held.get(2..)?.last()?)))
             .collect();
-        let what = format!("{what} of a process at the end over its second round, most");
-        report.add(&what, "×", Budget::AtMost(GROWTH), grown.max());
+        if rounds.is_empty() {
+            return;
+        }
+        let parts: [(_, fn(&Held) -> f64); 3] = [
+            ("memory", |held| held.memory),
+            ("file descriptors", |held| held.files),
+            ("threads", |held| held.threads),
+        ];
+        for (what, of) in parts {
+            let grown = rounds.iter().map(|(second, last)| of(last) / of(second));
+            let what = format!("{what} of {who}, its last round over its second, most");
+            report.add(
+                &what,
+                "×",
+                Budget::AtMost(GROWTH),
+                grown.collect::<Values>().max(),
+            );
+        }
     }
 
     fn tell(&self, report: &mut Report) -> Result<()> {
-        self.tell_of("memory", |held| held.memory, report);
-        self.tell_of("file descriptors", |held| held.files, report);
-        self.tell_of("threads", |held| held.threads, report);
+        for duty in [Duty::Leads, Duty::Waits, Duty::Admits] {
+            self.tell_of(duty, report);
+        }
         let longest = self.seen.values().map(Vec::len).max().unwrap_or_default();
         report.add(
-            "  rounds of the oldest process",
+            "  most rounds of a process with the same duty",
             "",
             Budget::None,
             number(longest)?,

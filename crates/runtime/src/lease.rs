@@ -377,8 +377,12 @@ impl Elector {
                         holder.unwrap_or("nobody")
                     )));
                 }
+                // A renewal that took too long may have been written after all. To wait until the next attempt
+                // could be too late.
                 *lease = found;
-                Err(Renewal::Failed(failure))
+                let claim = self.claimed(lease.clone(), Chance::Ours);
+                *lease = self.replace(&claim).await.map_err(Renewal::Failed)?;
+                Ok(())
             }
         }
     }

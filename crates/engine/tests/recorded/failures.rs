@@ -14,7 +14,7 @@ use oz_core::names;
 use oz_runtime::{Election, LeaseTiming};
 use serde_json::json;
 
-use crate::mock::{Mock, status};
+use crate::mock::{Call, Mock, status};
 use crate::objects::{BOX_STATUS, BOXES, MAPS, OUTER, SECRETS, open, stored, timebox};
 use crate::timebox::Timeboxes;
 
@@ -218,4 +218,51 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     });
     engine.stop_and_finish().await;
     assert_eq!(sink.0.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_renewal_whose_answer_was_lost_is_made_again_at_once() {
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
+    let lease = format!("{leases}/{}", names::LEASE);
+    let held = |holder: &'static str, version: &'static str| {
+        let metadata = json!({"name": names::LEASE, "namespace": "oz", "resourceVersion": version});
+        move |_: &Call| {
+            let spec = json!({"holderIdentity": holder, "leaseTransitions": 1});
+            (200, json!({"metadata": metadata, "spec": spec}))
+        }
+    };
+    let conflict = |_: &Call| (409, status(409, "Conflict", "it was changed"));
+    let mock = Mock::default();
+    mock.list(BOXES, json!([]));
+    mock.expect(Method::GET, &lease, |_| {
+        (404, status(404, "NotFound", "no such lease"))
+    });
+    mock.expect(Method::POST, leases, |call| {
+        (201, stored(&call.body, "lease-uid", 1_001))
+    });
+    // It was written, as the next one finds out: too late to wait for another.
+    mock.expect(Method::PUT, &lease, conflict)
+        .expect(Method::GET, &lease, held("me", "1002"))
+        .expect(Method::PUT, &lease, |call| {
+            assert_eq!(call.body["metadata"]["resourceVersion"], "1002");
+            (200, call.body.clone())
+        });
+    mock.expect(Method::PUT, &lease, conflict)
+        .expect(Method::GET, &lease, held("another", "1003"));
+    let leadership = Election::Lease {
+        namespace: "oz".to_owned(),
+        name: names::LEASE.to_owned(),
+        identity: "me".to_owned(),
+        timing: LeaseTiming {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_millis(50),
+            retry_period: Duration::from_millis(50),
+            look_period: Duration::from_millis(50),
+        },
+        again: false,
+    };
+    let engine = mock.run_with(Timeboxes::default(), oz_audit::LogSink, leadership);
+    let lost = engine.lost().await;
+    assert!(lost.contains("held by another"), "{lost}");
+    mock.nothing_else();
 }

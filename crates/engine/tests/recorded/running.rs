@@ -62,6 +62,12 @@ impl Mock {
 }
 
 impl Running {
+    /// Why the engine fails, by itself.
+    pub(crate) async fn lost(self) -> String {
+        let ended = self.task.await.expect("the engine panicked");
+        ended.expect_err("the engine stopped").to_string()
+    }
+
     /// Plays the script to its end and stops the engine, which finishes what it does. Fails if
     /// anything else was called.
     pub(crate) async fn finish(self) {

@@ -135,8 +135,8 @@ pub fn children_of(owner_kind: &str) -> String {
     format!("{OWNER_KIND}={owner_kind}")
 }
 
-/// The label selector of everything else: what the watch of those children does not show.
+/// The label selector of everything else: what the watches of those children do not show.
 #[must_use]
-pub fn others_than_children_of(owner_kind: &str) -> String {
-    format!("{OWNER_KIND}!={owner_kind}")
+pub fn others_than_children_of(owner_kinds: &[&str]) -> String {
+    format!("{OWNER_KIND} notin ({})", owner_kinds.join(","))
 }

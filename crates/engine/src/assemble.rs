@@ -7,7 +7,7 @@ use kube::Resource;
 use oz_core::controller::Controller;
 use oz_runtime::{Change, Store};
 
-use crate::controllers::Setup;
+use crate::controllers::{Setup, Stores};
 use crate::engine::Parts;
 use crate::observe::{Belonging, ChildKind, Cx, Observe, Watches};
 use crate::run::{
@@ -19,7 +19,7 @@ pub(crate) fn assemble<C, O>(
     parts: &Parts,
     setup: Setup<C, O>,
     watches: Watches<C::Object>,
-    stores: Vec<Store<Packed>>,
+    stores: Stores,
 ) -> Runner<C, O>
 where
     C: Controller,
@@ -66,7 +66,7 @@ where
         objects: &objects,
         belonging: &watches.belonging,
     };
-    let kinds = kinds.followed(watches.children, stores);
+    let kinds = kinds.followed(watches.children, stores.children);
     let related = watches.related.into_iter().map(|relate| {
         let (queue, decides) = (Arc::clone(&shared), Arc::clone(&controller));
         relate(Arc::new(move |object: &C::Object, lane| {
@@ -84,6 +84,7 @@ where
         subscription,
         children: Children {
             kinds,
+            beside: stores.beside,
             belonging: watches.belonging,
         },
         departed,

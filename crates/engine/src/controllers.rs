@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::assemble::assemble;
 use crate::engine::Parts;
 use crate::observe::{Belonging, Observe, Watches};
-use crate::run::Packed;
+use crate::run::{Beside, Packed};
 
 /// A controller with its edge, what it is called, and as whom it writes.
 pub struct Setup<C, O> {
@@ -120,7 +120,10 @@ impl Controllers {
         let name = setup.controller.name().to_owned();
         let registered = self.register(&name)?;
         let watches = setup.observe.watches();
-        let children = self.child_stores(&watches);
+        let stores = Stores {
+            children: self.child_stores(&watches),
+            beside: self.beside(&watches),
+        };
         let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
         let running = Running {
             name: name.clone(),
@@ -132,7 +135,7 @@ impl Controllers {
             _stopped: stopped.drop_guard(),
         };
         let start: Start = Box::new(move |parts, shutdown| {
-            let runner = Arc::new(assemble(parts, setup, watches, children));
+            let runner = Arc::new(assemble(parts, setup, watches, stores));
             let shutdown = shutdown.child_token();
             Box::pin(async move {
                 let stops = async {
@@ -179,6 +182,45 @@ impl Controllers {
         });
         stores.collect()
     }
+
+    /// What is watched of the kinds of children beside these.
+    fn beside<K: Resource>(&self, watches: &Watches<K>) -> Vec<Beside> {
+        let Belonging::Marked(own) = &watches.belonging else {
+            return Vec::new();
+        };
+        let kinds = watches.beside.iter().map(|beside| {
+            let keep = |lean| Keep {
+                group_of: Some(watches.belonging.group_of()),
+                stand_in: Some(Packed::unread),
+                lean,
+            };
+            let store = |labels: &str, lean| {
+                let selection = Selection::default().labels(labels);
+                let identity = watches.identity.as_ref();
+                self.feeds
+                    .store_as(identity, &beside.kind, selection, &keep(lean))
+            };
+            let others = beside.marks.iter().filter(|mark| *mark != own);
+            let marks: Vec<&str> = others.map(String::as_str).collect();
+            let all: Vec<&str> = marks.iter().copied().chain([own.as_str()]).collect();
+            let rest = store(&labels::others_than_children_of(&all), Some(beside.lean));
+            let marked = marks
+                .iter()
+                .map(|mark| store(&labels::children_of(mark), None));
+            Beside {
+                resource: beside.kind.resource.clone(),
+                stores: marked.chain([rest]).collect(),
+            }
+        });
+        kinds.collect()
+    }
+}
+
+/// What is watched for a controller but for its objects.
+pub(crate) struct Stores {
+    /// In the order of [`Watches::children`].
+    pub(crate) children: Vec<Store<Packed>>,
+    pub(crate) beside: Vec<Beside>,
 }
 
 /// A controller that was started.

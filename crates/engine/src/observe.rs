@@ -73,6 +73,7 @@ pub struct Watches<O> {
     pub(crate) belonging: Belonging,
     pub(crate) identity: Option<Identity>,
     pub(crate) children: Vec<ChildKind>,
+    pub(crate) beside: Vec<BesideKind>,
     pub(crate) related: Vec<Related<O>>,
 }
 
@@ -153,6 +154,16 @@ pub(crate) struct ChildKind {
     pub(crate) lean: Option<fn(Packed) -> Packed>,
 }
 
+/// A kind of child of which others than the controller's own are watched.
+#[derive(Clone, Debug)]
+pub(crate) struct BesideKind {
+    pub(crate) kind: Kind,
+    /// As what the children of other controllers are marked that are watched anyway.
+    pub(crate) marks: Vec<String>,
+    /// What is kept of those that none of these made.
+    pub(crate) lean: fn(Packed) -> Packed,
+}
+
 /// Starts calling back with the objects that an event of another kind concerns.
 pub(crate) type Related<O> = Box<dyn FnOnce(Callback<O>) -> Box<dyn Ready> + Send>;
 pub(crate) type Callback<O> = Arc<dyn Fn(&O, Lane) + Send + Sync>;
@@ -196,6 +207,7 @@ where
             belonging: Belonging::Marked(objects.resource().kind.clone()),
             identity: None,
             children: Vec::new(),
+            beside: Vec::new(),
             related: Vec::new(),
         }
     }
@@ -267,6 +279,22 @@ where
         K: Resource<DynamicType = ()> + 'static,
     {
         self.child_kind(Kind::of::<K>(), Some(grace_seconds), None)
+    }
+
+    /// Watches also what is of kind `K` and was not made by this controller: what a plan may look for
+    /// [as a watch shows it](oz_core::controller::Sought::watched) is then not listed. The children that are marked
+    /// with `marks` are watched by others, as [`Watches::child`] does; of the rest `lean` says what is kept.
+    #[must_use]
+    pub fn beside<K>(mut self, marks: &[String], lean: fn(Packed) -> Packed) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.beside.push(BesideKind {
+            kind: Kind::of::<K>(),
+            marks: marks.to_vec(),
+            lean,
+        });
+        self
     }
 
     fn child_kind(

@@ -3,9 +3,10 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
+use kube::Resource as _;
 use oz_audit::AuditArgs;
 use oz_core::access::emergency::break_glass;
-use oz_core::api::Reviewers;
+use oz_core::api::{ExecAccessRequest, PodAccessRequest, Reviewers};
 use oz_core::build::NameServer;
 use oz_core::duration::{not_negative, positive};
 use oz_core::gate::GateAccount;
@@ -176,6 +177,13 @@ impl Args {
                 users: Vec::new(),
             },
         }
+    }
+
+    /// The kinds of requests for access that are served.
+    pub(crate) fn access_kinds(&self) -> Vec<String> {
+        let pod = self.pod_access.then(|| PodAccessRequest::kind(&()));
+        let kinds = [ExecAccessRequest::kind(&())].into_iter().chain(pod);
+        kinds.map(std::borrow::Cow::into_owned).collect()
     }
 
     /// What of the flags decides what is granted and how.

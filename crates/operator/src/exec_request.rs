@@ -19,7 +19,7 @@ use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
 use crate::locks;
-use crate::role_names::RoleNames;
+use crate::role_names::{self, RoleNames};
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
 use crate::tickets::TicketChecks;
@@ -30,6 +30,8 @@ pub(crate) struct ExecRequests {
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) stamps: Stamps,
     pub(crate) role_names: RoleNames,
+    /// The kinds of requests that get Roles with names of oz's.
+    pub(crate) access_kinds: Vec<String>,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
@@ -60,6 +62,7 @@ impl Observe<ExecAccess> for ExecRequests {
         Watches::new(&self.requests)
             .child::<Role>()
             .child::<RoleBinding>()
+            .beside::<RoleBinding>(&self.access_kinds, role_names::kept_of_others)
             .related(&self.pods, |pod, requests| {
                 let (namespace, name) = (pod.namespace(), pod.name_any());
                 requests.select(|request| {

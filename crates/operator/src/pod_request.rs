@@ -20,7 +20,7 @@ use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
 use crate::locks;
-use crate::role_names::RoleNames;
+use crate::role_names::{self, RoleNames};
 use crate::stamps::Stamps;
 use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
@@ -33,6 +33,8 @@ pub(crate) struct PodRequests {
     pub(crate) requests: Store<PodAccessRequest>,
     pub(crate) stamps: Stamps,
     pub(crate) role_names: RoleNames,
+    /// The kinds of requests that get Roles with names of oz's.
+    pub(crate) access_kinds: Vec<String>,
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
@@ -57,6 +59,7 @@ impl Observe<PodAccess> for PodRequests {
             .child_with_grace::<Pod>(grace)
             .child::<Role>()
             .child::<RoleBinding>()
+            .beside::<RoleBinding>(&self.access_kinds, role_names::kept_of_others)
             .related(&self.approvals, about)
             .signalled(self.tickets.signal())
             .ended_by(

@@ -13,12 +13,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
-use oz_core::access::kind::Kind;
+use oz_core::access::kind::{Kind, RoleName};
 use oz_core::access::role_names as core;
 use oz_core::controller::Key;
 use oz_core::kinds::AccessRequest as _;
 use oz_core::names;
 use oz_core::policies::{Installation, Policy};
+use oz_engine::Packed;
 use oz_runtime::{Store, Task};
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
@@ -94,10 +95,10 @@ impl RoleNames {
         }
     }
 
-    /// A name for the Role of a request; `None` if it is to have one of its own.
-    pub(crate) fn take<K: Kind>(&self, request: &K::Request, bound: &[String]) -> Option<String> {
+    /// A name for the Role of a request, if there is one.
+    pub(crate) fn take<K: Kind>(&self, request: &K::Request, bound: &[String]) -> RoleName {
         if !self.hold() {
-            return None;
+            return RoleName::default();
         }
         let request = request.view();
         let namespace = request.metadata.namespace.clone().unwrap_or_default();
@@ -117,7 +118,10 @@ impl RoleNames {
         };
         let mut names = lock(&self.0.names);
         let names = names.entry(namespace).or_default();
-        names.take(request.uid(), self.0.began.elapsed(), bound, is_over)
+        RoleName {
+            number: names.take(request.uid(), self.0.began.elapsed(), bound, is_over),
+            kept: true,
+        }
     }
 
     /// Notes that the place of a Role is taken by somebody else. Says whether another name would be tried.
@@ -148,6 +152,19 @@ impl RoleNames {
         *lock(&self.0.held) = now.then(Instant::now);
         before != now
     }
+}
+
+/// What is kept of RoleBindings that oz did not make: of those that bind to no Role of a grant, that they exist.
+pub(crate) fn kept_of_others(binding: Packed) -> Packed {
+    binding.changed(|binding| {
+        let role = &binding.data["roleRef"]["name"];
+        if !role.as_str().is_some_and(names::is_grant_role) {
+            binding.data = json!({});
+            binding.metadata.labels = None;
+            binding.metadata.annotations = None;
+            binding.metadata.owner_references = None;
+        }
+    })
 }
 
 /// Looks every minute whether the policy is in force.

@@ -18,7 +18,7 @@ use oz_core::access::leftover::{self, Finding, Hidden};
 use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Live;
-use oz_runtime::{Age, CallError, Clock, Store, Task, Warnings, scan};
+use oz_runtime::{CallError, Clock, Store, Task, Warnings, scan};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -172,18 +172,11 @@ impl Sweeper {
         };
         let role = ApiResource::erase::<Role>(&());
         for namespace in &namespaces {
-            scan(
-                &self.client,
-                &role,
-                *namespace,
-                None,
-                Age::Current,
-                |object| {
-                    let live = live(&role, object);
-                    let finding = sweep.role(&live);
-                    found.take(&live, finding);
-                },
-            )
+            scan(&self.client, &role, *namespace, None, |object| {
+                let live = live(&role, object);
+                let finding = sweep.role(&live);
+                found.take(&live, finding);
+            })
             .await?;
         }
         let cluster = [(ApiResource::erase::<ClusterRoleBinding>(&()), None)];
@@ -192,18 +185,11 @@ impl Sweeper {
             .iter()
             .map(|namespace| (binding.clone(), *namespace));
         for (resource, namespace) in bindings.chain(cluster) {
-            scan(
-                &self.client,
-                &resource,
-                namespace,
-                None,
-                Age::Current,
-                |object| {
-                    let live = live(&resource, object);
-                    let finding = sweep.binding(&live);
-                    found.take(&live, finding);
-                },
-            )
+            scan(&self.client, &resource, namespace, None, |object| {
+                let live = live(&resource, object);
+                let finding = sweep.binding(&live);
+                found.take(&live, finding);
+            })
             .await?;
         }
         Ok(found)

@@ -51,7 +51,7 @@ pub use raw::Undecodable;
 pub use readiness::{Gate, Notice, Readiness};
 pub use recorder::{Event, EventType, Recorder};
 pub use runtime::{Listen, Runtime, RuntimeError};
-pub use scan::{Age, get, scan};
+pub use scan::{get, scan};
 #[cfg(feature = "programs")]
 pub use secret_cell::{Data, SecretCell, is_empty};
 pub use signals::shutdown_on_signal;

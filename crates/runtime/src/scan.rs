@@ -77,16 +77,6 @@ pub async fn get(
     }
 }
 
-/// How old the objects of a list may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Age {
-    /// As they are now, which the API server may have to wait for until its cache has caught up.
-    Current,
-    /// As its cache has them, which may be behind by moments. It does not divide such a list into pages: one
-    /// that is too long for an answer is read as it is now.
-    Cached,
-}
-
 /// Reads all objects of a kind, or those that `labels` select, in one namespace or in all, and hands each
 /// to `visit`.
 ///
@@ -98,7 +88,6 @@ pub async fn scan(
     resource: &ApiResource,
     namespace: Option<&str>,
     labels: Option<&str>,
-    mut age: Age,
     mut visit: impl FnMut(DynamicObject) + Send,
 ) -> Result<(), CallError> {
     let what = || {
@@ -111,10 +100,6 @@ pub async fn scan(
         let mut page = ListParams::default().limit(limit);
         page.continue_token.clone_from(&next);
         page.label_selector = labels.map(ToOwned::to_owned);
-        if age == Age::Cached {
-            page = ListParams::default().match_any();
-            page.label_selector = labels.map(ToOwned::to_owned);
-        }
         let request = Request::new(url.clone()).list(&page);
         let text = within(
             async { bounded(client, request.map_err(kube::Error::BuildRequest)?).await },
@@ -122,10 +107,6 @@ pub async fn scan(
         )
         .await?;
         let Some(text) = text else {
-            if age == Age::Cached {
-                age = Age::Current;
-                continue;
-            }
             if limit == 1 {
                 let message = format!("{}: one is larger than any may be", what());
                 return Err(CallError::passing("TooLarge", message));

@@ -139,7 +139,7 @@ fn named<K: Kind>(
     match &known.role_name {
         Some(name) => {
             let own = || names::own_grant_role(&grant.object_name());
-            grant.role = Some(name.clone().unwrap_or_else(own));
+            grant.role = Some(name.number.clone().unwrap_or_else(own));
         }
         None => {
             let bound = objects::bound_by_others(kind.keys(), request, live);

@@ -48,10 +48,19 @@ pub struct Facts<T, W> {
     pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// The answer to [`Question::Trial`].
     pub tried: Option<Result<(), Failure>>,
-    /// The answer to [`Question::RoleName`]: a reserved name with a number, or `None` if there is none for it.
-    pub role_name: Option<Option<String>>,
+    /// The answer to [`Question::RoleName`].
+    pub role_name: Option<RoleName>,
     /// The answer to [`Question::Predecessor`].
     pub predecessor: Option<Result<Vec<Live>, Failure>>,
+}
+
+/// How the Role of a grant is called, and who else may bind to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleName {
+    /// A reserved name with a number; `None` if there is none for it, and it gets a name of its own.
+    pub number: Option<String>,
+    /// Whether a policy keeps others from binding to Roles of grants, for longer than any watch is behind.
+    pub kept: bool,
 }
 
 /// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
@@ -210,7 +219,7 @@ impl<T, W> Facts<T, W> {
             same_stamp: Some(None),
             policies: Some(Ok(Vec::new())),
             tried: Some(Ok(())),
-            role_name: Some(None),
+            role_name: Some(RoleName::default()),
             confirmed: None,
             unreviewed: Some(Ok(0)),
             predecessor: Some(Ok(Vec::new())),

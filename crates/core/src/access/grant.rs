@@ -25,7 +25,6 @@ use crate::gate::GateAccount;
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::Window;
-use crate::names;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
 
@@ -253,13 +252,6 @@ impl Grant {
     #[must_use]
     pub fn role_name(&self) -> String {
         self.role.clone().unwrap_or_else(|| self.object_name())
-    }
-
-    /// Whether its Role has one of the names with a number, which are used only while a policy keeps others from
-    /// binding to them.
-    #[must_use]
-    pub fn role_has_number(&self) -> bool {
-        names::grant_role_number(&self.role_name()).is_some()
     }
 
     /// Whom the RoleBinding names: the subjects, or the gate that lets them through.

@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 pub use super::facts::{
-    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, ReviewLimit, Trial,
+    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, ReviewLimit, RoleName,
+    Trial,
 };
 
 use super::continued::Continued;

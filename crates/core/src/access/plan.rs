@@ -126,11 +126,12 @@ fn granting<K: Kind>(
         ending::adoption(object.meta(), &owner, template.meta())
     });
     // Where a policy lets nobody bind to the name, none comes between.
-    let between = (!grant.role_has_number()).then(|| unseen::bound_by_others(grant));
+    let kept = known.role_name.as_ref().is_some_and(|name| name.kept);
+    let between = (!kept).then(|| unseen::bound_by_others(grant, kept));
     Plan::default()
         // A binding that waits gives access as soon as there is a Role, so before; and one that came
         // between is found after, when none can come any more: Kubernetes then checks what it gives.
-        .then([unseen::bound_by_others(grant)])
+        .then([unseen::bound_by_others(grant, kept)])
         .then([Step::Apply(role), Step::Record(record)])
         .then(between)
         .then([Step::Apply(binding)])

@@ -141,13 +141,12 @@ pub(super) fn blocked(
         .because(failure)
 }
 
-/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is. Of a name with a number
-/// the API server's cache tells: it is used only while a policy keeps others from such bindings, for longer
-/// than any cache is behind.
+/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is. What a watch shows is
+/// enough where a policy has `kept` others from it, for longer than any watch is behind.
 #[must_use]
-pub(super) fn bound_by_others(grant: &Grant) -> Step {
+pub(super) fn bound_by_others(grant: &Grant, kept: bool) -> Step {
     Step::Look(Sought {
-        cached: grant.role_has_number(),
+        watched: kept,
         resource: ApiResource::erase::<RoleBinding>(&()),
         namespace: Some(grant.request.namespace.clone()),
         which: Which::Having("roleRef", objects::role_ref(&grant.role_name())),

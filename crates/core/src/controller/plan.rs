@@ -118,8 +118,8 @@ pub struct Sought {
     pub namespace: Option<String>,
     /// Which of them.
     pub which: Which,
-    /// Whether the API server may answer from its cache, which may be behind by moments.
-    pub cached: bool,
+    /// Whether what a watch shows is enough, which may be behind by moments, if there is one.
+    pub watched: bool,
 }
 
 /// Which objects of a kind are looked for.
@@ -155,7 +155,7 @@ impl Sought {
             resource: ApiResource::erase::<K>(&()),
             namespace: namespace.map(ToOwned::to_owned),
             which: Which::Name(name.into()),
-            cached: false,
+            watched: false,
         }
     }
 }

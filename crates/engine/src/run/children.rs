@@ -16,7 +16,14 @@ use crate::observe::Belonging;
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {
     pub(crate) kinds: Vec<ChildStore>,
+    pub(crate) beside: Vec<Beside>,
     pub(crate) belonging: Belonging,
+}
+
+/// What there is of one kind beside the controller's own children.
+pub(crate) struct Beside {
+    pub(crate) resource: ApiResource,
+    pub(crate) stores: Vec<Store<Packed>>,
 }
 
 /// The children of one kind.
@@ -64,18 +71,33 @@ impl Children {
         found.into_iter().map(|(_, live)| live).collect()
     }
 
-    /// What the watch shows of a kind that has this value in this field, whomever it was made for.
+    /// The children that have this value in this field, whomever they were made for.
     pub(crate) fn having(
         &self,
         sought: &Sought,
         field: &str,
         value: &Value,
     ) -> Result<Vec<DynamicObject>, Failure> {
-        let found = self
-            .kind(&sought.resource)?
-            .store
-            .select(|child| child.meta().namespace == sought.namespace && child.has(field, value));
-        Ok(found.iter().filter_map(|child| child.unpack()).collect())
+        let store = &self.kind(&sought.resource)?.store;
+        Ok(having(store, sought, field, value))
+    }
+
+    /// What else there is of the kind that has it; `None` if no watch has shown that.
+    pub(crate) fn having_beside(
+        &self,
+        sought: &Sought,
+        field: &str,
+        value: &Value,
+    ) -> Option<Vec<DynamicObject>> {
+        let mut kinds = self.beside.iter();
+        let beside = kinds.find(|beside| beside.resource == sought.resource)?;
+        let mut stores = beside.stores.iter();
+        stores.all(Store::is_ready).then(|| {
+            let stores = beside.stores.iter();
+            stores
+                .flat_map(|store| having(store, sought, field, value))
+                .collect()
+        })
     }
 
     /// The UIDs of all objects that have children.
@@ -105,6 +127,17 @@ impl Children {
                 )
             })
     }
+}
+
+fn having(
+    store: &Store<Packed>,
+    sought: &Sought,
+    field: &str,
+    value: &Value,
+) -> Vec<DynamicObject> {
+    let here = |child: &Packed| child.meta().namespace == sought.namespace;
+    let found = store.select(|child| here(child) && child.has(field, value));
+    found.iter().filter_map(|child| child.unpack()).collect()
 }
 
 /// Which objects that nobody controls one object may adopt.

@@ -14,7 +14,7 @@ mod shared;
 mod write;
 
 pub(crate) use applied::Applied;
-pub(crate) use children::{Adopts, ChildStore, Children, Departed};
+pub(crate) use children::{Adopts, Beside, ChildStore, Children, Departed};
 pub use packed::Packed;
 pub(crate) use priority::WriteSlots;
 pub(crate) use queue::Lane;

@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
 use oz_core::labels;
-use oz_runtime::{Age, Leadership, get, scan};
+use oz_runtime::{Leadership, get, scan};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -124,18 +124,19 @@ impl Writer {
                 let has = |object: &DynamicObject| object.data.get(field) == Some(value);
                 let mut found = children.having(sought, field, value)?;
                 found.retain(has);
+                if sought.watched
+                    && let Some(beside) = children.having_beside(sought, field, value)
+                {
+                    found.extend(beside.into_iter().filter(has).take(MOST_FOUND));
+                    return Ok(found);
+                }
                 // As many as there are grants need not be read for each of them.
                 let others = match &children.belonging {
-                    Belonging::Marked(mark) => Some(labels::others_than_children_of(mark)),
+                    Belonging::Marked(mark) => Some(labels::others_than_children_of(&[mark])),
                     Belonging::Controlled => None,
                 };
                 let others = others.as_deref();
-                let age = if sought.cached {
-                    Age::Cached
-                } else {
-                    Age::Current
-                };
-                scan(&self.client, resource, namespace, others, age, |object| {
+                scan(&self.client, resource, namespace, others, |object| {
                     if has(&object) && found.len() < MOST_FOUND {
                         found.push(object);
                     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::continued::Continued;
 use super::grant::Grant;
-use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
+use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question, RoleName};
 use super::lock::Locks;
 use super::policy::Judgement;
 use super::stamp::{Requester, Stamp};
@@ -110,6 +110,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) made: Option<PodMade>,
     /// The reserved name that the Role gets.
     pub(crate) role_name: Option<String>,
+    /// Whether a policy keeps others from binding to it though it has none.
+    pub(crate) kept: bool,
     stale: bool,
     next_uid: usize,
 }
@@ -158,6 +160,7 @@ impl<K: InMemory> World<K> {
             hidden: Vec::new(),
             made: None,
             role_name: None,
+            kept: false,
             stale: false,
             next_uid: 0,
         };
@@ -206,7 +209,10 @@ impl<K: InMemory> World<K> {
             probes: Some(self.probes.clone()),
             policies: Some(self.policies.clone().unwrap_or(Ok(Vec::new()))),
             tried: self.tried.clone(),
-            role_name: Some(self.role_name.clone()),
+            role_name: Some(RoleName {
+                number: self.role_name.clone(),
+                kept: self.kept || self.role_name.is_some(),
+            }),
             predecessor: Some(self.left.clone().unwrap_or(Ok(Vec::new()))),
         }
     }

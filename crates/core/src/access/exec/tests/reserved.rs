@@ -45,12 +45,24 @@ fn the_role_has_the_reserved_name_and_all_else_its_own() {
     let status = world.status();
     assert_eq!(status.phase, Phase::Active);
     assert_eq!(status.role_name.as_deref(), Some("oz-grant-007"));
-    let written = reserved(7).plan(at(1));
-    let looks = written.steps().filter_map(|step| match step {
-        Step::Look(sought) => Some(sought.cached),
-        _ => None,
-    });
-    assert_eq!(looks.collect::<Vec<_>>(), [true]);
+}
+
+#[test]
+fn a_watch_tells_who_binds_to_a_name_that_a_policy_keeps_and_else_two_lists_do() {
+    let mut kept = World::new();
+    kept.kept = true;
+    for (world, expected) in [
+        (reserved(7), &[true][..]),
+        (kept, &[true]),
+        (World::new(), &[false, false]),
+    ] {
+        let plan = world.plan(at(1));
+        let looks = plan.steps().filter_map(|step| match step {
+            Step::Look(sought) => Some(sought.watched),
+            _ => None,
+        });
+        assert_eq!(looks.collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]

@@ -63,7 +63,6 @@ impl Collector {
             .map_or_else(|| "/".to_owned(), ToString::to_string);
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         let mut config = Config::new(http::Uri::from_parts(parts)?);
-        config.default_retry = false;
         config.connect_timeout = Some(COLLECTOR_TIMEOUT);
         config.read_timeout = Some(COLLECTOR_TIMEOUT);
         if let Some(file) = &args.audit_http_ca {
@@ -81,7 +80,7 @@ impl Collector {
             .audit_http_token_file
             .as_ref()
             .map(|file| file.display().to_string());
-        let client = Client::try_from(config).context(
+        let client = oz_runtime::connect(config).context(
             "failed to use --audit-http; --audit-http-ca names certificate authorities, if the system has none",
         )?;
         Ok(Self { client, path })

@@ -27,12 +27,12 @@ pub fn install() {
 /// A client by this configuration, whatever the version of its certificate: the API server compares
 /// certificate and key as well.
 pub(crate) fn client(config: Config) -> kube::Result<Client> {
-    match Client::try_from(config.clone()) {
+    match oz_runtime::connect(config.clone()) {
         Err(kube::Error::RustlsTls(RustlsTlsError::InvalidPrivateKey(
             rustls::Error::InvalidCertificate(CertificateError::Other(_)),
         ))) => {
             INCOMPARABLE.store(true, Ordering::Relaxed);
-            Client::try_from(config)
+            oz_runtime::connect(config)
         }
         made => made,
     }

@@ -193,9 +193,8 @@ impl Peers {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
         config.write_timeout = None;
-        config.default_retry = false;
         config.proxy_url = None;
-        let client = Client::try_from(config).map_err(|error| error.to_string())?;
+        let client = oz_runtime::connect(config).map_err(|error| error.to_string())?;
         let word = Word::new(user, method.as_str(), target, clock.now()).seal(keys);
         let word = HeaderValue::try_from(word.map_err(|error| error.to_string())?);
         let request = Request::builder()

@@ -61,11 +61,10 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// By this configuration, as this account. A session may be silent for as long as it lasts.
     pub(crate) fn new(mut config: Config, account: GateAccount) -> Result<Self, kube::Error> {
-        config.default_retry = false;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
         config.write_timeout = None;
-        let client = Client::try_from(config)?;
+        let client = oz_runtime::connect(config)?;
         Ok(Self { client, account })
     }
 

@@ -94,7 +94,6 @@ async fn config(flags: &Connection) -> Result<Config> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A session may be silent for as long as it lasts; its connection is kept alive by pings.
     config.read_timeout = None;
-    config.default_retry = false;
     Ok(config)
 }
 

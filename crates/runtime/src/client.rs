@@ -9,13 +9,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use jiff::Timestamp;
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use kube::{Client, Config};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Layer, Service};
 
 use crate::clock::ServerClock;
+use crate::connection::connecting;
 use crate::raw::StripLayer;
 
 /// How long a request that is not a stream may take until its answer begins.
@@ -40,15 +41,13 @@ pub enum ClientError {
 ///
 /// When the configuration does not make a client, such as for an unreadable certificate.
 pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> {
-    // kube would repeat a request up to 15 times, with pauses of up to 1,000 s.
-    config.default_retry = false;
     config.connect_timeout = Some(REQUEST_TIMEOUT);
     // Longer than a watch may be silent: what is silent for longer is a dead connection. It counts
     // from the last request, not from when a pooled connection fell idle.
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     let clock = ServerClock::new();
-    let client = ClientBuilder::try_from(config)?
+    let client = connecting(config)?
         .with_layer(&ClockLayer {
             clock: clock.clone(),
             connections: Handle::current(),

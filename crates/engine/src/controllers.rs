@@ -200,13 +200,17 @@ impl Controllers {
                 self.feeds
                     .store_as(identity, &beside.kind, selection, &keep(lean))
             };
-            let others = beside.marks.iter().filter(|mark| *mark != own);
-            let marks: Vec<&str> = others.map(String::as_str).collect();
-            let all: Vec<&str> = marks.iter().copied().chain([own.as_str()]).collect();
-            let rest = store(&labels::others_than_children_of(&all), Some(beside.lean));
-            let marked = marks
+            // In the same order for all: who asks for the same shares it.
+            let all: BTreeSet<&str> = beside
+                .marks
                 .iter()
-                .map(|mark| store(&labels::children_of(mark), None));
+                .chain([own])
+                .map(String::as_str)
+                .collect();
+            let rest: Vec<&str> = all.iter().copied().collect();
+            let rest = store(&labels::others_than_children_of(&rest), Some(beside.lean));
+            let others = all.into_iter().filter(|mark| mark != own);
+            let marked = others.map(|mark| store(&labels::children_of(mark), None));
             Beside {
                 resource: beside.kind.resource.clone(),
                 stores: marked.chain([rest]).collect(),

@@ -154,12 +154,12 @@ impl RoleNames {
     }
 }
 
-/// What is kept of RoleBindings that oz did not make: of those that bind to no Role of a grant, that they exist.
+/// What is kept of RoleBindings that oz did not make: of those that bind to no Role of a grant, what they bind to.
 pub(crate) fn kept_of_others(binding: Packed) -> Packed {
     binding.changed(|binding| {
-        let role = &binding.data["roleRef"]["name"];
-        if !role.as_str().is_some_and(names::is_grant_role) {
-            binding.data = json!({});
+        let role = &binding.data["roleRef"];
+        if !role["name"].as_str().is_some_and(names::is_grant_role) {
+            binding.data = json!({ "roleRef": role });
             binding.metadata.labels = None;
             binding.metadata.annotations = None;
             binding.metadata.owner_references = None;

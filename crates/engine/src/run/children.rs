@@ -82,7 +82,8 @@ impl Children {
         Ok(having(store, sought, field, value))
     }
 
-    /// What else there is of the kind that has it; `None` if no watch has shown that.
+    /// What else there is of the kind that has it; `None` if no watch has shown that, or not this field of each
+    /// that is there.
     pub(crate) fn having_beside(
         &self,
         sought: &Sought,
@@ -91,13 +92,16 @@ impl Children {
     ) -> Option<Vec<DynamicObject>> {
         let mut kinds = self.beside.iter();
         let beside = kinds.find(|beside| beside.resource == sought.resource)?;
-        let mut stores = beside.stores.iter();
-        stores.all(Store::is_ready).then(|| {
-            let stores = beside.stores.iter();
-            stores
-                .flat_map(|store| having(store, sought, field, value))
-                .collect()
-        })
+        let unread =
+            |child: &Packed| child.meta().namespace == sought.namespace && child.lacks(field);
+        let mut found = Vec::new();
+        for store in &beside.stores {
+            if !store.is_ready() || !store.select(unread).is_empty() {
+                return None;
+            }
+            found.extend(having(store, sought, field, value));
+        }
+        Some(found)
     }
 
     /// The UIDs of all objects that have children.

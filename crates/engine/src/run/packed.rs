@@ -97,6 +97,11 @@ impl Packed {
         self.json.contains(&format!("\"{field}\":{value}"))
     }
 
+    /// Whether it has no such field, as one of which only the metadata could be read.
+    pub(crate) fn lacks(&self, field: &str) -> bool {
+        !self.json.contains(&format!("\"{field}\":"))
+    }
+
     /// What is left of it when `change` has taken from it.
     #[must_use]
     pub fn changed(self, change: impl FnOnce(&mut DynamicObject)) -> Self {
@@ -236,5 +241,6 @@ mod tests {
         let packed = Packed::new(serde_json::from_value(role).unwrap());
         assert_eq!(packed.owner(), Some("owner"));
         assert!(packed.json.len() < 200);
+        assert!(packed.lacks("rules") && !packed.lacks("metadata"));
     }
 }

@@ -60,7 +60,7 @@ use crate::role_names::{RoleNames, RoleNamesLock};
 use crate::session_probes::Probes;
 use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
-use crate::sweep::{Counted, Owner, Owners, Sweeper};
+use crate::sweep::{Counted, Owners, Sweeper};
 use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
 
@@ -527,11 +527,7 @@ fn on_record(trail: Trail, clock: ServerClock) -> impl Fn(KeyNews) {
 fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
     let kind = <K::Request as Resource>::kind(&());
     owners.add(&kind, requests, |request| {
-        let request = request.view();
-        if request.phase().is_terminal() {
-            return Owner::Over;
-        }
-        Owner::Lasts(request.status.and_then(|status| status.expires_at))
+        request.view().phase().is_terminal()
     });
 }
 
@@ -591,9 +587,10 @@ fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) 
 fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
     let feeds = engine.runtime().feeds();
     let (objects, locks, approvals) = (feeds.store(), feeds.store(), feeds.store());
-    owners.add::<K>(K::MARK, &objects, |object| match object.status() {
-        Some(status) if status.phase.is_terminal() => Owner::Over,
-        status => Owner::Lasts(status.and_then(|status| status.expires_at)),
+    owners.add::<K>(K::MARK, &objects, |object| {
+        object
+            .status()
+            .is_some_and(|status| status.phase.is_terminal())
     });
     engine.controller(
         Transient::<K>::new(keys.clone(), Arc::clone(policy)),

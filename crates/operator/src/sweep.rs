@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
@@ -19,12 +18,10 @@ use oz_core::access::leftover::{self, Finding, Hidden};
 use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Live;
-use oz_core::lifecycle::window::has_come;
 use oz_runtime::{CallError, Clock, Store, Task, Warnings, scan};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::time::{sleep, timeout};
 
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -35,37 +32,29 @@ const MOST_TOLD: usize = 20;
 /// How many of them are remembered as told of.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// For how long a sweep waits for ends that are due: whoever holds one up must not hold up the sweep.
-const DUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it looks meanwhile.
-const DUE_PAUSE: Duration = Duration::from_millis(250);
-
 /// What became of the object that a grant was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// It goes on, until then if that is decided: its controller ends what it has to.
-    Lasts(Option<Timestamp>),
+enum Owner {
+    /// It goes on: its controller ends what it has to.
+    Lasts,
     /// It ended, or is gone.
     Over,
 }
 
 type Find = Box<dyn Fn(&str) -> Owner + Send + Sync>;
-type IsDue = Box<dyn Fn(Timestamp) -> bool + Send + Sync>;
 type Listed = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// What objects grants are made for, by what marks their children.
 #[derive(Default)]
 pub(crate) struct Owners {
     find: BTreeMap<String, Find>,
-    /// Whether any of a kind is to end at once.
-    due: Vec<IsDue>,
     /// Wait for the first list of each kind.
     listed: Vec<Listed>,
 }
 
 impl Owners {
-    /// Adds a kind; `read` reads the status.
-    pub(crate) fn add<K>(&mut self, mark: &str, store: &Store<K>, read: fn(&K) -> Owner)
+    /// Adds a kind; `is_over` reads the status.
+    pub(crate) fn add<K>(&mut self, mark: &str, store: &Store<K>, is_over: fn(&K) -> bool)
     where
         K: Resource + Send + Sync + 'static,
     {
@@ -74,15 +63,10 @@ impl Owners {
             let listed = listed.clone();
             async move { listed.ready().await }.boxed()
         }));
-        let (objects, store) = (store.clone(), store.clone());
-        self.due.push(Box::new(move |now| {
-            let is_due =
-                |object: &K| matches!(read(object), Owner::Lasts(Some(until)) if has_come(now, until));
-            objects.objects().iter().any(|object| is_due(object))
-        }));
-        let find = move |uid: &str| {
-            let object = store.by_uid(uid);
-            object.map_or(Owner::Over, |object| read(&object))
+        let store = store.clone();
+        let find = move |uid: &str| match store.by_uid(uid) {
+            Some(object) if !is_over(&object) => Owner::Lasts,
+            _ => Owner::Over,
         };
         self.find.insert(mark.to_owned(), Box::new(find));
     }
@@ -152,7 +136,6 @@ impl Task for Sweeper {
         for listed in &self.owners.listed {
             listed().await;
         }
-        let _ = timeout(DUE_TIMEOUT, self.nothing_is_due()).await;
         let mut told = HashSet::new();
         loop {
             let pause = match self.sweep(&mut told).await {
@@ -162,19 +145,12 @@ impl Task for Sweeper {
                     AGAIN
                 }
             };
-            sleep(pause).await;
+            tokio::time::sleep(pause).await;
         }
     }
 }
 
 impl Sweeper {
-    /// What is over when a replica begins to lead ends first: a sweep asks the API server for all that there is.
-    async fn nothing_is_due(&self) {
-        while self.owners.due.iter().any(|due| due(self.clock.now())) {
-            sleep(DUE_PAUSE).await;
-        }
-    }
-
     async fn sweep(&self, told: &mut HashSet<String>) -> Result<(), CallError> {
         let found = self.look().await?;
         self.end(&found.hidden).await;

@@ -241,12 +241,11 @@ impl Growth {
         if rounds.is_empty() {
             return;
         }
-        let parts: [(_, fn(&Held) -> f64); 3] = [
-            ("memory", |held| held.memory),
+        for (what, of) in [
+            ("memory", (|held| held.memory) as fn(&Held) -> f64),
             ("file descriptors", |held| held.files),
             ("threads", |held| held.threads),
-        ];
-        for (what, of) in parts {
+        ] {
             let grown = rounds.iter().map(|(second, last)| of(last) / of(second));
             let what = format!("{what} of {who}, its last round over its second, most");
             report.add(

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
-use oz_runtime::{Feeds, Keep, Selection, Store};
+use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -170,17 +170,27 @@ impl Controllers {
             Belonging::Marked(mark) => Selection::default().labels(&labels::children_of(mark)),
             Belonging::Controlled => Selection::default(),
         };
-        let identity = watches.identity.as_ref();
-        let stores = watches.children.iter().map(|child| {
-            let keep = Keep {
-                group_of: Some(watches.belonging.group_of()),
-                stand_in: Some(Packed::unread),
-                lean: child.lean,
-            };
-            let selection = selection.clone();
-            self.feeds.store_as(identity, &child.kind, selection, &keep)
-        });
-        stores.collect()
+        let children = watches.children.iter();
+        children
+            .map(|child| self.packed(watches, &child.kind, selection.clone(), child.lean))
+            .collect()
+    }
+
+    /// The store of a kind of children, or of what is beside them.
+    fn packed<K: Resource>(
+        &self,
+        watches: &Watches<K>,
+        kind: &Kind,
+        selection: Selection,
+        lean: Option<fn(Packed) -> Packed>,
+    ) -> Store<Packed> {
+        let keep = Keep {
+            group_of: Some(watches.belonging.group_of()),
+            stand_in: Some(Packed::unread),
+            lean,
+        };
+        self.feeds
+            .store_as(watches.identity.as_ref(), kind, selection, &keep)
     }
 
     /// What is watched of the kinds of children beside these.
@@ -189,16 +199,9 @@ impl Controllers {
             return Vec::new();
         };
         let kinds = watches.beside.iter().map(|beside| {
-            let keep = |lean| Keep {
-                group_of: Some(watches.belonging.group_of()),
-                stand_in: Some(Packed::unread),
-                lean,
-            };
             let store = |labels: &str, lean| {
                 let selection = Selection::default().labels(labels);
-                let identity = watches.identity.as_ref();
-                self.feeds
-                    .store_as(identity, &beside.kind, selection, &keep(lean))
+                self.packed(watches, &beside.kind, selection, lean)
             };
             // In the same order for all: who asks for the same shares it.
             let all: BTreeSet<&str> = beside

@@ -26,6 +26,7 @@ pub fn connect(config: Config) -> kube::Result<Client> {
 
 /// The same, for one that has more to do with each request.
 pub(crate) fn connecting(mut config: Config) -> kube::Result<ClientBuilder<Connected>> {
+    // kube would repeat a request up to 15 times, with pauses of up to 1,000 s.
     config.default_retry = false;
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);

@@ -10,7 +10,7 @@ use oz_runtime::{Kind, Store, SubscriberId, Subscription};
 use serde_json::Value;
 
 use super::applied::Applied;
-use super::packed::Packed;
+use super::packed::{Packed, member};
 use crate::observe::Belonging;
 
 /// All kinds of children, in the order in which a plan creates them.
@@ -92,8 +92,8 @@ impl Children {
     ) -> Option<Vec<DynamicObject>> {
         let mut kinds = self.beside.iter();
         let beside = kinds.find(|beside| beside.resource == sought.resource)?;
-        let unread =
-            |child: &Packed| child.meta().namespace == sought.namespace && child.lacks(field);
+        let any = member(field, "");
+        let unread = |child: &Packed| is_sought_here(child, sought) && !child.contains(&any);
         let mut found = Vec::new();
         for store in &beside.stores {
             if !store.is_ready() || !store.select(unread).is_empty() {
@@ -139,9 +139,14 @@ fn having(
     field: &str,
     value: &Value,
 ) -> Vec<DynamicObject> {
-    let here = |child: &Packed| child.meta().namespace == sought.namespace;
-    let found = store.select(|child| here(child) && child.has(field, value));
+    // Made once for all of them.
+    let it = member(field, value);
+    let found = store.select(|child| is_sought_here(child, sought) && child.contains(&it));
     found.iter().filter_map(|child| child.unpack()).collect()
+}
+
+fn is_sought_here(child: &Packed, sought: &Sought) -> bool {
+    child.meta().namespace == sought.namespace
 }
 
 /// Which objects that nobody controls one object may adopt.

@@ -2,6 +2,7 @@
 //! takes several times the room, and most are read once or twice in their life.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -94,12 +95,12 @@ impl Packed {
     /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
     #[must_use]
     pub fn has(&self, field: &str, value: &Value) -> bool {
-        self.json.contains(&format!("\"{field}\":{value}"))
+        self.contains(&member(field, value))
     }
 
-    /// Whether it has no such field, as one of which only the metadata could be read.
-    pub(crate) fn lacks(&self, field: &str) -> bool {
-        !self.json.contains(&format!("\"{field}\":"))
+    /// Whether its text has this part, such as a [`member`].
+    pub(crate) fn contains(&self, part: &str) -> bool {
+        self.json.contains(part)
     }
 
     /// What is left of it when `change` has taken from it.
@@ -119,6 +120,11 @@ impl Packed {
     pub fn unpack(&self) -> Option<DynamicObject> {
         serde_json::from_str(&self.json).ok()
     }
+}
+
+/// A field with this value, in the text of an object.
+pub(crate) fn member(field: &str, value: impl Display) -> String {
+    format!("\"{field}\":{value}")
 }
 
 /// UID of the object that controls it, or that it says it belongs to, by the label that composite
@@ -241,6 +247,7 @@ mod tests {
         let packed = Packed::new(serde_json::from_value(role).unwrap());
         assert_eq!(packed.owner(), Some("owner"));
         assert!(packed.json.len() < 200);
-        assert!(packed.lacks("rules") && !packed.lacks("metadata"));
+        assert!(!packed.contains(&member("rules", "")));
+        assert!(packed.contains(&member("metadata", "")));
     }
 }

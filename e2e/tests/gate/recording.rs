@@ -94,7 +94,8 @@ async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Resu
         Some("exec")
     );
     played_by_who_may(&gate, &scene).await?;
-    known_to_be_whole(&scene, &kept, &pod)
+    let session = records[0].details.get("session");
+    known_to_be_whole(&scene, &kept, &pod, session.context("no session")?)
 }
 
 /// Whoever may sees it, and is on record; nobody else does, alice herself neither.
@@ -142,8 +143,11 @@ async fn played_by_who_may(gate: &Gate, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// What is said of a recording with which nothing is wrong.
+const AS_RECORDED: &str = "parts, as recorded";
+
 /// It is what was recorded, until somebody changes a byte of it.
-fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str) -> Result<()> {
+fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str, session: &str) -> Result<()> {
     let verify = |from: &[&str]| {
         Ok::<_, anyhow::Error>(
             scene
@@ -156,6 +160,20 @@ fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str) -> Result<
     let store = kept.store();
     let from = ["--from", store.to_str().context("a path")?];
     ensure!(verify(&from)?.status.success());
+    // With the trail, which is that of all namespaces: recordings of others are not in this directory.
+    let in_directory = format!("--recordings={}", store.display());
+    let with_the_trail = |recordings: &str, finding: &str| -> Result<()> {
+        let words = ["audit", "verify", recordings];
+        let output = scene.ozctl("admin", &words)?.output()?;
+        let lines = said(&output);
+        let line = lines.lines().find(|line| line.starts_with(session));
+        let line = line.with_context(|| lines.clone())?;
+        ensure!(line.contains(finding), "{line}");
+        ensure!(finding == AS_RECORDED || output.status.code() == Some(1));
+        Ok(())
+    };
+    with_the_trail("--recordings", AS_RECORDED)?;
+    with_the_trail(&in_directory, AS_RECORDED)?;
     let listed = scene.ozctl("admin", &["sessions", "list"])?.output()?;
     let row = format!("alice   {pod}");
     ensure!(
@@ -173,9 +191,10 @@ fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str) -> Result<
         ensure!(output.status.code() == Some(1), "{}", said(&output));
         ensure!(said(&output).contains("changed"), "{}", said(&output));
     }
+    with_the_trail("--recordings", "changed")?;
     std::fs::remove_file(&part)?;
     ensure!(said(&verify(&from)?).contains("part 0 is missing"));
-    Ok(())
+    with_the_trail(&in_directory, "part 0 is missing")
 }
 
 #[tokio::test]

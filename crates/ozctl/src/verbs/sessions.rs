@@ -10,6 +10,8 @@ mod source;
 mod transcript;
 mod verify;
 
+pub(crate) use self::identity::Identities;
+pub(crate) use self::verify::{Checked, RecordedIn, show};
 use clap::{Args, Subcommand};
 
 use crate::context::Context;

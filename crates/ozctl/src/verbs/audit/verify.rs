@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use oz_core::audit::verify::{Evidence, Report, Terms, UnknownKey, Verdict, verify};
-use oz_core::audit::{Published, Trust};
+use oz_core::audit::{Published, Query, Trust};
 use oz_core::duration::GoDuration;
 use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
 use serde_json::json;
@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, TextFormat, instant};
 use crate::trail::{map, pages};
+use crate::verbs::sessions::{Checked, Identities, RecordedIn, show};
 
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
@@ -74,6 +75,10 @@ pub(super) struct Verify {
     /// Judge only logs, without a cluster
     #[arg(long, requires = "log", requires = "key")]
     offline: bool,
+    /// Verify as well that each recording of a session is stored as it is on record: through the gate, or in this
+    /// directory, which has what the gate stored
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true)]
+    recordings: Option<Option<PathBuf>>,
     /// How long events are kept in the cluster: the operator's --audit-retention
     #[arg(long, default_value = "720h", value_name = "DURATION")]
     retention: GoDuration,
@@ -130,7 +135,11 @@ impl Verify {
         };
         let report = verify(evidence, &terms);
         let verdict = report.verdict(self.strict);
-        self.show(context, &report, verdict, given)?;
+        let recordings = self.recordings(context).await?;
+        self.show(context, &report, verdict, given, recordings.as_deref())?;
+        if recordings.is_some_and(|checked| checked.iter().any(Checked::is_wrong)) {
+            return Ok(Exit::FAILURE);
+        }
         Ok(match verdict {
             Verdict::Whole => Exit::SUCCESS,
             Verdict::NotWhole => Exit::FAILURE,
@@ -139,18 +148,40 @@ impl Verify {
         })
     }
 
+    /// The recordings that are on record, of all namespaces, if those are to be verified.
+    async fn recordings(&self, context: &Context) -> Result<Option<Vec<Checked>>> {
+        let Some(from) = &self.recordings else {
+            return Ok(None);
+        };
+        if self.offline && from.is_none() {
+            return Err(Failure::new("without a cluster, no gate has recordings")
+                .next("say where they are: `--recordings=DIRECTORY`"));
+        }
+        let trail = RecordedIn {
+            cluster: !self.offline,
+            logs: &self.log,
+        };
+        let (all, identities) = (Query::default(), Identities::default());
+        let checked = trail.check(context, all, from.as_deref(), &identities);
+        checked.await.map(Some)
+    }
+
     fn show(
         &self,
         context: &Context,
         report: &Report,
         verdict: Verdict,
         given: bool,
+        recordings: Option<&[Checked]>,
     ) -> Result<()> {
         let value = || -> Result<_> {
             let mut value = output::to_value(report)?;
             value["whole"] = json!(verdict == Verdict::Whole);
             value["verdict"] = json!(verdict);
             value["keysPinned"] = json!(given);
+            if let Some(checked) = recordings {
+                value["recordings"] = json!(checked);
+            }
             Ok(value)
         };
         match self.output {
@@ -158,6 +189,25 @@ impl Verify {
             TextFormat::Yaml => return context.print(&output::yaml(&value()?)?),
             TextFormat::Text => {}
         }
+        self.tell(context, report, verdict, given)?;
+        match recordings {
+            None => Ok(()),
+            Some([]) => {
+                context.say("No recording is on record.");
+                Ok(())
+            }
+            Some(checked) => show(context, checked),
+        }
+    }
+
+    /// Shows what became of the trail, for people.
+    fn tell(
+        &self,
+        context: &Context,
+        report: &Report,
+        verdict: Verdict,
+        given: bool,
+    ) -> Result<()> {
         let mut table =
             output::Table::new(&["WRITER", "RECORDS", "FROM", "TO", "PROVEN", "UNSIGNED"]);
         for chain in &report.chains {

@@ -27,7 +27,8 @@ pub(super) struct IdentityArgs {
 }
 
 /// Those that were given.
-pub(super) struct Identities(Vec<Identity>);
+#[derive(Default)]
+pub(crate) struct Identities(Vec<Identity>);
 
 impl IdentityArgs {
     /// Reads the files; says so if one of them can be read by others as well.
@@ -47,11 +48,17 @@ impl IdentityArgs {
 
 fn text(context: &Context, path: &Path) -> Result<String> {
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("--identity: failed to read {}: {error}", path.display()))
+        Failure::new(format!(
+            "--identity: failed to read {}: {error}",
+            path.display()
+        ))
     };
     let mut text = String::new();
     if path == Path::new(STANDARD_INPUT) {
-        let read = std::io::stdin().lock().take(MAX_FILE).read_to_string(&mut text);
+        let read = std::io::stdin()
+            .lock()
+            .take(MAX_FILE)
+            .read_to_string(&mut text);
         read.map_err(|error| failed(&error))?;
         return Ok(text);
     }
@@ -64,7 +71,9 @@ fn text(context: &Context, path: &Path) -> Result<String> {
             "warning: {path} has a secret key, and others can read it (mode {mode:04o}): chmod 600 {path}"
         ));
     }
-    file.take(MAX_FILE).read_to_string(&mut text).map_err(|error| failed(&error))?;
+    file.take(MAX_FILE)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(&error))?;
     Ok(text)
 }
 
@@ -76,8 +85,10 @@ impl Identities {
 
     /// The lines of a part, which are at most `limit` bytes.
     pub(super) fn lines(&self, name: &PartName, stored: &[u8], limit: usize) -> Result<Vec<u8>> {
-        let failed = |why: &dyn std::fmt::Display| Failure::new(format!("failed to read {name}: {why}"));
-        let unpack = |packed: &[u8]| oz_recording::unpack(packed, limit).map_err(|why| failed(&why));
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::new(format!("failed to read {name}: {why}"));
+        let unpack =
+            |packed: &[u8]| oz_recording::unpack(packed, limit).map_err(|why| failed(&why));
         match name.form {
             Form::Plain => unpack(stored),
             Form::Encrypted => match age::decrypt(stored, &self.0) {
@@ -99,7 +110,8 @@ impl Identities {
     }
 
     fn no_match(&self, name: &PartName, recipients: &[Recipient]) -> Failure {
-        let written = list(recipients.iter().copied()).unwrap_or_else(|| "somebody it does not name".to_owned());
+        let written = list(recipients.iter().copied())
+            .unwrap_or_else(|| "somebody it does not name".to_owned());
         match list(self.0.iter().map(Identity::recipient)) {
             None => Failure::new(format!("{name} is encrypted to {written}"))
                 .next("give the age identity of one of them: `--identity FILE`. `ozctl sessions verify` needs none"),

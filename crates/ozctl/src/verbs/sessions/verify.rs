@@ -1,10 +1,11 @@
 //! `ozctl sessions verify`: whether what is stored is what was recorded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use oz_core::audit::{Action, Entry, Query};
 use oz_core::recording::{Form, Head, SessionKey, Stored, check};
+use serde::Serialize;
 
 use super::identity::{Identities, IdentityArgs};
 use super::source::{Source, unpacked};
@@ -40,66 +41,148 @@ pub(super) struct Verify {
 impl Verify {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let identities = self.identity.read(context)?;
-        let source = Source::new(context, self.from.as_deref()).await?;
-        let heads = self.heads(context).await?;
-        if heads.is_empty() {
-            context.say("No recording is on record here.");
-            return Ok(Exit::NOTHING);
-        }
-        let mut wrong = 0_usize;
-        for (key, head) in &heads {
-            let parts = source.parts(key, &identities).await?;
-            let findings = check(&key.to_string(), Some(head), &parts);
-            let mut findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
-            if findings.is_empty() {
-                findings = unread(&parts, &identities);
-            }
-            if findings.is_empty() {
-                context.print(&format!("{key}: {} parts, as recorded\n", head.parts))?;
-                continue;
-            }
-            wrong += 1;
-            for finding in findings {
-                context.print(&format!("{key}: {finding}\n"))?;
-            }
-        }
-        if wrong > 0 {
-            let message = format!("{wrong} of {} recordings are not what was recorded", heads.len());
-            return Err(Failure::new(message));
-        }
-        context.say(&format!("{} recordings are what was recorded.", heads.len()));
-        Ok(Exit::SUCCESS)
-    }
-
-    /// What is on record, by session.
-    async fn heads(&self, context: &Context) -> Result<Vec<(SessionKey, Head)>> {
         let mut query = Query {
-            action: Some(Action::SessionRecorded),
-            grant: self.request.clone(),
+            grant: self.request,
             ..Query::default()
         };
-        let mut entries = Vec::new();
         if self.log.is_empty() {
             let cluster = context.cluster().await?;
-            query.namespace = (!self.all_namespaces).then(|| cluster.namespace.clone());
-            entries = trail::entries(&cluster, &query).await?;
+            query.namespace = (!self.all_namespaces).then_some(cluster.namespace);
         } else {
             query.namespace.clone_from(&context.connection.namespace);
         }
-        for path in &self.log {
+        let trail = RecordedIn {
+            cluster: self.log.is_empty(),
+            logs: &self.log,
+        };
+        let checked = trail
+            .check(context, query, self.from.as_deref(), &identities)
+            .await?;
+        if checked.is_empty() {
+            context.say("No recording is on record here.");
+            return Ok(Exit::NOTHING);
+        }
+        show(context, &checked)?;
+        let wrong = checked.iter().filter(|one| one.is_wrong()).count();
+        if wrong > 0 {
+            let message = format!(
+                "{wrong} of {} recordings are not what was recorded",
+                checked.len()
+            );
+            return Err(Failure::new(message));
+        }
+        context.say(&format!(
+            "{} recordings are what was recorded.",
+            checked.len()
+        ));
+        Ok(Exit::SUCCESS)
+    }
+}
+
+/// Where it is on record what was recorded.
+pub(crate) struct RecordedIn<'a> {
+    /// In the cluster.
+    pub(crate) cluster: bool,
+    /// In these logs.
+    pub(crate) logs: &'a [PathBuf],
+}
+
+/// A recording that is on record, and what is wrong with what is stored of it.
+#[derive(Serialize)]
+pub(crate) struct Checked {
+    session: String,
+    parts: u32,
+    findings: Vec<String>,
+}
+
+impl Checked {
+    /// Whether what is stored is not what was recorded.
+    pub(crate) fn is_wrong(&self) -> bool {
+        !self.findings.is_empty()
+    }
+}
+
+impl RecordedIn<'_> {
+    /// Compares each recording of these records with what is stored: in a directory, or by the gate.
+    pub(crate) async fn check(
+        &self,
+        context: &Context,
+        query: Query,
+        from: Option<&Path>,
+        identities: &Identities,
+    ) -> Result<Vec<Checked>> {
+        let heads = self.heads(context, query).await?;
+        let source = Source::new(context, from).await?;
+        let mut checked = Vec::new();
+        for (key, head) in &heads {
+            let parts = source.parts(key, identities).await?;
+            let session = key.to_string();
+            let findings = check(&session, Some(head), &parts);
+            let mut findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            if findings.is_empty() {
+                findings = unread(&parts, identities);
+            }
+            let parts = head.parts;
+            checked.push(Checked {
+                session,
+                parts,
+                findings,
+            });
+        }
+        Ok(checked)
+    }
+
+    /// What is on record, by session.
+    async fn heads(&self, context: &Context, query: Query) -> Result<Vec<(SessionKey, Head)>> {
+        let action = Some(Action::SessionRecorded);
+        let query = Query { action, ..query };
+        let mut entries = Vec::new();
+        if self.cluster {
+            entries = trail::entries(&context.cluster().await?, &query).await?;
+        }
+        for path in self.logs {
             let text = crate::verbs::audit::log(path)?;
-            entries.extend(text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
+            entries.extend(
+                text.lines()
+                    .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
+            );
         }
         entries.retain(|entry| query.matches(entry));
         trail::sort(&mut entries);
-        let heads = entries.iter().filter_map(|entry| {
-            let details = &entry.record.details;
-            let key = SessionKey::read(details.get("session")?)?;
-            let (parts, digest) = (details.get("parts")?.parse().ok()?, details.get("head")?.clone());
-            Some((key, Head { parts, digest }))
-        });
-        Ok(heads.collect())
+        let mut heads: Vec<(SessionKey, Head)> = entries
+            .iter()
+            .filter_map(|entry| {
+                let details = &entry.record.details;
+                let key = SessionKey::read(details.get("session")?)?;
+                let (parts, digest) = (
+                    details.get("parts")?.parse().ok()?,
+                    details.get("head")?.clone(),
+                );
+                Some((key, Head { parts, digest }))
+            })
+            .collect();
+        // One that is in the cluster and in a log.
+        heads.dedup();
+        Ok(heads)
     }
+}
+
+/// Shows what was found.
+pub(crate) fn show(context: &Context, checked: &[Checked]) -> Result<()> {
+    for Checked {
+        session,
+        parts,
+        findings,
+    } in checked
+    {
+        if findings.is_empty() {
+            context.print(&format!("{session}: {parts} parts, as recorded\n"))?;
+        }
+        for finding in findings {
+            context.print(&format!("{session}: {finding}\n"))?;
+        }
+    }
+    Ok(())
 }
 
 /// What is as it was recorded, and cannot be read with the identities that were given.
@@ -108,5 +191,12 @@ fn unread(parts: &[Stored], identities: &Identities) -> Vec<String> {
     let read = |part: &Stored| unpacked(&part.name, &part.bytes, identities).err();
     let parts = parts.iter().filter(encrypted);
     let failures = parts.filter_map(|part| Some((part.name.number, read(part)?)));
-    failures.map(|(number, why)| format!("part {number} is as recorded, but not read: {}", why.message())).collect()
+    failures
+        .map(|(number, why)| {
+            format!(
+                "part {number} is as recorded, but not read: {}",
+                why.message()
+            )
+        })
+        .collect()
 }

@@ -66,8 +66,16 @@ fn manager() -> Manager {
         .endpoint(Endpoint::Url("https://127.0.0.1:8443".to_owned()))
         .clock(|| Timestamp::UNIX_EPOCH)
         .hook(Hook::mutating("change", Change))
-        .hook(Hook::mutating_on("look", ResourceRule::new("", "v1", "pods"), Look))
-        .hook(Hook::validating_on("any", ResourceRule::new("", "v1", "pods"), Any))
+        .hook(Hook::mutating_on(
+            "look",
+            ResourceRule::new("", "v1", "pods"),
+            Look,
+        ))
+        .hook(Hook::validating_on(
+            "any",
+            ResourceRule::new("", "v1", "pods"),
+            Any,
+        ))
         .build()
         .unwrap_or_else(|error| panic!("{error}"))
 }
@@ -88,7 +96,8 @@ fuzz_target!(|body: &[u8]| {
         for path in ["/mutate/change", "/mutate/look", "/validate/any"] {
             let reply = runtime.block_on(manager.review(path, body));
             if reply.status == 200 {
-                let answer: Value = serde_json::from_slice(&reply.body).expect("an answer that is JSON");
+                let answer: Value =
+                    serde_json::from_slice(&reply.body).expect("an answer that is JSON");
                 let response = &answer["response"];
                 assert!(response["allowed"].is_boolean());
                 assert_ne!(response["status"]["reason"], "ExtensionPanicked");

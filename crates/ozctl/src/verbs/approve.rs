@@ -37,7 +37,13 @@ pub(crate) struct Approve {
 
 impl Approve {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        answer(context, &self.name, &self.oz, (true, self.reason.as_deref())).await
+        answer(
+            context,
+            &self.name,
+            &self.oz,
+            (true, self.reason.as_deref()),
+        )
+        .await
     }
 }
 

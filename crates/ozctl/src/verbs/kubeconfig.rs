@@ -8,8 +8,8 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::config::{
-    AuthInfo, Cluster as Server, Context as Pair, Kubeconfig as Written, NamedAuthInfo, NamedCluster,
-    NamedContext,
+    AuthInfo, Cluster as Server, Context as Pair, Kubeconfig as Written, NamedAuthInfo,
+    NamedCluster, NamedContext,
 };
 use oz_core::api::RequestStatus;
 use oz_core::for_each_kind;
@@ -130,7 +130,8 @@ fn written(
     .into_iter()
     .flatten()
     {
-        let path = std::path::absolute(&*file).map_err(|error| unwritten(Path::new(file), &error))?;
+        let path =
+            std::path::absolute(&*file).map_err(|error| unwritten(Path::new(file), &error))?;
         *file = path.to_string_lossy().into_owned();
     }
     let name = format!("oz-{namespace}-{request}");
@@ -174,7 +175,9 @@ fn create(path: &Path) -> io::Result<File> {
 fn unwritten(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::new(format!("failed to write {}: {error}", path.display()));
     match error.kind() {
-        io::ErrorKind::AlreadyExists => failure.next("name another file with -o, or remove this one"),
+        io::ErrorKind::AlreadyExists => {
+            failure.next("name another file with -o, or remove this one")
+        }
         _ => failure,
     }
 }

@@ -72,7 +72,9 @@ impl Lock {
         let what = what.as_ref().map_or("lock", |value| value.get_name());
         let lock = locks::make(&cluster, &locks::prefix(what, &self.name), spec).await?;
         let until = lock.spec.until.as_ref();
-        let until = until.map_or("until it is unlocked".to_owned(), |at| format!("until {at}"));
+        let until = until.map_or("until it is unlocked".to_owned(), |at| {
+            format!("until {at}")
+        });
         context.print(&format!(
             "{} is locked {until} ({})\n",
             line(&target(&lock.spec.target)),
@@ -115,8 +117,9 @@ impl Lock {
         let end = now.checked_add(SignedDuration::from(lasting));
         let end = end.ok().filter(|_| lasting.is_positive());
         let end = end.ok_or_else(|| {
-            Failure::new(format!("--for {lasting}: no lock can hold for that"))
-                .next("name a time such as 8h, or leave it out for a lock that holds until it is removed")
+            Failure::new(format!("--for {lasting}: no lock can hold for that")).next(
+                "name a time such as 8h, or leave it out for a lock that holds until it is removed",
+            )
         })?;
         Ok(Some(instant(end)))
     }

@@ -138,7 +138,8 @@ impl Templates {
 fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
     let config = template.config();
     // A container is the request's own; here the question is who.
-    let may = decide::may_ask(me, template.name(), config, Ask::default()).map_err(|denial| denial.message);
+    let may = decide::may_ask(me, template.name(), config, Ask::default())
+        .map_err(|denial| denial.message);
     let mut object = output::whole(template)?;
     object["mayAsk"] = json!(may.is_ok());
     if let Err(why) = &may {

@@ -117,12 +117,21 @@ impl Watch {
             false => &standing.phase,
         };
         let mut cells = vec![
-            format!("{} {}{}", change.kind, place.unwrap_or_default(), change.name),
+            format!(
+                "{} {}{}",
+                change.kind,
+                place.unwrap_or_default(),
+                change.name
+            ),
             phase.to_owned(),
         ];
         cells.extend(standing.who.clone());
         cells.push(standing.what.clone());
-        cells.extend(standing.until.map(|until| format!("until {}", output::instant(until))));
+        cells.extend(
+            standing
+                .until
+                .map(|until| format!("until {}", output::instant(until))),
+        );
         cells.extend(standing.reason.clone());
         let cells: Vec<String> = cells.iter().map(|cell| line(cell)).collect();
         Ok(format!("{}\n", cells.join("   ")))
@@ -154,11 +163,13 @@ impl<'a> Watching<'a> {
         match Feed::begin(self.cluster, api).await {
             Ok(feed) => {
                 let (cluster, told, link) = (self.cluster, self.told, self.link);
-                self.follow.push(feed.follow(cluster, told, link).boxed_local());
+                self.follow
+                    .push(feed.follow(cluster, told, link).boxed_local());
                 Ok(())
             }
             Err(failure) if failure.is_forbidden() || failure.is_unknown_kind() => {
-                self.context.say(&format!("{title}: not watched: {}", failure.message()));
+                self.context
+                    .say(&format!("{title}: not watched: {}", failure.message()));
                 self.refused = Some(failure);
                 Ok(())
             }

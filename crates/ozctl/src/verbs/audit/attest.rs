@@ -82,7 +82,9 @@ impl Attest {
         let failed = |error: std::io::Error| self.failed("read", &error.to_string());
         let mut text = String::new();
         let file = File::open(&self.file).map_err(failed)?;
-        file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
+        file.take(LONGEST + 1)
+            .read_to_string(&mut text)
+            .map_err(failed)?;
         match u64::try_from(text.len()).is_ok_and(|length| length <= LONGEST) {
             true => Ok(text),
             false => Err(self.failed("read", "it is longer than 64 MiB")),
@@ -90,7 +92,11 @@ impl Attest {
     }
 
     fn failed(&self, verb: &str, why: &str) -> Failure {
-        Failure::new(format!("failed to {verb} {}: {}", self.file.display(), line(why)))
+        Failure::new(format!(
+            "failed to {verb} {}: {}",
+            self.file.display(),
+            line(why)
+        ))
     }
 }
 

@@ -72,9 +72,20 @@ impl ShowEntitlements {
             Format::Json => context.print(&output::json(&output::to_value(&found)?)?)?,
             Format::Csv => context.print(&found.csv())?,
             Format::Table => {
-                let mut table = output::Table::new(&COLUMNS.map(str::to_uppercase).each_ref().map(|one| &one[..]));
+                let mut table = output::Table::new(
+                    &COLUMNS
+                        .map(str::to_uppercase)
+                        .each_ref()
+                        .map(|one| &one[..]),
+                );
                 for one in &found.entitlements {
-                    let or_dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
+                    let or_dash = |cell: String| {
+                        if cell.is_empty() {
+                            "-".to_owned()
+                        } else {
+                            cell
+                        }
+                    };
                     table.row(one.cells().map(or_dash).into());
                 }
                 context.print(&table.to_string())?;

@@ -85,7 +85,9 @@ impl Evidence {
             (Some(file), ..) => self.checked(context, file),
             (None, Some(from), Some(file)) => self.make(context, from, file).await,
             // The parser lets none through.
-            _ => Err(Failure::new("one of --from with -o, and --check, must be given")),
+            _ => Err(Failure::new(
+                "one of --from with -o, and --check, must be given",
+            )),
         }
     }
 
@@ -113,7 +115,9 @@ impl Evidence {
                 "records from before {} are gone from the cluster",
                 instant(kept)
             ))
-            .next("choose a later --from, or say with --retention how long the operator keeps them"));
+            .next(
+                "choose a later --from, or say with --retention how long the operator keeps them",
+            ));
         }
         let cluster = context.cluster().await?;
         let wanted = Wanted {
@@ -181,7 +185,8 @@ impl Evidence {
             context.say("Note: the records are not whole, or not checked: `ozctl audit verify` says what is wrong");
         }
         if seal.is_none() {
-            context.say("Note: it is not sealed: whoever has it can change all of it but the records");
+            context
+                .say("Note: it is not sealed: whoever has it can change all of it but the records");
         }
         for gap in &gaps {
             context.say_plain(&format!("Gap: {gap}"));
@@ -208,7 +213,9 @@ fn private(path: &Path) -> Result<File> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map_err(|error| on(path, "write", &error))
+    options
+        .open(path)
+        .map_err(|error| on(path, "write", &error))
 }
 
 fn on(path: &Path, verb: &str, error: &io::Error) -> Failure {
@@ -249,7 +256,12 @@ fn show(context: &Context, checked: &Checked, pinned: bool) -> Result<Exit> {
             "no byte of it was changed since it was sealed, and none of its records is missing.",
             Exit::SUCCESS,
         ),
-        Verdict::NotWhole => (Style::Red, "NOT WHOLE", "this is no evidence.", Exit::FAILURE),
+        Verdict::NotWhole => (
+            Style::Red,
+            "NOT WHOLE",
+            "this is no evidence.",
+            Exit::FAILURE,
+        ),
         Verdict::Nothing => (
             Style::Red,
             "NOTHING TO CHECK",

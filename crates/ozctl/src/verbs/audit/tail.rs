@@ -123,7 +123,11 @@ async fn missed(
         version.and_then(|version| version.parse::<u64>().ok())
     };
     let last = seen.parse::<u64>().ok();
-    let mut since: Vec<_> = list.items.into_iter().filter(|one| version(one) > last).collect();
+    let mut since: Vec<_> = list
+        .items
+        .into_iter()
+        .filter(|one| version(one) > last)
+        .collect();
     since.sort_by_key(version);
     for event in since {
         if !show(context, query, &event)? {

@@ -106,7 +106,9 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let api = Api::<K>::all(cluster.client.clone());
-    let (found, more) = cluster.pages(&api, ListParams::default(), LOOKED_AT).await?;
+    let (found, more) = cluster
+        .pages(&api, ListParams::default(), LOOKED_AT)
+        .await?;
     *cut_short |= more;
     Ok(found)
 }

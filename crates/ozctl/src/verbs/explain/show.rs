@@ -127,7 +127,10 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
     }
     if let Some(verdict) = &explanation.emergency {
         let (mark, why) = match verdict {
-            Ok(why) => (yes(context), format!("{why}, with --emergency and a --reason")),
+            Ok(why) => (
+                yes(context),
+                format!("{why}, with --emergency and a --reason"),
+            ),
             Err(denial) => (no(context), denial.to_string()),
         };
         lines.push(format!("  {mark} emergency: {}", output::line(&why)));
@@ -154,7 +157,11 @@ fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String
         lines.push(format!("  ?   policies: cannot be told: {why}"));
     }
     if let Some(why) = policies.refusal(explanation.ask.asked()) {
-        lines.push(format!("  {} policies: {}", no(context), output::line(&why)));
+        lines.push(format!(
+            "  {} policies: {}",
+            no(context),
+            output::line(&why)
+        ));
     } else if policies.judgement.is_some() {
         let effect = output::line(&policies.effect());
         lines.push(format!("  {} policies: {effect}", yes(context)));
@@ -224,7 +231,11 @@ pub(super) fn step_text(step: &Step) -> String {
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
-                Ok(ask) => format!("ask check {} about ticket {}", ask.check, output::line(&ask.ticket)),
+                Ok(ask) => format!(
+                    "ask check {} about ticket {}",
+                    ask.check,
+                    output::line(&ask.ticket)
+                ),
                 Err(_) => "ask about a ticket".to_owned(),
             },
             Err(_) => format!("ask the port {} for {}", effect.port, effect.key),

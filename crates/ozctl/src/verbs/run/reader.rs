@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use futures::io::{AsyncReadExt as _, Cursor};
 use futures::StreamExt as _;
+use futures::io::{AsyncReadExt as _, Cursor};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};

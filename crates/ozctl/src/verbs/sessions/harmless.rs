@@ -98,7 +98,10 @@ mod tests {
             ("ls\r\n\tbin\u{8}", "ls\r\n\tbin\u{8}"),
             ("\u{1b}[1;31mred\u{1b}[m", "\u{1b}[1;31mred\u{1b}[0m"),
             ("\u{1b}[38:2:1:2:3mx", "\u{1b}[38:2:1:2:3mx"),
-            ("\u{1b}[2J\u{1b}[H\u{1b}[10;20Hx", "\u{1b}[2J\u{1b}[0H\u{1b}[10;20Hx"),
+            (
+                "\u{1b}[2J\u{1b}[H\u{1b}[10;20Hx",
+                "\u{1b}[2J\u{1b}[0H\u{1b}[10;20Hx",
+            ),
             ("\u{1b}[?1049h\u{1b}[?25l", "\u{1b}[?1049h\u{1b}[?25l"),
             ("\u{1b}(0lqk\u{1b}(B", "\u{1b}(0lqk\u{1b}(B"),
             // A title, the clipboard, a link, a bell.
@@ -107,11 +110,20 @@ mod tests {
             ("\u{1b}]8;;http://evil\u{1b}\\a\u{1b}]8;;\u{1b}\\", "a"),
             ("\u{7}", ""),
             // Questions: where the cursor is, what terminal it is, its title, its keys.
-            ("\u{1b}[6n\u{1b}[c\u{1b}[>c\u{1b}[21t\u{1b}Z\u{1b}[5n\u{1b}[?u\u{1b}[0q", ""),
+            (
+                "\u{1b}[6n\u{1b}[c\u{1b}[>c\u{1b}[21t\u{1b}Z\u{1b}[5n\u{1b}[?u\u{1b}[0q",
+                "",
+            ),
             ("\u{1b}P$qm\u{1b}\\\u{1b}P+q544e\u{1b}\\a", "a"),
             // Mouse, pasting, reset, printing, keys that are bound.
-            ("\u{1b}[?1000h\u{1b}[?2004h\u{1b}c\u{1b}[5i\u{1b}[!p\u{1b}[?25;1000h", "\u{1b}[?25h"),
-            ("\u{1b}_secret\u{1b}\\\u{1b}^x\u{1b}\\\u{1b}Xx\u{1b}\\a", "a"),
+            (
+                "\u{1b}[?1000h\u{1b}[?2004h\u{1b}c\u{1b}[5i\u{1b}[!p\u{1b}[?25;1000h",
+                "\u{1b}[?25h",
+            ),
+            (
+                "\u{1b}_secret\u{1b}\\\u{1b}^x\u{1b}\\\u{1b}Xx\u{1b}\\a",
+                "a",
+            ),
             // The same by one character each.
             ("\u{9b}6n\u{9d}0;owned\u{9c}a", "6n0;owneda"),
         ] {

@@ -52,7 +52,13 @@ struct Seen {
 impl List {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         if self.live {
-            return live::list(context, self.request.as_deref(), self.all_namespaces, self.output).await;
+            return live::list(
+                context,
+                self.request.as_deref(),
+                self.all_namespaces,
+                self.output,
+            )
+            .await;
         }
         let cluster = context.cluster().await?;
         let query = Query {
@@ -68,14 +74,21 @@ impl List {
                 continue;
             };
             match record.action {
-                Action::SessionEnded | Action::SessionCut => sessions.entry(key).or_default().ended = Some(record),
+                Action::SessionEnded | Action::SessionCut => {
+                    sessions.entry(key).or_default().ended = Some(record)
+                }
                 Action::SessionRecorded => sessions.entry(key).or_default().recorded = Some(record),
                 Action::SessionUnrecorded => sessions.entry(key).or_default().unrecorded = true,
                 _ => {}
             }
         }
-        let mut found: Vec<Row> = sessions.into_iter().map(|(key, seen)| Row::of(&key, &seen)).collect();
-        found.sort_by(|one, other| (&one.opened, &one.session).cmp(&(&other.opened, &other.session)));
+        let mut found: Vec<Row> = sessions
+            .into_iter()
+            .map(|(key, seen)| Row::of(&key, &seen))
+            .collect();
+        found.sort_by(|one, other| {
+            (&one.opened, &one.session).cmp(&(&other.opened, &other.session))
+        });
         let text = match self.output {
             TextFormat::Text if found.is_empty() => {
                 context.say("No session through the gate is on record here.");
@@ -94,7 +107,9 @@ impl List {
         if self.all_namespaces {
             head.push("NAMESPACE");
         }
-        head.extend(["SESSION", "USER", "POD", "WAY", "OPENED", "LASTED", "END", "EXIT", "RECORDED"]);
+        head.extend([
+            "SESSION", "USER", "POD", "WAY", "OPENED", "LASTED", "END", "EXIT", "RECORDED",
+        ]);
         let mut table = Table::new(&head);
         for row in found {
             let (namespace, session) = row.session.split_once('/').unwrap_or_default();
@@ -108,7 +123,10 @@ impl List {
                 row.pod.clone(),
                 row.way.clone(),
                 row.opened.map(instant).unwrap_or_default(),
-                row.opened.zip(row.ended).map(|(from, to)| short(to.duration_since(from))).unwrap_or_default(),
+                row.opened
+                    .zip(row.ended)
+                    .map(|(from, to)| short(to.duration_since(from)))
+                    .unwrap_or_default(),
                 row.end.clone(),
                 row.exit.clone().unwrap_or_default(),
                 row.recorded.clone(),
@@ -139,20 +157,42 @@ impl Row {
         let ended = seen.ended.as_ref();
         let either = ended.or(seen.recorded.as_ref());
         let detail = |name: &str| ended.and_then(|record| record.details.get(name).cloned());
-        let parts = seen.recorded.as_ref().and_then(|record| record.details.get("parts").cloned());
-        let recipients = seen.recorded.as_ref().and_then(|record| record.details.get(ENCRYPTED_TO));
-        let encrypted_to: Vec<String> =
-            recipients.map(|all| all.split(',').map(str::to_owned).collect()).unwrap_or_default();
-        let encrypted = if encrypted_to.is_empty() { "" } else { ", encrypted" };
-        let interrupted = seen.recorded.as_ref().is_some_and(|record| record.reason == "Interrupted");
+        let parts = seen
+            .recorded
+            .as_ref()
+            .and_then(|record| record.details.get("parts").cloned());
+        let recipients = seen
+            .recorded
+            .as_ref()
+            .and_then(|record| record.details.get(ENCRYPTED_TO));
+        let encrypted_to: Vec<String> = recipients
+            .map(|all| all.split(',').map(str::to_owned).collect())
+            .unwrap_or_default();
+        let encrypted = if encrypted_to.is_empty() {
+            ""
+        } else {
+            ", encrypted"
+        };
+        let interrupted = seen
+            .recorded
+            .as_ref()
+            .is_some_and(|record| record.reason == "Interrupted");
         Self {
             session: key.to_owned(),
-            user: either.and_then(|one| one.user.as_ref()).map(|user| user.user.clone()).unwrap_or_default(),
-            pod: either.and_then(|one| one.pod.as_ref()).map(|pod| pod.name.clone()).unwrap_or_default(),
+            user: either
+                .and_then(|one| one.user.as_ref())
+                .map(|user| user.user.clone())
+                .unwrap_or_default(),
+            pod: either
+                .and_then(|one| one.pod.as_ref())
+                .map(|pod| pod.name.clone())
+                .unwrap_or_default(),
             way: detail("way").unwrap_or_default(),
             opened: detail("openedAt").and_then(|at| at.parse().ok()),
             ended: ended.map(|record| record.time),
-            end: ended.map(|record| record.reason.clone()).unwrap_or_default(),
+            end: ended
+                .map(|record| record.reason.clone())
+                .unwrap_or_default(),
             exit: detail("exitCode"),
             recorded: match (&parts, seen.unrecorded, interrupted) {
                 (None, _, _) => "no".to_owned(),

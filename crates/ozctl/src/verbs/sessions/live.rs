@@ -102,7 +102,11 @@ pub(super) async fn list(
     for why in &found.incomplete {
         context.say_plain(&format!("oz: not all sessions are known: {}", line(why)));
     }
-    let exit = if found.incomplete.is_empty() { Exit::SUCCESS } else { Exit::INCOMPLETE };
+    let exit = if found.incomplete.is_empty() {
+        Exit::SUCCESS
+    } else {
+        Exit::INCOMPLETE
+    };
     let text = match format {
         TextFormat::Text if found.sessions.is_empty() => {
             context.say("No session through the gate is open here.");
@@ -143,7 +147,9 @@ impl End {
             shown(context, self.output, &ended)?;
         }
         let whose = line(&ended.user);
-        context.say_plain(&format!("Ended session {key} of {whose}; they were told, and it is on record."));
+        context.say_plain(&format!(
+            "Ended session {key} of {whose}; they were told, and it is on record."
+        ));
         Ok(Exit::SUCCESS)
     }
 }
@@ -219,7 +225,8 @@ impl Viewer<'_> {
             return Ok(true);
         }
         let Some(tty) = self.tty else {
-            let header: Header = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            let header: Header =
+                serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
             let about = header.oz;
             self.tty = Some(about.tty);
             let command = about.command.join(" ");
@@ -230,7 +237,8 @@ impl Viewer<'_> {
             self.context.say_plain(&line(&told));
             return Ok(true);
         };
-        let Event(_, code, data) = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let Event(_, code, data) =
+            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let output = match code {
             Code::Output if tty => data,
             // Without a terminal, a line begins where the one before it ended.
@@ -242,7 +250,9 @@ impl Viewer<'_> {
             Code::Input | Code::Resize | Code::Bytes => return Ok(true),
         };
         let shown = self.harmless.of(&output);
-        self.context.pass_on(shown.as_bytes()).map_err(|failure| failure.to_string())
+        self.context
+            .pass_on(shown.as_bytes())
+            .map_err(|failure| failure.to_string())
     }
 }
 
@@ -251,7 +261,20 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
     if all_namespaces {
         head.push("NAMESPACE");
     }
-    head.extend(["SESSION", "USER", "POD", "WAY", "STATE", "OPEN", "IDLE", "LEFT", "IN", "OUT", "RECORDED", "WATCHED BY"]);
+    head.extend([
+        "SESSION",
+        "USER",
+        "POD",
+        "WAY",
+        "STATE",
+        "OPEN",
+        "IDLE",
+        "LEFT",
+        "IN",
+        "OUT",
+        "RECORDED",
+        "WATCHED BY",
+    ]);
     let mut table = Table::new(&head);
     for one in sessions {
         let (namespace, session) = one.session.split_once('/').unwrap_or_default();
@@ -279,7 +302,11 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
 }
 
 fn watchers(session: &Session) -> String {
-    let names: Vec<&str> = session.watchers.iter().map(|one| one.user.as_str()).collect();
+    let names: Vec<&str> = session
+        .watchers
+        .iter()
+        .map(|one| one.user.as_str())
+        .collect();
     names.join(",")
 }
 
@@ -304,7 +331,13 @@ fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
                 ("Container", one.container.clone().unwrap_or_default()),
                 ("Way", one.way.clone()),
                 ("State", one.state.to_string()),
-                ("Moderated", one.moderation.as_ref().map(moderation::who).unwrap_or_default()),
+                (
+                    "Moderated",
+                    one.moderation
+                        .as_ref()
+                        .map(moderation::who)
+                        .unwrap_or_default(),
+                ),
                 ("Command", command),
                 ("Opened", instant(one.opened_at)),
                 ("Idle since", instant(one.idle_since)),
@@ -317,7 +350,8 @@ fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
                 ("Replica", one.replica.clone()),
             ];
             let rows = rows.iter().filter(|(_, value)| !value.is_empty());
-            rows.map(|(name, value)| format!("{:<12}{}\n", format!("{name}:"), line(value))).collect()
+            rows.map(|(name, value)| format!("{:<12}{}\n", format!("{name}:"), line(value)))
+                .collect()
         }
     };
     context.print(&text)
@@ -330,7 +364,10 @@ async fn chosen(cluster: &Cluster, text: &str) -> Result<SessionKey> {
         return SessionKey::read(&format!("{namespace}/{text}")).ok_or_else(|| malformed(text));
     }
     let listing = open(cluster, namespace, &named(text)?).await?;
-    let last = listing.sessions.last().and_then(|last| SessionKey::read(&last.session));
+    let last = listing
+        .sessions
+        .last()
+        .and_then(|last| SessionKey::read(&last.session));
     last.ok_or_else(|| {
         let why = match listing.incomplete.as_slice() {
             [] => String::new(),
@@ -348,12 +385,18 @@ fn named(text: &str) -> Result<String> {
 }
 
 fn malformed(text: &str) -> Failure {
-    let message = format!("{} names no session: write REQUEST, or REQUEST/SESSION", line(text));
+    let message = format!(
+        "{} names no session: write REQUEST, or REQUEST/SESSION",
+        line(text)
+    );
     Failure::new(message).next("`ozctl sessions list --live` shows what is open")
 }
 
 /// The requests that go through the gate, by namespace and name.
-async fn through_gate(cluster: &Cluster, all_namespaces: bool) -> Result<BTreeSet<(String, String)>> {
+async fn through_gate(
+    cluster: &Cluster,
+    all_namespaces: bool,
+) -> Result<BTreeSet<(String, String)>> {
     let mut found = BTreeSet::new();
     for_each_kind!(requests R => {
         let api = cluster.api_in::<R>(all_namespaces);
@@ -370,13 +413,19 @@ async fn through_gate(cluster: &Cluster, all_namespaces: bool) -> Result<BTreeSe
 async fn open(cluster: &Cluster, namespace: &str, request: &str) -> Result<Listing> {
     let path = live::sessions(namespace, request);
     let bytes = ask(cluster, Method::GET, &path).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::new(format!("failed to read which sessions of request {request} are open: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::new(format!(
+            "failed to read which sessions of request {request} are open: {error}"
+        ))
+    })
 }
 
 fn session(bytes: &[u8]) -> Result<Session> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failure::new(format!("failed to read what the gate says of the session: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        Failure::new(format!(
+            "failed to read what the gate says of the session: {error}"
+        ))
+    })
 }
 
 async fn ask(cluster: &Cluster, method: Method, path: &str) -> Result<Vec<u8>> {
@@ -389,8 +438,12 @@ async fn ask(cluster: &Cluster, method: Method, path: &str) -> Result<Vec<u8>> {
 
 /// The answer, if it is not a refusal.
 async fn send(cluster: &Cluster, method: Method, path: &str) -> Result<http::Response<Body>> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("failed to ask for {path}: {error}"));
-    let request = http::Request::builder().method(method).uri(path).body(Body::empty());
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("failed to ask for {path}: {error}"));
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Body::empty());
     let request = request.map_err(|error| failed(&error))?;
     let answer = cluster.answer(cluster.client.send(request)).await?;
     let status = answer.status();
@@ -398,17 +451,33 @@ async fn send(cluster: &Cluster, method: Method, path: &str) -> Result<http::Res
         return Ok(answer);
     }
     let body = http_body_util::Limited::new(answer.into_body(), MAX_ANSWER);
-    let bytes = body.collect().await.map_err(|error| failed(&error))?.to_bytes();
+    let bytes = body
+        .collect()
+        .await
+        .map_err(|error| failed(&error))?
+        .to_bytes();
     let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let why = said["message"].as_str().map_or_else(|| status.to_string(), line);
+    let why = said["message"]
+        .as_str()
+        .map_or_else(|| status.to_string(), line);
     let failure = failed(&why);
-    Err(if status == http::StatusCode::FORBIDDEN { failure.next(RIGHT) } else { failure })
+    Err(if status == http::StatusCode::FORBIDDEN {
+        failure.next(RIGHT)
+    } else {
+        failure
+    })
 }
 
 /// A text as a query has it.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let bytes = text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
+    let bytes = text.bytes().map(|byte| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
     bytes.collect()
 }
 
@@ -418,7 +487,10 @@ mod tests {
 
     #[test]
     fn a_reason_goes_into_a_query_whole() {
-        assert_eq!(encoded("it's late & ‹so›"), "it%27s%20late%20%26%20%E2%80%B9so%E2%80%BA");
+        assert_eq!(
+            encoded("it's late & ‹so›"),
+            "it%27s%20late%20%26%20%E2%80%B9so%E2%80%BA"
+        );
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub(super) struct Play {
 }
 
 fn speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    let speed = text
+        .parse()
+        .ok()
+        .filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
     speed.ok_or_else(|| "it must be a number above 0".to_owned())
 }
 
@@ -56,7 +59,11 @@ fn duration(flag: &str, text: &str) -> Result<f64> {
 impl Play {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let idle = duration("idle", &self.idle)?;
-        let skip = self.skip.as_deref().map(|text| duration("skip", text)).transpose()?;
+        let skip = self
+            .skip
+            .as_deref()
+            .map(|text| duration("skip", text))
+            .transpose()?;
         let identities = self.identity.read(context)?;
         let source = Source::new(context, self.from.as_deref()).await?;
         let namespace = namespace(context, &source);
@@ -122,16 +129,25 @@ impl Player<'_> {
         // A part at a time: a recording may be long.
         let listing = source.listing(&key.namespace, &key.request).await?;
         let session = key.to_string();
-        let found = listing.sessions.into_iter().find(|one| one.session == session);
+        let found = listing
+            .sessions
+            .into_iter()
+            .find(|one| one.session == session);
         let names = found.map(|one| one.parts).unwrap_or_default();
         if names.is_empty() {
-            return Err(Failure::new(format!("nothing is recorded of session {key}"))
-                .next("`ozctl sessions list` shows which sessions there were"));
+            return Err(
+                Failure::new(format!("nothing is recorded of session {key}"))
+                    .next("`ozctl sessions list` shows which sessions there were"),
+            );
         }
         let mut wanted = 0;
-        for name in names.iter().filter_map(|name| oz_core::recording::PartName::read(name)) {
+        for name in names
+            .iter()
+            .filter_map(|name| oz_core::recording::PartName::read(name))
+        {
             if name.number != wanted {
-                self.context.say_plain(&format!("oz: part {wanted} of session {key} is missing"));
+                self.context
+                    .say_plain(&format!("oz: part {wanted} of session {key} is missing"));
             }
             wanted = name.number + 1;
             let part = unpacked(&name, &source.part(&name).await?, self.identities)?;
@@ -166,7 +182,11 @@ impl Player<'_> {
             return Ok(true);
         }
         // Without a terminal, a line begins where the one before it ended.
-        let output = if self.tty { data.clone() } else { data.replace('\n', "\r\n") };
+        let output = if self.tty {
+            data.clone()
+        } else {
+            data.replace('\n', "\r\n")
+        };
         let shown = self.harmless.of(&output);
         if !self.began {
             self.began = match self.search {
@@ -178,7 +198,9 @@ impl Player<'_> {
                 return Ok(true);
             }
             self.now = *at;
-            return self.context.pass_on(std::mem::take(&mut self.before).as_bytes());
+            return self
+                .context
+                .pass_on(std::mem::take(&mut self.before).as_bytes());
         }
         // Times are what somebody stored: they may point anywhere.
         let pause = ((at - self.now) / self.speed).clamp(0.0, self.idle);

@@ -39,7 +39,9 @@ impl Source {
             Self::Gate(cluster) => {
                 let bytes = get(cluster, &recordings(namespace, request)).await?;
                 serde_json::from_slice(&bytes).map_err(|error| {
-                    Failure::new(format!("failed to read what the gate has of request {request}: {error}"))
+                    Failure::new(format!(
+                        "failed to read what the gate has of request {request}: {error}"
+                    ))
                 })
             }
             Self::Directory(path) => {
@@ -47,7 +49,9 @@ impl Source {
                 let mut names = Vec::new();
                 for session in entries(&path.join(&prefix))? {
                     let parts = entries(&path.join(&prefix).join(&session))?;
-                    let parts = parts.iter().map(|part| format!("{prefix}/{session}/{part}"));
+                    let parts = parts
+                        .iter()
+                        .map(|part| format!("{prefix}/{session}/{part}"));
                     names.extend(parts.filter_map(|name| PartName::read(&name)));
                 }
                 Ok(Listing::of(names))
@@ -56,18 +60,31 @@ impl Source {
     }
 
     /// The parts of a session, in their order, as they are stored; with what those say that can be read.
-    pub(super) async fn parts(&self, key: &SessionKey, identities: &Identities) -> Result<Vec<Stored>> {
+    pub(super) async fn parts(
+        &self,
+        key: &SessionKey,
+        identities: &Identities,
+    ) -> Result<Vec<Stored>> {
         let listing = self.listing(&key.namespace, &key.request).await?;
         let session = key.to_string();
-        let found = listing.sessions.into_iter().find(|one| one.session == session);
+        let found = listing
+            .sessions
+            .into_iter()
+            .find(|one| one.session == session);
         let mut parts = Vec::new();
         for name in found.map(|one| one.parts).unwrap_or_default() {
             let Some(name) = PartName::read(&name).filter(|name| name.session == *key) else {
                 continue;
             };
             let bytes = self.part(&name).await?;
-            let previous = unpacked(&name, &bytes, identities).ok().map(|part| part.header.oz.previous);
-            parts.push(Stored { name, bytes, previous });
+            let previous = unpacked(&name, &bytes, identities)
+                .ok()
+                .map(|part| part.header.oz.previous);
+            parts.push(Stored {
+                name,
+                bytes,
+                previous,
+            });
         }
         Ok(parts)
     }
@@ -100,7 +117,10 @@ impl Source {
         }
         SessionKey::read(&format!("{namespace}/{text}/x")).ok_or_else(malformed)?;
         let listing = self.listing(namespace, text).await?;
-        let last = listing.sessions.last().and_then(|last| SessionKey::read(&last.session));
+        let last = listing
+            .sessions
+            .last()
+            .and_then(|last| SessionKey::read(&last.session));
         last.ok_or_else(|| {
             let message = format!("nothing is recorded of request {text} in namespace {namespace}");
             Failure::new(message).next("`ozctl sessions list` shows which sessions there were")
@@ -115,19 +135,27 @@ pub(super) fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -
 }
 
 async fn get(cluster: &Cluster, path: &str) -> Result<Vec<u8>> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("failed to read {path}: {error}"));
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("failed to read {path}: {error}"));
     let request = http::Request::get(path).body(Body::empty());
     let request = request.map_err(|error| failed(&error))?;
     let answer = cluster.answer(cluster.client.send(request)).await?;
     let status = answer.status();
     let body = http_body_util::Limited::new(answer.into_body(), MAX_PART);
-    let bytes = body.collect().await.map_err(|error| failed(&error))?.to_bytes();
+    let bytes = body
+        .collect()
+        .await
+        .map_err(|error| failed(&error))?
+        .to_bytes();
     if status.is_success() {
         return Ok(bytes.into());
     }
     let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let why = said["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
-    Err(failed(&why).next("reading recordings takes ClusterRole oz-recording-viewer in their namespace"))
+    let why = said["message"]
+        .as_str()
+        .map_or_else(|| status.to_string(), str::to_owned);
+    Err(failed(&why)
+        .next("reading recordings takes ClusterRole oz-recording-viewer in their namespace"))
 }
 
 fn entries(path: &Path) -> Result<Vec<String>> {

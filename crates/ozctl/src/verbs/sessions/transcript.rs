@@ -58,8 +58,10 @@ impl ShowTranscript {
         match screen {
             Some(screen) => context.print(&screen.rest())?,
             None => {
-                return Err(Failure::new(format!("nothing is recorded of session {key}"))
-                    .next("`ozctl sessions list` shows which sessions there were"));
+                return Err(
+                    Failure::new(format!("nothing is recorded of session {key}"))
+                        .next("`ozctl sessions list` shows which sessions there were"),
+                );
             }
         }
         Ok(Exit::SUCCESS)
@@ -85,19 +87,31 @@ impl Screen {
 
     /// The lines that leave the screen by this.
     fn shown(&mut self, output: &str) -> String {
-        let output = if self.tty { output.to_owned() } else { output.replace('\n', "\r\n") };
-        text(&self.terminal.feed_with(output.as_str(), &mut self.transcript))
+        let output = if self.tty {
+            output.to_owned()
+        } else {
+            output.replace('\n', "\r\n")
+        };
+        text(
+            &self
+                .terminal
+                .feed_with(output.as_str(), &mut self.transcript),
+        )
     }
 
     fn resized(&mut self, size: &str) -> String {
-        let size = size.split_once('x').and_then(|(columns, rows)| {
-            Some((columns.parse().ok()?, rows.parse().ok()?))
-        });
+        let size = size
+            .split_once('x')
+            .and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
         let Some((columns, rows)) = size else {
             return String::new();
         };
         let (columns, rows) = bounded(columns, rows);
-        text(&self.terminal.resize_with(columns, rows, &mut self.transcript))
+        text(
+            &self
+                .terminal
+                .resize_with(columns, rows, &mut self.transcript),
+        )
     }
 
     /// What is on the screen at the end.
@@ -111,5 +125,7 @@ fn bounded(columns: usize, rows: usize) -> (usize, usize) {
 }
 
 fn text(all: &[String]) -> String {
-    all.iter().map(|line| format!("{}\n", lines(line))).collect()
+    all.iter()
+        .map(|line| format!("{}\n", lines(line)))
+        .collect()
 }

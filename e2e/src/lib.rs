@@ -50,7 +50,7 @@ pub use harness::{
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
-pub use options::Options;
+pub use options::{Options, clocks_can_be_shifted};
 pub use policies::{agreed, are_asked, at_most, deny, policy, remove, with_policies};
 pub use records::{records_in, records_of};
 pub use replicas::{Duty, Replicas};

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, ensure};
+use oz_testkit::libfaketime;
+
 use crate::ApiProxy;
 
 /// What may differ from a plain installation.
@@ -105,4 +108,26 @@ impl Options {
         self.clock = Some(offset.to_owned());
         self
     }
+}
+
+/// Whether clocks can be shifted here.
+///
+/// # Errors
+/// When they cannot, and `OZ_REQUIRE_ALL` makes that a failure.
+pub fn clocks_can_be_shifted() -> Result<bool> {
+    if libfaketime().is_some() {
+        return Ok(true);
+    }
+    ensure!(
+        std::env::var_os("OZ_REQUIRE_ALL").is_none(),
+        "libfaketime is missing (Debian: faketime)"
+    );
+    #[expect(
+        clippy::print_stderr,
+        reason = "whoever runs the tests must see what was not run"
+    )]
+    {
+        eprintln!("skipped: libfaketime is missing (Debian: faketime)");
+    }
+    Ok(false)
 }

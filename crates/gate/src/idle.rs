@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(crate) struct Idle {
     opened: Instant,
     /// In milliseconds after it was opened.
     used: AtomicU64,
+    /// Whether it cannot be used now.
+    held: AtomicBool,
 }
 
 impl Idle {
@@ -30,6 +32,7 @@ impl Idle {
             limit: limit.map(SignedDuration::unsigned_abs),
             opened: Instant::now(),
             used: AtomicU64::new(0),
+            held: AtomicBool::new(false),
         })
     }
 
@@ -38,6 +41,13 @@ impl Idle {
         let now = self.opened.elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.used.store(now, Ordering::Relaxed);
+    }
+
+    /// It is held, and cannot be used meanwhile, or goes on and is as if it had been used.
+    pub(crate) fn hold(&self, held: bool) {
+        // First: whoever sees that it goes on sees that it is used.
+        self.used();
+        self.held.store(held, Ordering::Release);
     }
 
     /// For how long it has not been used by now.
@@ -52,7 +62,12 @@ impl Idle {
             return pending().await;
         };
         loop {
-            let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
+            let used = if self.held.load(Ordering::Acquire) {
+                // It is looked at again before it can be over: its limit counts from when it goes on.
+                self.opened.elapsed()
+            } else {
+                Duration::from_millis(self.used.load(Ordering::Relaxed))
+            };
             // One beyond the end of time never comes.
             let Some(end) = self.opened.checked_add(used.saturating_add(limit)) else {
                 return pending().await;
@@ -162,6 +177,19 @@ mod tests {
         );
         let idle = Idle::new(Some(SignedDuration::MAX));
         assert!(tokio::time::timeout(MINUTE, idle.over()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_held_is_not_over_and_its_limit_counts_from_when_it_goes_on() {
+        let idle = Idle::new(minute());
+        tokio::time::advance(MINUTE / 2).await;
+        idle.hold(true);
+        let over = tokio::time::timeout(MINUTE * 5 / 2, idle.over()).await;
+        assert!(over.is_err(), "it is over while it is held");
+        idle.hold(false);
+        let goes_on = Instant::now();
+        idle.over().await;
+        assert_eq!(goes_on.elapsed(), MINUTE);
     }
 
     #[tokio::test(start_paused = true)]

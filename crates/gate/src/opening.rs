@@ -1,5 +1,6 @@
 //! A session that is being opened: the connect hook has it on record as soon as the API server lets it pass. Whatever
 //! becomes of it then, its end is on record too: also of one that the kubelet refuses, or whose client goes meanwhile.
+//! Before that one may wait for somebody to watch it, which is on record too if its client does not wait so long.
 
 use std::sync::Arc;
 
@@ -7,6 +8,9 @@ use axum::http::StatusCode;
 use oz_core::audit::{Action, Decision};
 
 use crate::router::{Door, Session};
+
+/// Why a session is not opened whose handler is dropped.
+const WENT_AWAY: &str = "whoever asked went away";
 
 /// See the module. One that is dropped was not opened.
 pub(crate) struct OpeningSession {
@@ -21,7 +25,7 @@ impl OpeningSession {
         Self {
             door: Arc::clone(door),
             session: Some(session),
-            why: "whoever asked went away".to_owned(),
+            why: WENT_AWAY.to_owned(),
         }
     }
 
@@ -51,16 +55,51 @@ impl OpeningSession {
 
 impl Drop for OpeningSession {
     fn drop(&mut self) {
-        let Some(session) = self.session.take() else {
-            return;
-        };
-        let message = format!("{} was not opened after all: {}", session.title(), self.why);
-        let (now, action) = (self.door.clock.now(), Action::SessionEnded);
-        let record = session.record(now, action, Decision::End, "NotOpened", message);
-        self.door.trail.note(
-            record
-                .detail("way", session.way)
-                .detail("openedAt", session.opened_at.to_string()),
-        );
+        if let Some(session) = self.session.take() {
+            note(&self.door, &session, &self.why);
+        }
     }
+}
+
+/// A session that waits. One that is dropped before its wait [`ends`](Self::ends) has lost its client.
+pub(crate) struct WaitingSession<'a> {
+    door: &'a Door,
+    session: &'a Session,
+    waits: bool,
+}
+
+impl<'a> WaitingSession<'a> {
+    /// It waits from now on.
+    pub(crate) fn new(door: &'a Door, session: &'a Session) -> Self {
+        Self {
+            door,
+            session,
+            waits: true,
+        }
+    }
+
+    /// It has waited long enough, whatever comes of it.
+    pub(crate) fn ends(mut self) {
+        self.waits = false;
+    }
+}
+
+impl Drop for WaitingSession<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            note(self.door, self.session, WENT_AWAY);
+        }
+    }
+}
+
+/// Puts on record that a session is not opened.
+fn note(door: &Door, session: &Session, why: &str) {
+    let message = format!("{} was not opened after all: {why}", session.title());
+    let (now, action) = (door.clock.now(), Action::SessionEnded);
+    let record = session.record(now, action, Decision::End, "NotOpened", message);
+    door.trail.note(
+        record
+            .detail("way", session.way)
+            .detail("openedAt", session.opened_at.to_string()),
+    );
 }

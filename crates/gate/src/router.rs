@@ -43,7 +43,7 @@ use crate::idle::Idle;
 use crate::live::{Entry, Live, Opened, Register, not_allowed, over, shown};
 use crate::metrics::Metrics;
 use crate::moderated::{self, Moderation, Turn};
-use crate::opening::OpeningSession;
+use crate::opening::{OpeningSession, WaitingSession};
 use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
@@ -490,10 +490,12 @@ impl Door {
         let Some(moderation) = &session.live.moderation else {
             return Ok(());
         };
+        let waiting = WaitingSession::new(self, session);
         let opened = tokio::select! {
             opened = moderation.opens() => opened,
             why = self.end_of(session, false) => Err(why),
         };
+        waiting.ends();
         session.idle.used();
         opened.map_err(|why| {
             let carried = Carried::default();
@@ -530,7 +532,7 @@ impl Door {
     /// Holds a session, or lets it go on; its user is told, and it is on record.
     fn held(&self, session: &Session, held: bool, told: String) {
         session.live.traffic.hold(held);
-        session.idle.used();
+        session.idle.hold(held);
         let (action, now) = (Action::SessionHeld, self.clock.now());
         let reason = if held { "Held" } else { "Resumed" };
         let message = format!("session {} of {}: {told}", session.key, session.user.user);

@@ -1,34 +1,19 @@
 //! Clocks that are wrong from the start, or set while oz runs. The API server's counts.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_core::api::Phase;
-use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request, install};
+use oz_e2e::{
+    Operator, Options, Scene, System, TEMPLATE, Webhook, clocks_can_be_shifted, exec_request,
+    install,
+};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, libfaketime};
 
 use crate::alone;
-
-/// Whether clocks can be shifted here. `OZ_REQUIRE_ALL` makes a missing library a failure.
-pub(crate) fn clocks_can_be_shifted() -> Result<bool> {
-    if libfaketime().is_some() {
-        return Ok(true);
-    }
-    if std::env::var_os("OZ_REQUIRE_ALL").is_some() {
-        bail!("libfaketime is missing (Debian: faketime)");
-    }
-    #[expect(
-        clippy::print_stderr,
-        reason = "whoever runs the tests must see what was not run"
-    )]
-    {
-        eprintln!("skipped: libfaketime is missing (Debian: faketime)");
-    }
-    Ok(false)
-}
 
 /// Grants for some seconds, and checks that access lasts as long as was agreed, ending at most
 /// `early` before its time.

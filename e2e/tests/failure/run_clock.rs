@@ -10,13 +10,12 @@ use oz_core::api::harness::{HarnessRun, RunPhase};
 use oz_core::conditions;
 use oz_e2e::{
     Operator, Options, Scene, Webhook, agent_running, announce_broker, apply_as, by_hand_overlay,
-    install, install_harness, node_by_hand, volume,
+    clocks_can_be_shifted, install, install_harness, node_by_hand, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::alone;
-use crate::clock::clocks_can_be_shifted;
 
 /// How long the pod of a run that must end may run still, where its template does not say.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);

@@ -1,5 +1,6 @@
 //! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
 
+mod away;
 mod debugging;
 mod encrypted;
 mod idle;

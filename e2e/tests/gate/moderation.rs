@@ -13,9 +13,9 @@ use crate::Whole;
 use crate::live::{Running, listed, noted};
 use crate::passing::said;
 
-const MODERATED: &str = "moderated";
+pub(crate) const MODERATED: &str = "moderated";
 
-fn template(groups: &[&str]) -> ExecAccessTemplate {
+pub(crate) fn template(groups: &[&str]) -> ExecAccessTemplate {
     let mut template = gate_template();
     template.metadata.name = Some(MODERATED.to_owned());
     template.spec.access_config.moderation = Some(ModerationConfig {
@@ -26,16 +26,16 @@ fn template(groups: &[&str]) -> ExecAccessTemplate {
 }
 
 /// A program that ends with this.
-struct Watching(Child);
+pub(crate) struct Program(Child);
 
-impl Watching {
-    fn start(mut command: Command) -> Result<Self> {
+impl Program {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn()?))
     }
 }
 
-impl Drop for Watching {
+impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -43,7 +43,7 @@ impl Drop for Watching {
 }
 
 /// Waits until the one session of request `mine` stands so, watched by as many.
-async fn stands(scene: &Scene, user: &str, state: State, watchers: usize) -> Result<()> {
+pub(crate) async fn stands(scene: &Scene, user: &str, state: State, watchers: usize) -> Result<()> {
     eventually(
         &format!("a session that is {state}"),
         CONDITION_TIMEOUT,
@@ -100,7 +100,7 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
     let command = scene.through_gate("alice", "mine", &command);
     let opening = tokio::task::spawn_blocking(move || Running::start(command, "here"));
     stands(scene, &moderator, State::Waiting, 0).await?;
-    let watch = |user: &str| Watching::start(scene.ozctl(user, &["sessions", "watch", "mine"])?);
+    let watch = |user: &str| Program::start(scene.ozctl(user, &["sessions", "watch", "mine"])?);
     let alone = watch("alice")?;
     stands(scene, &moderator, State::Waiting, 1).await?;
     drop(alone);

@@ -4,12 +4,14 @@
 use anyhow::{Result, ensure};
 use oz_core::api::{RecordingConfig, RecordingMode};
 use oz_core::audit::Action;
+use oz_core::gate::live::State;
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, Session, System, exec_request, recording_template,
-    records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
+use crate::live::noted;
+use crate::moderation::{self, MODERATED, Program, stands};
 use crate::{TURN, cluster};
 
 #[tokio::test]
@@ -27,30 +29,33 @@ async fn a_gate_goes_on_after_the_api_server_was_killed_and_what_broke_is_on_rec
     };
     scene.template(&recording_template(required)).await?;
     let alice = scene.requests("alice").await?;
-    let granted = alice.granted(&exec_request("mine", GATED, "1h")).await?;
+    let granted = alice.granted(&exec_request("plain", GATED, "1h")).await?;
     let pod = granted.pod();
     let open = async || {
         let words = ["exec", "-i", &pod, "--", "sh", "-c", "echo here; exec cat"];
         eventually("alice to get in", CONDITION_TIMEOUT, async || {
-            Session::open(scene.through_gate("alice", "mine", &words)).map(Some)
+            Session::open(scene.through_gate("alice", "plain", &words)).map(Some)
         })
         .await
     };
     let before = open().await?;
+    // One that nobody watches, so that it waits.
+    scene
+        .template(&moderation::template(&["moderators"]))
+        .await?;
+    scene.may_moderate_sessions("moderators").await?;
+    let moderated = exec_request("mine", MODERATED, "1h");
+    let pod_of_it = alice.granted(&moderated).await?.pod();
+    let words = ["exec", &pod_of_it, "--", "true"];
+    let _waits = Program::start(scene.through_gate("alice", "mine", &words))?;
+    let moderator = format!("{}-moderators", scene.name());
+    stands(&scene, &moderator, State::Waiting, 0).await?;
     cluster.restart_api_server().await?;
     before.ended(CONDITION_TIMEOUT)?;
+    let reasons = ["Closed", "NotOpened"];
+    noted(&gate, &scene, Action::SessionEnded, &reasons).await?;
     let after = open().await?;
     ensure!(after.is_open() && gate.process.exited()?.is_none());
-    for action in [Action::SessionEnded, Action::SessionRecorded] {
-        let what = format!("{action} of what broke");
-        eventually(&what, CONDITION_TIMEOUT, async || {
-            let records = records_in(&gate.process)?;
-            let of_it = records
-                .iter()
-                .filter(|one| one.action == action && one.request.namespace == scene.name());
-            Ok((of_it.count() >= 1).then_some(()))
-        })
-        .await?;
-    }
+    noted(&gate, &scene, Action::SessionRecorded, &["Recorded"]).await?;
     Ok(())
 }

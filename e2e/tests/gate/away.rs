@@ -1,0 +1,109 @@
+//! What is open ends at its second by the gate alone: also while the kubelet does not answer, or by a gate whose clock is
+//! off.
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::SignedDuration;
+use oz_core::audit::{Action, Decision};
+use oz_e2e::{
+    GATED, Gate, Options, Scene, Session, System, clocks_can_be_shifted, exec_request,
+    gate_template, records_in,
+};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Tool, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{TURN, Whole, cluster};
+
+/// How much later than its second a session may end here: one that is not ended goes on for much longer.
+const LATE: SignedDuration = SignedDuration::from_secs(5);
+
+/// What the API server says of its time has whole seconds: so much sooner a session may end.
+const EARLY: SignedDuration = SignedDuration::from_secs(1);
+
+/// A program that does not go on for as long as this is.
+struct Frozen(Pid);
+
+impl Frozen {
+    fn freeze(cluster: &Cluster, tool: Tool) -> Result<Self> {
+        let name = tool.name();
+        let pid = cluster
+            .components()
+            .get(name)
+            .with_context(|| name.to_owned())?;
+        let pid = Pid::from_raw(i32::try_from(*pid)?).with_context(|| name.to_owned())?;
+        kill_process(pid, Signal::STOP)?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// Checks that a session ends when its grant does, and that its end is on record, whatever `disturb` does once it is
+/// open.
+async fn ends_in_time<D>(
+    gate: &Gate,
+    scene: &Scene,
+    disturb: impl FnOnce() -> Result<D>,
+) -> Result<()> {
+    let alice = scene.requests("alice").await?;
+    let granted = alice.granted(&exec_request("short", GATED, "15s")).await?;
+    let until = granted.status().expires_at.context("no end")?;
+    let pod = granted.pod();
+    let talks = "echo here; while true; do echo still; sleep 1; done";
+    let words = ["exec", "-i", &pod, "--", "sh", "-c", talks];
+    let session = eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        Session::open(scene.through_gate("alice", "short", &words)).map(Some)
+    })
+    .await?;
+    let disturbed = disturb()?;
+    let ended = session.ended(CONDITION_TIMEOUT)?;
+    drop(disturbed);
+    let late = ended.duration_since(until);
+    ensure!(
+        late >= -EARLY && late < LATE,
+        "it ended {late:#} after its time"
+    );
+    let cut = eventually("its end on record", CONDITION_TIMEOUT, async || {
+        let mut records = records_in(&gate.process)?;
+        records
+            .retain(|one| one.decision == Decision::End && one.request.namespace == scene.name());
+        Ok((!records.is_empty()).then_some(records))
+    })
+    .await?;
+    let [cut] = &cut[..] else {
+        anyhow::bail!("one end, told so often: {cut:?}");
+    };
+    ensure!(
+        cut.action == Action::SessionCut && cut.time >= until - EARLY && cut.time < until + LATE,
+        "{cut:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_open_ends_in_time_while_the_kubelet_does_not_answer() -> Result<()> {
+    let whole = Whole::start("frozen").await?;
+    let freeze = || Frozen::freeze(whole.scene.cluster, Tool::Kwok);
+    ends_in_time(&whole.gate, &whole.scene, freeze).await
+}
+
+#[tokio::test]
+async fn a_gate_whose_clock_is_off_ends_what_is_open_by_that_of_the_api_server() -> Result<()> {
+    if !clocks_can_be_shifted()? {
+        return Ok(());
+    }
+    let _turn = TURN.lock().await;
+    let cluster = cluster().await?;
+    let _system = System::start_with(cluster, &Gate::operator_options()).await?;
+    for (prefix, offset) in [("gate-behind", "-1h"), ("gate-ahead", "+1h")] {
+        let gate = Gate::start(cluster, &Options::default().clock(offset)).await?;
+        let scene = Scene::set(cluster, prefix).await?;
+        scene.template(&gate_template()).await?;
+        let ends = ends_in_time(&gate, &scene, || Ok(()));
+        ends.await.with_context(|| format!("a clock at {offset}"))?;
+    }
+    Ok(())
+}

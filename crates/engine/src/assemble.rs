@@ -9,7 +9,7 @@ use oz_runtime::{Change, Store};
 
 use crate::controllers::{Setup, Stores};
 use crate::engine::Parts;
-use crate::observe::{Belonging, ChildKind, Cx, Observe, Watches};
+use crate::observe::{Belonging, Callback, ChildKind, Cx, Observe, Ready, Related, Watches};
 use crate::run::{
     Adopts, Applied, ChildStore, Children, Departed, Lane, Packed, Runner, Shared, Writer,
 };
@@ -67,13 +67,7 @@ where
         belonging: &watches.belonging,
     };
     let kinds = kinds.followed(watches.children, stores.children);
-    let related = watches.related.into_iter().map(|relate| {
-        let (queue, decides) = (Arc::clone(&shared), Arc::clone(&controller));
-        relate(Arc::new(move |object: &C::Object, lane| {
-            push(decides.as_ref(), &queue, object, lane);
-        }))
-    });
-    let awaited = related.collect();
+    let awaited = follow(watches.related, &controller, &shared);
     Runner {
         kind: controller.dynamic_type(),
         cx: Cx {
@@ -107,6 +101,27 @@ where
         controller,
         observe,
     }
+}
+
+/// Lets what happens to other kinds fill the queue. The answer is what a start waits for.
+fn follow<C: Controller>(
+    related: Vec<Related<C::Object>>,
+    controller: &Arc<C>,
+    shared: &Arc<Shared>,
+) -> Vec<Box<dyn Ready>> {
+    let related = related.into_iter().map(|relate| {
+        let (queue, decides) = (Arc::clone(shared), Arc::clone(controller));
+        let concerned: Callback<C::Object> = Arc::new(move |objects, lane| {
+            // Of a first list there is a call for each of its objects.
+            if queue.wants(lane) {
+                for object in objects() {
+                    push(decides.as_ref(), &queue, &object, lane);
+                }
+            }
+        });
+        relate(concerned)
+    });
+    related.collect()
 }
 
 /// Queues an object.

@@ -166,7 +166,8 @@ pub(crate) struct BesideKind {
 
 /// Starts calling back with the objects that an event of another kind concerns.
 pub(crate) type Related<O> = Box<dyn FnOnce(Callback<O>) -> Box<dyn Ready> + Send>;
-pub(crate) type Callback<O> = Arc<dyn Fn(&O, Lane) + Send + Sync>;
+/// Is told how to find these objects, which takes time where there are many: it need not ask.
+pub(crate) type Callback<O> = Arc<dyn Fn(&dyn Fn() -> Vec<Arc<O>>, Lane) + Send + Sync>;
 
 /// Something whose first list must be complete before a controller starts.
 pub(crate) trait Ready: Send + Sync {
@@ -320,9 +321,8 @@ where
         let (signal, objects) = (signal.clone(), self.objects.clone());
         self.related.push(Box::new(move |concerned: Callback<O>| {
             signal.listen(move |uid| {
-                if let Some(object) = objects.by_uid(uid) {
-                    concerned(&object, Lane::Ordinary);
-                }
+                let object = || objects.by_uid(uid).into_iter().collect();
+                concerned(&object, Lane::Ordinary);
             });
             Box::new(Always)
         }));
@@ -360,9 +360,7 @@ where
         let objects = self.objects.clone();
         self.related.push(Box::new(move |concerned: Callback<O>| {
             let subscription = store.subscribe(move |change: &Change<K>| {
-                for object in map(change.object(), &objects) {
-                    concerned(&object, lane);
-                }
+                concerned(&|| map(change.object(), &objects), lane);
             });
             Box::new(Followed {
                 store,
@@ -499,4 +497,47 @@ pub(crate) async fn within<T>(
     what: impl Fn() -> String,
 ) -> Result<T, Failure> {
     oz_runtime::within(call, what).await.map_err(of_call)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
+    use super::*;
+
+    #[test]
+    fn what_a_change_concerns_is_looked_for_only_if_that_is_asked() {
+        let (objects, needs) = (Store::fixed([Secret::default()]), Store::fixed([]));
+        let (looked, found, asks) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let counts = Arc::clone(&looked);
+        let watches = Watches::new(&objects).related(&needs, move |_, objects| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            objects.objects()
+        });
+        let (asked, finds) = (Arc::clone(&asks), Arc::clone(&found));
+        let concerned: Callback<Secret> = Arc::new(move |objects, _| {
+            if asked.load(Ordering::SeqCst) {
+                finds.fetch_add(objects().len(), Ordering::SeqCst);
+            }
+        });
+        let _followed: Vec<_> = watches
+            .related
+            .into_iter()
+            .map(|relate| relate(Arc::clone(&concerned)))
+            .collect();
+        for (name, asked) in [("early", false), ("late", true)] {
+            asks.store(asked, Ordering::SeqCst);
+            let mut need = ConfigMap::default();
+            need.metadata.name = Some(name.to_owned());
+            needs.wrote(need, None);
+        }
+        let counted = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        assert_eq!((counted(&looked), counted(&found)), (1, 1));
+    }
 }

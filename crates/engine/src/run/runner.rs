@@ -159,7 +159,7 @@ where
     fn start_what_ends(&self) {
         let now = self.cx.now();
         let given_up = now.saturating_add(LISTS_TIMEOUT).unwrap_or(now);
-        self.shared.start(|| {
+        self.shared.begin_with(|| {
             let owners = self.children.owners();
             let ends = |owner: &String| {
                 let until = self.lasts(owner, now);

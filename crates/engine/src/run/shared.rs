@@ -1,5 +1,6 @@
 //! The queue of one controller, shared with the watches that fill it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -9,6 +10,8 @@ use super::queue::{Lane, Queue};
 /// The queue, and word of it.
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
+    /// Whether a start looks at everything, or has.
+    looks: AtomicBool,
     pub(super) changed: Notify,
 }
 
@@ -16,6 +19,7 @@ impl Shared {
     pub(crate) fn new(slots: usize) -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::new(Queue::new(slots)),
+            looks: AtomicBool::new(false),
             changed: Notify::new(),
         })
     }
@@ -37,9 +41,21 @@ impl Shared {
         self.changed.notify_one();
     }
 
+    /// Whether what merely changes is to be queued: before, a start is going to look at it. What ends something
+    /// is always wanted.
+    pub(crate) fn wants(&self, lane: Lane) -> bool {
+        lane == Lane::Urgent || self.looks.load(Ordering::Acquire)
+    }
+
+    /// Looks at everything, as [`Shared::begin_with`].
+    pub(super) fn start(&self, look: impl FnOnce() -> Found) {
+        self.looks.store(true, Ordering::Release);
+        self.begin_with(look);
+    }
+
     /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
     /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
-    pub(super) fn start(&self, look: impl FnOnce() -> Found) {
+    pub(super) fn begin_with(&self, look: impl FnOnce() -> Found) {
         self.queue().start();
         let found = look();
         let mut queue = self.queue();
@@ -73,7 +89,14 @@ mod tests {
     fn what_changes_while_a_start_looks_at_everything_is_not_lost() {
         let shared = Shared::new(4);
         shared.push("early", Lane::Ordinary);
+        assert!(shared.wants(Lane::Urgent) && !shared.wants(Lane::Ordinary));
+        shared.begin_with(|| Found {
+            opening: Vec::new(),
+            others: Vec::new(),
+        });
+        assert!(!shared.wants(Lane::Ordinary), "not everything is looked at");
         shared.start(|| {
+            assert!(shared.wants(Lane::Ordinary));
             // As a watch does, on another thread.
             shared.push("late", Lane::Ordinary);
             Found {

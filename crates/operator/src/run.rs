@@ -467,9 +467,9 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         tickets,
     } = parts;
     let feeds = engine.runtime().feeds();
-    let pods_by_name = feeds.store_with(Selection::default().metadata_only());
-    let templates = feeds.store();
-    let requests = feeds.store();
+    let (templates, requests) = (feeds.store(), feeds.store());
+    // There are many, and what is over ends without them.
+    let pods_by_name = feeds.store_after(Selection::default().metadata_only(), &requests);
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<ExecAccess>(owners, &requests);
     role_names.of::<ExecAccess>(&requests);

@@ -7,14 +7,17 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ApiResource;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::WeakEvents;
@@ -27,6 +30,9 @@ use crate::recorder::{Event, EventType};
 use crate::store::{
     Ages, Feed, Report, Retried, Selection, Store, WatchError, WeakStore, guarded_watch, title,
 };
+
+/// How long a list waits at most for those that come before it.
+const LATEST: Duration = Duration::from_secs(5);
 
 /// Where stores come from, before the watches run and while they do. Cheap to clone; clones share what
 /// is watched.
@@ -71,13 +77,18 @@ impl Identity {
     }
 }
 
-/// Who looks, and where.
+/// Who looks, where, and when.
 #[derive(Default)]
 struct View<'a> {
     identity: Option<&'a Identity>,
     /// One namespace alone, whatever the others are restricted to.
     namespace: Option<String>,
+    /// What is listed before.
+    after: Option<Before>,
 }
+
+/// Ready when what is to be listed before is.
+type Before = Shared<BoxFuture<'static, ()>>;
 
 /// What two stores cannot share: kind, which of its objects, seen by whom, and as what they are kept.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -171,6 +182,25 @@ impl Feeds {
         self.shared(View::default(), kind, selection, keep)
     }
 
+    /// As [`Feeds::store_with`], for what is listed when `first` is, or after some seconds without it: so long a
+    /// list of this keeps none of those objects waiting.
+    #[must_use]
+    pub fn store_after<K, F>(&self, selection: Selection, first: &Store<F>) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        F: Send + Sync + 'static,
+    {
+        let first = first.clone();
+        let listed = async move {
+            let _ = timeout(LATEST, first.ready()).await;
+        };
+        let view = View {
+            after: Some(listed.boxed().shared()),
+            ..View::default()
+        };
+        self.shared(view, &Kind::of::<K>(), selection, &Keep::default())
+    }
+
     /// As [`Feeds::store_of`], seen by another account if one is given.
     #[must_use]
     pub fn store_as<K>(
@@ -185,7 +215,7 @@ impl Feeds {
     {
         let view = View {
             identity,
-            namespace: None,
+            ..View::default()
         };
         self.shared(view, kind, selection, keep)
     }
@@ -197,8 +227,8 @@ impl Feeds {
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let view = View {
-            identity: None,
             namespace: Some(namespace.to_owned()),
+            ..View::default()
         };
         self.shared(view, kind, selection, &Keep::default())
     }
@@ -216,7 +246,7 @@ impl Feeds {
         let key = StoreKey {
             identity: view.identity.map(|identity| Arc::clone(&identity.name)),
             resource: kind.resource.clone(),
-            namespace: view.namespace,
+            namespace: view.namespace.clone(),
             selection,
             kept_as: TypeId::of::<K>(),
         };
@@ -228,7 +258,7 @@ impl Feeds {
             return store;
         }
         let ended = CancellationToken::new();
-        let store = self.feed(view.identity, kind, &key, keep, &ended);
+        let store = self.feed(&view, kind, &key, keep, &ended);
         let weak = Box::new(store.downgrade());
         stores.insert(key, Known { store: weak, ended });
         store
@@ -236,7 +266,7 @@ impl Feeds {
 
     fn feed<K>(
         &self,
-        identity: Option<&Identity>,
+        view: &View<'_>,
         kind: &Kind,
         key: &StoreKey,
         keep: &Keep<K>,
@@ -245,7 +275,7 @@ impl Feeds {
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let (inner, selection) = (&self.0, &key.selection);
+        let (inner, selection, identity) = (&self.0, &key.selection, view.identity);
         let restricted = lock(&inner.namespaces);
         let namespaces: Vec<Option<String>> = if kind.cluster_scoped {
             vec![None]
@@ -291,7 +321,13 @@ impl Feeds {
                 stand_in: keep.stand_in,
             };
             // Once nothing watches any more, nobody is left to read what is fed.
-            let _ = inner.begin.send(Box::pin(feed.run()));
+            let after = view.after.clone();
+            let _ = inner.begin.send(Box::pin(async move {
+                if let Some(before) = after {
+                    before.await;
+                }
+                feed.run().await;
+            }));
         }
         store
     }
@@ -421,3 +457,6 @@ impl Report for Reporting {
         events.publish(about, event);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /oz
 COPY . .
-ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix /oz/target=/target --remap-path-prefix /usr/local/cargo=/cargo"
+ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix /oz/target=/target --remap-path-prefix /usr/local/cargo=/cargo"
 RUN target="$(uname -m)-unknown-linux-gnu" \
     && cargo build --release --locked --bins --target "$target" \
         --package oz-operator --package oz-webhook --package ozctl \

@@ -13,7 +13,7 @@ mod show;
 mod tail;
 mod verify;
 
-pub(crate) use self::read::log;
+pub(crate) use self::read::entries;
 pub(crate) use self::verify::Oz;
 use clap::{Args, Subcommand};
 

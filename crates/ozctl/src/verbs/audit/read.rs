@@ -57,27 +57,37 @@ impl Filter {
 
     /// What is wanted, oldest first.
     pub(super) async fn entries(&self, context: &Context) -> Result<Vec<Entry>> {
-        let query = self.query(context);
-        let mut entries = Vec::new();
-        if self.log.is_empty() {
-            entries = trail::entries(&context.cluster().await?, &query).await?;
-        }
-        for path in &self.log {
-            let text = log(path)?;
-            // Checkpoints are no entries; `verify` reads those.
-            entries.extend(
-                text.lines()
-                    .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
-            );
-        }
-        entries.retain(|entry| query.matches(entry));
-        trail::sort(&mut entries);
-        Ok(entries)
+        let in_cluster = self.log.is_empty();
+        entries(context, &self.query(context), in_cluster, &self.log).await
     }
 }
 
+/// What matches in the cluster, if that is read, and in these logs, oldest first.
+pub(crate) async fn entries(
+    context: &Context,
+    query: &Query,
+    in_cluster: bool,
+    logs: &[PathBuf],
+) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    if in_cluster {
+        entries = trail::entries(&context.cluster().await?, query).await?;
+    }
+    for path in logs {
+        let text = log(path)?;
+        // Checkpoints are no entries; `verify` reads those.
+        entries.extend(
+            text.lines()
+                .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
+        );
+    }
+    entries.retain(|entry| query.matches(entry));
+    trail::sort(&mut entries);
+    Ok(entries)
+}
+
 /// A file, whole.
-pub(crate) fn log(path: &PathBuf) -> Result<String> {
+pub(super) fn log(path: &PathBuf) -> Result<String> {
     std::fs::read(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .map_err(|error| Failure::new(format!("failed to read {}: {error}", path.display())))

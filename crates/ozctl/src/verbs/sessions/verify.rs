@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use oz_core::audit::{Action, Entry, Query};
+use oz_core::audit::{Action, Query};
 use oz_core::recording::{Form, Head, SessionKey, Stored, check};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use super::source::{Source, unpacked};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::trail;
+use crate::verbs::audit;
 
 /// Verify that no recording was changed, left out or exchanged
 #[derive(Args)]
@@ -136,19 +136,7 @@ impl RecordedIn<'_> {
     async fn heads(&self, context: &Context, query: Query) -> Result<Vec<(SessionKey, Head)>> {
         let action = Some(Action::SessionRecorded);
         let query = Query { action, ..query };
-        let mut entries = Vec::new();
-        if self.cluster {
-            entries = trail::entries(&context.cluster().await?, &query).await?;
-        }
-        for path in self.logs {
-            let text = crate::verbs::audit::log(path)?;
-            entries.extend(
-                text.lines()
-                    .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
-            );
-        }
-        entries.retain(|entry| query.matches(entry));
-        trail::sort(&mut entries);
+        let entries = audit::entries(context, &query, self.cluster, self.logs).await?;
         let mut heads: Vec<(SessionKey, Head)> = entries
             .iter()
             .filter_map(|entry| {

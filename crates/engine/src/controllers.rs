@@ -188,6 +188,9 @@ impl Controllers {
             group_of: Some(watches.belonging.group_of()),
             stand_in: Some(Packed::unread),
             lean,
+            marks_of: Some(Packed::marks),
+            // What may be adopted is looked through for each parent.
+            compact: watches.belonging.is_ours_alone().then_some(Packed::AS_TEXT),
         };
         self.feeds
             .store_as(watches.identity.as_ref(), kind, selection, &keep)

@@ -18,6 +18,7 @@ use oz_runtime::Store;
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
+use crate::kept::By;
 use crate::locks;
 use crate::role_names::{self, RoleNames};
 use crate::session_probes::Probes;
@@ -65,15 +66,19 @@ impl Observe<ExecAccess> for ExecRequests {
             .beside::<RoleBinding>(&self.access_kinds, role_names::kept_of_others)
             .related(&self.pods, |pod, requests| {
                 let (namespace, name) = (pod.namespace(), pod.name_any());
-                requests.select(|request| {
+                let concerned = |request: &ExecAccessRequest| {
                     request.metadata.namespace == namespace
                         && request.status.as_ref().is_some_and(|status| {
-                            // One that is not ready waits for a successor, of whatever name.
                             status.phase == Phase::Active
                                 && (!status.ready
                                     || status.pod_name.as_deref() == Some(name.as_str()))
                         })
-                })
+                };
+                let (here, name) = (namespace.as_deref(), name.as_str());
+                // One that is not ready waits for a successor, of whatever name.
+                let mut found = requests.marked(By::Unready(here).mark(), concerned);
+                found.extend(requests.marked(By::Pod(here, name).mark(), concerned));
+                found
             })
             .related(&self.approvals, about)
             .signalled(self.tickets.signal())
@@ -83,9 +88,10 @@ impl Observe<ExecAccess> for ExecRequests {
             )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
-                requests.select(|request| {
-                    request.spec.template_name == name
-                        && request.metadata.namespace == template.metadata.namespace
+                let namespace = &template.metadata.namespace;
+                let by = By::Template(namespace.as_deref(), &name);
+                requests.marked(by.mark(), |request| {
+                    request.spec.template_name == name && request.metadata.namespace == *namespace
                 })
             })
     }

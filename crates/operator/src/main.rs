@@ -16,6 +16,7 @@ mod exec_request;
 mod exec_template;
 mod gate_registration;
 mod harness;
+mod kept;
 mod locks;
 mod pod_request;
 mod pod_template;

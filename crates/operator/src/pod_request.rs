@@ -19,6 +19,7 @@ use oz_runtime::Store;
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
+use crate::kept::By;
 use crate::locks;
 use crate::role_names::{self, RoleNames};
 use crate::stamps::Stamps;
@@ -68,9 +69,10 @@ impl Observe<PodAccess> for PodRequests {
             )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
-                requests.select(|request| {
-                    request.spec.template_name == name
-                        && request.metadata.namespace == template.metadata.namespace
+                let namespace = &template.metadata.namespace;
+                let by = By::Template(namespace.as_deref(), &name);
+                requests.marked(by.mark(), |request| {
+                    request.spec.template_name == name && request.metadata.namespace == *namespace
                 })
             })
     }

@@ -26,6 +26,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use crate::kept::By;
+
 /// How often to look whether the policy is in force.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// For how long what was seen counts: a look may fail, or be late on a busy machine, once.
@@ -75,7 +77,7 @@ impl RoleNames {
     /// Lets names be free again when requests of this store are over or gone.
     pub(crate) fn of<K: Kind>(&self, requests: &Store<K::Request>) {
         let requests = requests.clone();
-        let is_over = move |uid: &str| Some(requests.by_uid(uid)?.view().phase().is_terminal());
+        let is_over = move |uid: &str| requests.is_marked(uid, By::Over.mark());
         lock(&self.0.requests).push(Box::new(is_over));
     }
 

@@ -51,6 +51,7 @@ use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::gate_registration::GateRegistration;
+use crate::kept;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
@@ -301,7 +302,7 @@ impl Operator<'_> {
     fn approval_retention(&self, runtime: &Runtime) -> ApprovalRetention {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Uids>> = Vec::new();
-        for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
         for_each_kind!(bindings B => { requests.push(Box::new(feeds.store::<B>())) });
         ApprovalRetention {
             client: self.client.clone(),
@@ -330,7 +331,7 @@ impl Operator<'_> {
     fn emergencies(&self, runtime: &Runtime) -> Emergencies {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Known>> = Vec::new();
-        for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
         let records = self.emergencies_on_record(runtime);
         Emergencies::new(&self.keys, records, feeds.store(), requests)
     }
@@ -467,7 +468,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         tickets,
     } = parts;
     let feeds = engine.runtime().feeds();
-    let (templates, requests) = (feeds.store(), feeds.store());
+    let (templates, requests) = (feeds.store(), kept::requests(feeds));
     // There are many, and what is over ends without them.
     let pods_by_name = feeds.store_after(Selection::default().metadata_only(), &requests);
     let (approvals, locks) = (feeds.store(), feeds.store());
@@ -542,7 +543,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         tickets,
     } = parts;
     let feeds = engine.runtime().feeds();
-    let (templates, requests) = (feeds.store(), feeds.store());
+    let (templates, requests) = (feeds.store(), kept::requests(feeds));
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
     role_names.of::<PodAccess>(&requests);

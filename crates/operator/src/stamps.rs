@@ -9,6 +9,8 @@ use oz_core::access::stamp::{self, MAX_DISTANCE};
 use oz_core::encode;
 use oz_runtime::Store;
 
+use crate::kept::By;
+
 /// For how long stamps are remembered: after twice the distance, age tells that one is not new.
 const REMEMBERED: SignedDuration = SignedDuration::from_secs(3 * MAX_DISTANCE.as_secs());
 /// From how many on those are forgotten that may be.
@@ -35,7 +37,7 @@ impl Stamps {
         let uid = request.uid().unwrap_or_default();
         self.seen(now, stamp, &uid, request.name_any()).or_else(|| {
             requests
-                .select(|other| {
+                .marked(By::Stamp(stamp).mark(), |other| {
                     stamp::of(other.meta()) == Some(stamp) && other.uid() != request.uid()
                 })
                 .first()

@@ -45,7 +45,7 @@ pub use clock_alarm::ClockAlarm;
 pub use connection::connect;
 pub use events::Events;
 pub use feeds::{Feeds, Identity};
-pub use keep::Keep;
+pub use keep::{AsText, Keep, mark};
 pub use kind::Kind;
 pub use lease::{Election, Leadership, LeaseTiming};
 use metrics::Metrics;

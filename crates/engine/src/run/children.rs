@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, Expression, Selector, SelectorExt};
 use oz_core::controller::{Controller, Failure, Live, Sought};
-use oz_runtime::{Kind, Store, SubscriberId, Subscription};
+use oz_runtime::{Kind, Store, SubscriberId, Subscription, mark};
 use serde_json::Value;
 
 use super::applied::Applied;
-use super::packed::{Packed, member};
+use super::packed::{Packed, mark_of};
 use crate::observe::Belonging;
 
 /// All kinds of children, in the order in which a plan creates them.
@@ -92,11 +92,10 @@ impl Children {
     ) -> Option<Vec<DynamicObject>> {
         let mut kinds = self.beside.iter();
         let beside = kinds.find(|beside| beside.resource == sought.resource)?;
-        let any = member(field, "");
-        let unread = |child: &Packed| is_sought_here(child, sought) && !child.contains(&any);
+        let is_here = |child: &Packed| is_sought_here(child, sought);
         let mut found = Vec::new();
         for store in &beside.stores {
-            if !store.is_ready() || !store.select(unread).is_empty() {
+            if !store.is_ready() || !store.unmarked(mark(field), is_here).is_empty() {
                 return None;
             }
             found.extend(having(store, sought, field, value));
@@ -139,9 +138,7 @@ fn having(
     field: &str,
     value: &Value,
 ) -> Vec<DynamicObject> {
-    // Made once for all of them.
-    let it = member(field, value);
-    let found = store.select(|child| is_sought_here(child, sought) && child.contains(&it));
+    let found = store.marked(mark_of(field, value), |child| is_sought_here(child, sought));
     found.iter().filter_map(|child| child.unpack()).collect()
 }
 

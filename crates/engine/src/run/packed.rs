@@ -2,7 +2,6 @@
 //! takes several times the room, and most are read once or twice in their life.
 
 use std::borrow::Cow;
-use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,6 +9,7 @@ use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
 use oz_core::labels;
 use oz_runtime::raw::TOO_LARGE;
+use oz_runtime::{AsText, mark};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -23,6 +23,8 @@ pub struct Packed {
     /// See [`Packed::controller`].
     controller: Option<Box<str>>,
     json: Box<str>,
+    /// See [`Packed::marks`].
+    marks: Box<[u64]>,
 }
 
 /// The longest JSON that is kept of a child: more than any that oz makes. What others mark as such may
@@ -57,7 +59,23 @@ impl Packed {
             owner: labels::owner_uid(metadata).map(Into::into),
             controller: controller_of(metadata).map(Into::into),
             json: json.into(),
+            marks: marks_of(&object.data).into(),
         }
+    }
+
+    /// How one is kept in less room while nobody asks for it.
+    pub(crate) const AS_TEXT: AsText<Self> = AsText {
+        write: |packed| Some(packed.json.as_bytes().to_vec()),
+        read: |text| {
+            let json = std::str::from_utf8(text).ok()?;
+            let object = serde_json::from_str(json).ok()?;
+            Some(Self::of(&object, json.to_owned()))
+        },
+    };
+
+    /// Of each of its fields but the metadata that it has it ([`mark`] of its name), and with which value ([`mark_of`]).
+    pub(crate) fn marks(&self) -> Vec<u64> {
+        self.marks.to_vec()
     }
 
     /// One of which only the metadata can be read.
@@ -95,12 +113,7 @@ impl Packed {
     /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
     #[must_use]
     pub fn has(&self, field: &str, value: &Value) -> bool {
-        self.contains(&member(field, value))
-    }
-
-    /// Whether its text has this part, such as a [`member`].
-    pub(crate) fn contains(&self, part: &str) -> bool {
-        self.json.contains(part)
+        self.json.contains(&format!("\"{field}\":{value}"))
     }
 
     /// What is left of it when `change` has taken from it.
@@ -122,9 +135,16 @@ impl Packed {
     }
 }
 
-/// A field with this value, in the text of an object.
-pub(crate) fn member(field: &str, value: impl Display) -> String {
-    format!("\"{field}\":{value}")
+/// Tells who has this value in this field.
+pub(crate) fn mark_of(field: &str, value: &Value) -> u64 {
+    mark((field, value))
+}
+
+fn marks_of(data: &Value) -> Vec<u64> {
+    let fields = data.as_object().into_iter().flatten();
+    fields
+        .flat_map(|(field, value)| [mark(field.as_str()), mark_of(field, value)])
+        .collect()
 }
 
 /// UID of the object that controls it, or that it says it belongs to, by the label that composite
@@ -215,6 +235,12 @@ mod tests {
         assert_eq!(packed.meta().uid.as_deref(), Some("u"));
         assert!(packed.has("data", &json!({"key": "dmFsdWU="})));
         assert!(!packed.has("data", &json!({"key": "other"})));
+        let marks = |value: &str| [mark("type"), mark_of("type", &json!(value))];
+        let has = |mark: &u64| packed.marks().contains(mark);
+        assert!(marks("Opaque").iter().all(has) && !marks("other").iter().all(has));
+        let text = (Packed::AS_TEXT.write)(&packed).unwrap();
+        let again = (Packed::AS_TEXT.read)(&text).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{packed:?}"));
         let unpacked = serde_json::to_value(packed.unpack().unwrap()).unwrap();
         assert_eq!(unpacked, wanted.take());
     }
@@ -247,7 +273,6 @@ mod tests {
         let packed = Packed::new(serde_json::from_value(role).unwrap());
         assert_eq!(packed.owner(), Some("owner"));
         assert!(packed.json.len() < 200);
-        assert!(!packed.contains(&member("rules", "")));
-        assert!(packed.contains(&member("metadata", "")));
+        assert!(packed.marks().is_empty());
     }
 }

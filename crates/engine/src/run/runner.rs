@@ -161,23 +161,24 @@ where
         let given_up = now.saturating_add(LISTS_TIMEOUT).unwrap_or(now);
         self.shared.begin_with(|| {
             let owners = self.children.owners();
-            let ends = |owner: &String| {
-                let until = self.lasts(owner, now);
-                until.is_some_and(|until| has_come(given_up, until))
-            };
+            let mut opening = Vec::new();
+            self.objects.for_each(|object| {
+                let uid = uid(object);
+                if owners.contains(&uid) && has_come(given_up, self.lasts(object, now)) {
+                    opening.push(uid);
+                }
+            });
             Found {
-                opening: owners.into_iter().filter(ends).collect(),
+                opening,
                 others: Vec::new(),
             }
         });
     }
 
-    /// Until when what was made for an object lasts, as far as its status tells: `now` if it does not. `None` if
-    /// it is not known.
-    fn lasts(&self, uid: &str, now: Timestamp) -> Option<Timestamp> {
-        let object = self.objects.by_uid(uid)?;
-        let until = self.controller.lasts_until(Some(&object), &[]);
-        Some(until.unwrap_or(now))
+    /// Until when what was made for an object lasts, as far as its status tells: `now` if it does not.
+    fn lasts(&self, object: &C::Object, now: Timestamp) -> Timestamp {
+        let until = self.controller.lasts_until(Some(object), &[]);
+        until.unwrap_or(now)
     }
 
     /// Looks at everything once. First what has children, and of that first what is over: time may be up for it.
@@ -186,39 +187,34 @@ where
         let now = self.cx.now();
         self.shared.start(|| {
             let mut owners = self.children.owners();
-            if !self.children.belonging.is_ours_alone() {
-                owners.retain(|owner| self.objects.by_uid(owner).is_some());
-            }
-            let mut others: Vec<_> = self
-                .objects
-                .objects()
-                .iter()
-                .map(|object| {
+            let with_children = owners.len();
+            let (mut opening, mut others) = (Vec::new(), Vec::new());
+            self.objects.for_each(|object| {
+                let uid = uid(object);
+                if owners.remove(&uid) {
+                    opening.push((self.lasts(object, now), uid));
+                } else {
                     let created = object.meta().creation_timestamp.clone();
-                    (created, uid(object.as_ref()), self.controller.flow(object))
-                })
-                .filter(|(_, uid, _)| !owners.contains(uid))
-                .collect();
+                    others.push((created, uid, self.controller.flow(object)));
+                }
+            });
+            opening.sort();
             others.sort();
             tracing::info!(
                 controller = self.controller.name(),
                 objects = others.len(),
-                with_children = owners.len(),
+                with_children,
                 "started"
             );
-            // What no known object stands behind may be forged, and must not hold the others up.
-            let (mut opening, mut forged) = (Vec::new(), Vec::new());
-            for owner in owners {
-                match self.lasts(&owner, now) {
-                    Some(until) => opening.push((until, owner)),
-                    None => forged.push((owner, String::new())),
-                }
+            if !self.children.belonging.is_ours_alone() {
+                owners.clear();
             }
-            opening.sort();
+            // What no known object stands behind may be forged, and must not hold the others up.
+            let forged = owners.into_iter().map(|owner| (owner, String::new()));
             let others = others.into_iter().map(|(_, uid, flow)| (uid, flow));
             Found {
                 opening: opening.into_iter().map(|(_, owner)| owner).collect(),
-                others: forged.into_iter().chain(others).collect(),
+                others: forged.chain(others).collect(),
             }
         });
     }

@@ -9,6 +9,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
+use super::compact::{Compact, Compactor};
+use crate::keep::Keep;
+
+/// How many objects stay open where others are compact: those that changed or were asked for last.
+const OPEN: usize = 128;
+
 /// How long a deletion is remembered, so that the answer to a write that was under way does not
 /// bring the object back. Longer than any request may take.
 const REMEMBER_GONE: Duration = Duration::from_secs(60);
@@ -37,10 +43,14 @@ impl<K> Change<K> {
 pub(crate) struct Cache<K> {
     entries: HashMap<Path, Entry<K>>,
     /// Where the object with a UID is.
-    paths: HashMap<String, Path>,
+    paths: HashMap<Uid, Path>,
     groups: Option<Groups<K>>,
     /// What is kept of an object.
     lean: Option<fn(K) -> K>,
+    marks_of: Option<fn(&K) -> Vec<u64>>,
+    compactor: Option<Compactor<K>>,
+    /// Those that are open, once more for each time that they were opened; the first is closed first.
+    open: VecDeque<Path>,
     gone: HashSet<String>,
     gone_since: VecDeque<(Instant, String)>,
     /// UIDs of objects whose newest version does not decode, with namespace and path.
@@ -51,16 +61,37 @@ pub(crate) struct Cache<K> {
 
 /// Namespace and name as one string, shared by the indexes.
 type Path = Arc<str>;
+/// Shared as well.
+type Uid = Arc<str>;
 
 /// The scope of one watch: a namespace, or `None` for everything.
 pub(crate) type Source = Option<String>;
 
 #[derive(Debug)]
 struct Entry<K> {
-    object: Arc<K>,
+    uid: Uid,
+    held: Held<K>,
     version: u64,
     /// The number of our write that this is the answer to, until the watch shows it too.
     unconfirmed: Option<u64>,
+    /// What [`Keep::marks_of`] says of it.
+    marks: Box<[u64]>,
+}
+
+/// An object as it is kept: one of both at least.
+#[derive(Debug)]
+struct Held<K> {
+    open: Option<Arc<K>>,
+    compact: Option<Arc<Compact>>,
+}
+
+impl<K> Held<K> {
+    fn open(&self, compactor: Option<&Compactor<K>>) -> Option<Arc<K>> {
+        if let Some(object) = &self.open {
+            return Some(Arc::clone(object));
+        }
+        compactor?.open(self.compact.as_deref()?).map(Arc::new)
+    }
 }
 
 /// A list that is being read: what it held so far, and which of our writes came before it.
@@ -107,15 +138,18 @@ fn uid(metadata: &ObjectMeta) -> &str {
 }
 
 impl<K: Resource> Cache<K> {
-    pub(crate) fn new(group_of: Option<fn(&K) -> Option<&str>>, lean: Option<fn(K) -> K>) -> Self {
+    pub(crate) fn new(keep: &Keep<K>) -> Self {
         Self {
             entries: HashMap::new(),
             paths: HashMap::new(),
-            groups: group_of.map(|group_of| Groups {
+            groups: keep.group_of.map(|group_of| Groups {
                 group_of,
                 members: HashMap::new(),
             }),
-            lean,
+            lean: keep.lean,
+            marks_of: keep.marks_of,
+            compactor: keep.compact.map(Compactor::new),
+            open: VecDeque::new(),
             gone: HashSet::new(),
             gone_since: VecDeque::new(),
             undecodable: HashMap::new(),
@@ -124,15 +158,36 @@ impl<K: Resource> Cache<K> {
         }
     }
 
-    pub(crate) fn get(&self, path: &str) -> Option<&Arc<K>> {
-        self.entries.get(path).map(|entry| &entry.object)
+    pub(crate) fn get(&self, path: &str) -> Option<Arc<K>> {
+        self.opened(self.entries.get(path)?)
     }
 
-    pub(crate) fn by_uid(&self, uid: &str) -> Option<&Arc<K>> {
-        self.get(self.paths.get(uid)?)
+    /// The object with this UID, and its path if it is to stay open, see [`Cache::stays_open`].
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<(Arc<K>, Option<Path>)> {
+        let path = self.paths.get(uid)?;
+        let entry = self.entries.get(path)?;
+        let closed = entry.held.open.is_none();
+        let object = self.opened(entry)?;
+        Some((object, closed.then(|| Arc::clone(path))))
     }
 
-    pub(crate) fn group(&self, name: &str) -> impl Iterator<Item = &Arc<K>> {
+    /// Keeps an object open that was closed, unless it is another by now.
+    pub(crate) fn stays_open(&mut self, path: Path, object: &Arc<K>) {
+        if let Some(entry) = self.entries.get_mut(&path)
+            && entry.held.open.is_none()
+            && entry.version == version(object.meta())
+            && *entry.uid == *uid(object.meta())
+        {
+            entry.held.open = Some(Arc::clone(object));
+            self.is_open(path);
+        }
+    }
+
+    fn opened(&self, entry: &Entry<K>) -> Option<Arc<K>> {
+        entry.held.open(self.compactor.as_ref())
+    }
+
+    pub(crate) fn group(&self, name: &str) -> impl Iterator<Item = Arc<K>> {
         self.groups
             .as_ref()
             .and_then(|groups| groups.members.get(name))
@@ -149,8 +204,24 @@ impl<K: Resource> Cache<K> {
         self.gone.contains(uid)
     }
 
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.entries.values().map(|entry| &entry.object)
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Arc<K>> {
+        self.entries.values().filter_map(|entry| self.opened(entry))
+    }
+
+    /// The objects that have a mark, or those that have it not. All, where no marks are kept.
+    pub(crate) fn marked(&self, mark: u64, has: bool) -> impl Iterator<Item = Arc<K>> {
+        let unknown = self.marks_of.is_none();
+        self.entries
+            .values()
+            .filter(move |entry| unknown || entry.marks.contains(&mark) == has)
+            .filter_map(|entry| self.opened(entry))
+    }
+
+    /// Whether the object with this UID has a mark.
+    pub(crate) fn is_marked(&self, uid: &str, mark: u64) -> Option<bool> {
+        self.marks_of?;
+        let entry = self.entries.get(self.paths.get(uid)?)?;
+        Some(entry.marks.contains(&mark))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -238,17 +309,17 @@ impl<K: Resource> Cache<K> {
         let Some(list) = self.lists.remove(source) else {
             return Vec::new();
         };
-        let missing: Vec<String> = self
+        let missing: Vec<Uid> = self
             .entries
             .iter()
             .filter(|(path, entry)| {
-                in_scope(entry.object.meta(), source)
+                in_scope(path, source)
                     && !list.seen.contains(*path)
                     && entry
                         .unconfirmed
                         .is_none_or(|write| write <= list.writes_before)
             })
-            .map(|(_, entry)| uid(entry.object.meta()).to_owned())
+            .map(|(_, entry)| Arc::clone(&entry.uid))
             .collect();
         self.undecodable.retain(|_, (namespace, path)| {
             (source.is_some() && namespace != source) || list.seen.contains(path)
@@ -293,8 +364,9 @@ impl<K: Resource> Cache<K> {
     fn leave(&mut self, uid: &str) -> Option<Change<K>> {
         let path = self.paths.remove(uid)?;
         let entry = self.entries.remove(&path)?;
-        self.leave_group(&entry.object, &path);
-        Some(Change::Deleted(entry.object))
+        let object = self.opened(&entry)?;
+        self.leave_group(&object, &path);
+        Some(Change::Deleted(object))
     }
 
     fn put(&mut self, path: Path, object: K, unconfirmed: Option<u64>) -> Vec<Change<K>> {
@@ -303,42 +375,76 @@ impl<K: Resource> Cache<K> {
             Some(lean) => lean(object),
             None => object,
         });
+        let uid: Uid = uid(object.meta()).into();
+        let marks = self.marks_of.map(|marks_of| marks_of(&object));
         let entry = Entry {
+            uid: Arc::clone(&uid),
             version: version(object.meta()),
-            object: Arc::clone(&object),
+            held: Held {
+                open: Some(Arc::clone(&object)),
+                compact: None,
+            },
             unconfirmed,
+            marks: marks.unwrap_or_default().into(),
         };
+        let before = self.entries.insert(Arc::clone(&path), entry);
         let mut enters = true;
-        if let Some(before) = self.entries.insert(Arc::clone(&path), entry) {
-            let moved = self.groups.as_ref().is_some_and(|groups| {
-                (groups.group_of)(&before.object) != (groups.group_of)(&object)
-            });
+        if let Some(before) = before.as_ref().and_then(|before| self.opened(before)) {
+            let moved = self
+                .groups
+                .as_ref()
+                .is_some_and(|groups| (groups.group_of)(&before) != (groups.group_of)(&object));
             // A group may be large; most changes leave an object where it is.
             enters = moved;
             if moved {
-                self.leave_group(&before.object, &path);
+                self.leave_group(&before, &path);
             }
-            if uid(before.object.meta()) != uid(object.meta()) {
-                self.paths.remove(uid(before.object.meta()));
-                changes.push(Change::Deleted(before.object));
+            let before_uid = self::uid(before.meta());
+            if *before_uid != *uid {
+                self.paths.remove(before_uid);
+                changes.push(Change::Deleted(before));
             } else if moved {
                 // For the group that it was in, it is gone.
-                changes.push(Change::Deleted(before.object));
+                changes.push(Change::Deleted(before));
             }
         }
         if enters
             && let Some(groups) = &mut self.groups
             && let Some(group) = (groups.group_of)(&object)
         {
-            groups
-                .members
-                .entry(group.to_owned())
-                .or_default()
+            // Most have one member.
+            let members = groups.members.entry(group.to_owned());
+            members
+                .or_insert_with(|| Vec::with_capacity(1))
                 .push(Arc::clone(&path));
         }
-        self.paths.insert(uid(object.meta()).to_owned(), path);
+        self.paths.insert(uid, Arc::clone(&path));
+        self.is_open(path);
         changes.push(Change::Applied(object));
         changes
+    }
+
+    /// The object of this path was opened; others are closed for it.
+    fn is_open(&mut self, path: Path) {
+        let Some(compactor) = &mut self.compactor else {
+            return;
+        };
+        self.open.push_back(path);
+        while self.open.len() > OPEN
+            && let Some(first) = self.open.pop_front()
+        {
+            let Some(Entry { held, .. }) = self.entries.get_mut(&first) else {
+                continue;
+            };
+            if held.compact.is_none()
+                && let Some(object) = &held.open
+            {
+                held.compact = compactor.compact(object).map(Arc::new);
+            }
+            if held.compact.is_some() {
+                held.open = None;
+            }
+        }
     }
 
     fn leave_group(&mut self, object: &K, path: &str) {
@@ -354,8 +460,9 @@ impl<K: Resource> Cache<K> {
     }
 }
 
-fn in_scope(metadata: &ObjectMeta, source: &Source) -> bool {
-    source.is_none() || metadata.namespace == *source
+fn in_scope(path: &str, source: &Source) -> bool {
+    let namespace = path.split_once('/').map(|(namespace, _)| namespace);
+    source.is_none() || namespace == source.as_deref()
 }
 
 #[cfg(test)]

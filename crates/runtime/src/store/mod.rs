@@ -2,6 +2,7 @@
 //! watches, in which one object that does not decode stops nothing, and by our own writes.
 
 mod cache;
+mod compact;
 mod health;
 mod source;
 mod subscription;
@@ -204,7 +205,7 @@ impl<K: Resource> Store<K> {
             inner: Arc::new(Inner {
                 resource,
                 cluster_scoped,
-                cache: RwLock::new(Cache::new(keep.group_of, keep.lean)),
+                cache: RwLock::new(Cache::new(keep)),
                 subscribers: RwLock::default(),
                 next_subscriber: AtomicUsize::new(0),
                 unlisted: AtomicUsize::new(watches),
@@ -217,19 +218,24 @@ impl<K: Resource> Store<K> {
     /// The object of this name. `namespace` is `None` for a cluster-scoped kind.
     #[must_use]
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-        self.read().get(&path(namespace, name)).cloned()
+        self.read().get(&path(namespace, name))
     }
 
     /// The object with this UID.
     #[must_use]
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
-        self.read().by_uid(uid).cloned()
+        let (object, closed) = self.read().by_uid(uid)?;
+        if let Some(path) = closed {
+            // Who asks for one asks again: a pass does so some times.
+            self.write().stays_open(path, &object);
+        }
+        Some(object)
     }
 
     /// All objects, in no order.
     #[must_use]
     pub fn objects(&self) -> Vec<Arc<K>> {
-        self.read().objects().cloned().collect()
+        self.read().objects().collect()
     }
 
     /// The objects for which `wanted` holds, in no order. It must not read this very store.
@@ -238,8 +244,38 @@ impl<K: Resource> Store<K> {
         self.read()
             .objects()
             .filter(|object| wanted(object))
-            .cloned()
             .collect()
+    }
+
+    /// Looks at all objects, in no order, one at a time. It must not read this very store.
+    pub fn for_each(&self, mut look: impl FnMut(&K)) {
+        self.read().objects().for_each(|object| look(&object));
+    }
+
+    /// The objects that have a mark, see [`Keep::marks_of`], and for which `wanted` holds, in no order. Only those
+    /// that have it are opened; where no marks are kept, all may have it. It must not read this very store.
+    #[must_use]
+    pub fn marked(&self, mark: u64, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.having(mark, true, wanted)
+    }
+
+    /// As [`Store::marked`], for those that do not have the mark.
+    #[must_use]
+    pub fn unmarked(&self, mark: u64, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.having(mark, false, wanted)
+    }
+
+    /// Whether the object with this UID has a mark, without opening it. `None` if there is no such object, or no marks
+    /// are kept.
+    #[must_use]
+    pub fn is_marked(&self, uid: &str, mark: u64) -> Option<bool> {
+        self.read().is_marked(uid, mark)
+    }
+
+    fn having(&self, mark: u64, has: bool, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let known = self.read();
+        let found = known.marked(mark, has);
+        found.filter(|object| wanted(object)).collect()
     }
 
     /// How many objects do not decode at present.
@@ -262,7 +298,7 @@ impl<K: Resource> Store<K> {
 
     /// The objects of one group of the index.
     pub fn group(&self, name: &str) -> Vec<Arc<K>> {
-        self.read().group(name).cloned().collect()
+        self.read().group(name).collect()
     }
 
     /// The groups of the index that have members.

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
+use crate::keep::{AsText, mark};
 
 const ALL: Source = None;
 
@@ -26,7 +27,10 @@ fn group_of(object: &ConfigMap) -> Option<&str> {
 }
 
 fn cache() -> Cache<ConfigMap> {
-    Cache::new(Some(group_of), None)
+    Cache::new(&Keep {
+        group_of: Some(group_of),
+        ..Keep::default()
+    })
 }
 
 /// What the changes are, as `+uid` and `-uid`.
@@ -50,7 +54,10 @@ fn what_nobody_asks_for_is_kept_of_no_object_whoever_tells_of_it() {
         object.data = None;
         object
     }
-    let mut cache = Cache::new(None, Some(lean));
+    let mut cache = Cache::new(&Keep {
+        lean: Some(lean),
+        ..Keep::default()
+    });
     let full = |version| ConfigMap {
         data: Some([("a".to_owned(), "b".to_owned())].into()),
         ..object("a", "u1", version)
@@ -219,4 +226,79 @@ fn one_that_moves_to_another_group_is_gone_for_the_one_that_it_was_in() {
     assert_eq!(cache.group("u").count(), 0);
     assert_eq!(cache.group("x").count(), 1);
     assert!(cache.by_uid("u1").is_some());
+}
+
+/// Two caches are told the same; one of them keeps most objects compact.
+#[test]
+fn what_is_compact_is_told_and_found_as_what_is_not() {
+    fn name_of(object: &ConfigMap) -> Vec<u64> {
+        vec![mark(object.metadata.name.as_deref())]
+    }
+    let keep = Keep {
+        group_of: Some(group_of),
+        marks_of: Some(name_of),
+        ..Keep::default()
+    };
+    let mut plain = Cache::new(&keep);
+    let mut compact = Cache::new(&Keep {
+        compact: Some(AsText::json()),
+        ..keep
+    });
+    let (now, names, mut state) = (Instant::now(), 3 * OPEN as u64, 7_u64);
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    plain.list_begins(&ALL);
+    compact.list_begins(&ALL);
+    for step in 0..20 * names {
+        let (name, life) = (random(names), random(3));
+        let object = object(&name.to_string(), &format!("{life}-{name}"), step);
+        let id = uid(&object.metadata).to_owned();
+        let what = random(8);
+        let change = |cache: &mut Cache<ConfigMap>| match what {
+            0 if step > 10 * names => told(cache.gone(&id, now)),
+            1..=3 => told(cache.wrote(object.clone())),
+            4..=6 => told(cache.seen(&ALL, object.clone())),
+            _ => {
+                if let Some((object, Some(path))) = cache.by_uid(&id) {
+                    cache.stays_open(path, &object);
+                }
+                Vec::new()
+            }
+        };
+        assert_eq!(change(&mut plain), change(&mut compact));
+        if step == 10 * names {
+            let end = |cache: &mut Cache<ConfigMap>| told(cache.list_ends(&ALL, now));
+            assert_eq!(end(&mut plain), end(&mut compact));
+        }
+    }
+    assert!(plain.len() > 2 * OPEN && plain.len() == compact.len());
+    let open = |cache: &Cache<ConfigMap>| {
+        let entries = cache.entries.values();
+        entries.filter(|entry| entry.held.open.is_some()).count()
+    };
+    assert!(open(&plain) == plain.len() && open(&compact) <= OPEN);
+    for object in plain.objects() {
+        let (name, id) = (path_of(&object.metadata), uid(&object.metadata));
+        assert_eq!(compact.get(&name).as_ref(), Some(&object));
+        assert_eq!(compact.by_uid(id).unwrap().0, object);
+        let mut marked = compact.marked(mark(object.metadata.name.as_deref()), true);
+        assert_eq!((marked.next(), marked.next()), (Some(object), None));
+    }
+    for group in ["0", "1", "2"] {
+        let members = [&plain, &compact].map(|cache| {
+            let mut found: Vec<_> = cache
+                .group(group)
+                .map(|found| path_of(found.meta()))
+                .collect();
+            found.sort_unstable();
+            found
+        });
+        assert!(!members[0].is_empty() && members[0] == members[1]);
+        let others = compact.marked(mark("no name"), false);
+        assert_eq!(others.count(), compact.len());
+    }
 }

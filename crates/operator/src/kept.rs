@@ -71,3 +71,87 @@ fn marks_of<R: AccessRequest>(request: &R) -> Vec<u64> {
     ];
     all.iter().flatten().map(By::mark).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use oz_core::for_each_kind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn request(status: Value) -> Value {
+        json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1",
+            "kind": "any",
+            "metadata": {
+                "name": "a", "namespace": "dev", "uid": "u", "resourceVersion": "7",
+                "creationTimestamp": "2026-11-27T10:00:00Z",
+                "deletionTimestamp": "2026-11-27T10:00:01Z", "deletionGracePeriodSeconds": 0,
+                "annotations": {"crds.wizardofoz.co/requester": "{\"at\":\"\\u0000é\"}"},
+                "finalizers": ["oz"],
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "T", "name": "shell", "uid": "t",
+                    "controller": true, "blockOwnerDeletion": false,
+                }],
+            },
+            "spec": {
+                "templateName": "shell", "duration": "1h30m", "reason": "why", "extends": "b",
+                "ticket": "INC-42", "emergency": true,
+            },
+            "status": status,
+        })
+    }
+
+    /// What a request that is kept as text is found by, and that it comes out as it was.
+    fn found_by<R>(status: Value) -> Vec<u64>
+    where
+        R: AccessRequest + Serialize + DeserializeOwned,
+    {
+        let request: R = serde_json::from_value(request(status)).unwrap();
+        let text = (AsText::json().write)(&request).unwrap();
+        let again: R = (AsText::json().read)(&text).unwrap();
+        let [before, after] = [&request, &again].map(|one| serde_json::to_value(one).unwrap());
+        assert_eq!(before, after);
+        assert_eq!(
+            before["status"]["grantedAt"],
+            json!("2026-11-27T10:00:00.123456789Z")
+        );
+        marks_of(&request)
+    }
+
+    #[test]
+    fn requests_are_found_by_what_concerns_them() {
+        let here = Some("dev");
+        let (over, unready) = (By::Over, By::Unready(here));
+        let pod = By::Pod(here, "web-1");
+        for (phase, ready, expected) in [
+            ("Pending", false, None),
+            ("Active", true, Some(&pod)),
+            ("Active", false, Some(&unready)),
+            ("Expired", true, Some(&over)),
+            ("Revoked", false, Some(&over)),
+        ] {
+            let status = json!({
+                "phase": phase, "ready": ready, "podName": "web-1", "podUID": "p",
+                "grantedAt": "2026-11-27T10:00:00.123456789Z",
+                "expiresAt": "2026-11-27T11:30:00Z",
+                "ending": {"detail": "d", "since": "2026-11-27T11:00:00Z", "recorded": true},
+                "foreignBindings": ["x"], "gate": true, "observedGeneration": 1,
+                "conditions": [{
+                    "type": "AccessStillValid", "status": "True", "reason": "Success",
+                    "message": "Access still valid",
+                    "lastTransitionTime": "2026-11-27T10:00:00Z", "observedGeneration": 1,
+                }],
+            });
+            for_each_kind!(requests R => {
+                let marks = found_by::<R>(status.clone());
+                let always = [By::Template(here, "shell"), By::Stamp("{\"at\":\"\u{0}é\"}")];
+                for by in always.iter().chain(expected) {
+                    assert!(marks.contains(&by.mark()), "{phase} {ready}");
+                }
+                assert_eq!(marks.len(), always.len() + usize::from(expected.is_some()));
+            });
+        }
+        assert_ne!(By::Template(here, "web-1").mark(), pod.mark());
+    }
+}

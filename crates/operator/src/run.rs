@@ -34,8 +34,8 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
-    Clock, ClockAlarm, Election, Listen, Recorder, Runtime, Selection, ServerClock, Store,
-    Warnings, shutdown_on_signal,
+    AsText, Clock, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock,
+    Store, Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -470,7 +470,11 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let feeds = engine.runtime().feeds();
     let (templates, requests) = (feeds.store(), kept::requests(feeds));
     // There are many, and what is over ends without them.
-    let pods_by_name = feeds.store_after(Selection::default().metadata_only(), &requests);
+    let keep = Keep {
+        compact: Some(AsText::json()),
+        ..Keep::default()
+    };
+    let pods_by_name = feeds.store_after(Selection::default().metadata_only(), &keep, &requests);
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<ExecAccess>(owners, &requests);
     role_names.of::<ExecAccess>(&requests);

@@ -182,10 +182,15 @@ impl Feeds {
         self.shared(View::default(), kind, selection, keep)
     }
 
-    /// As [`Feeds::store_with`], for what is listed when `first` is, or after some seconds without it: so long a
+    /// As [`Feeds::store_of`], for what is listed when `first` is, or after some seconds without it: so long a
     /// list of this keeps none of those objects waiting.
     #[must_use]
-    pub fn store_after<K, F>(&self, selection: Selection, first: &Store<F>) -> Store<K>
+    pub fn store_after<K, F>(
+        &self,
+        selection: Selection,
+        keep: &Keep<K>,
+        first: &Store<F>,
+    ) -> Store<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         F: Send + Sync + 'static,
@@ -198,7 +203,7 @@ impl Feeds {
             after: Some(listed.boxed().shared()),
             ..View::default()
         };
-        self.shared(view, &Kind::of::<K>(), selection, &Keep::default())
+        self.shared(view, &Kind::of::<K>(), selection, keep)
     }
 
     /// As [`Feeds::store_of`], seen by another account if one is given.

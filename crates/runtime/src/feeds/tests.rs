@@ -33,7 +33,8 @@ async fn second_after(takes: Option<Duration>) -> Duration {
     let feeds = runtime.feeds().clone();
     let mut watching = runtime.watching;
     let first: Store<Secret> = feeds.store();
-    let _second: Store<ConfigMap> = feeds.store_after(Selection::default(), &first);
+    let _second: Store<ConfigMap> =
+        feeds.store_after(Selection::default(), &Keep::default(), &first);
     tokio::select! {
         () = watching.run() => {}
         () = told.notified() => {}

@@ -38,18 +38,22 @@ pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
 
 /// The objects of this namespace and name, and its Roles of reserved names.
 pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
-    live.iter()
-        .filter(|live| {
-            let key = live.key();
-            key.namespace.as_deref() == namespace && (key.name == name || is_reserved(live))
-        })
-        .cloned()
-        .collect()
+    let named = live.iter().filter(|live| is_named(namespace, name, live));
+    named.cloned().collect()
+}
+
+fn is_named(namespace: Option<&str>, name: &str, live: &Live) -> bool {
+    live.object.metadata.namespace.as_deref() == namespace
+        && (name_of(live) == name || is_reserved(live))
+}
+
+fn name_of(live: &Live) -> &str {
+    live.object.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// Whether this is a Role of a reserved name.
 fn is_reserved(live: &Live) -> bool {
-    live.resource.kind == "Role" && names::is_grant_role(&live.key().name)
+    live.resource.kind == "Role" && names::is_grant_role(name_of(live))
 }
 
 /// The decision that a Role carries, if it is the Role that it was made for.
@@ -193,14 +197,15 @@ fn told_of(live: &Live, uid: Option<&str>) -> bool {
 
 impl Objects {
     pub(crate) fn of(request: &Request<'_>, live: &[Live]) -> Self {
-        let live = ours(request, live);
-        let binding: Option<RoleBinding> = live.iter().find_map(Live::parse);
+        let (namespace, name) = (request.metadata.namespace.as_deref(), request.object_name());
+        let live = live.iter().filter(|live| is_named(namespace, &name, live));
+        let binding: Option<RoleBinding> = live.clone().find_map(Live::parse);
         // Somebody may have put the marks of the request on another Role as well.
         let bound = binding
             .as_ref()
             .map(|binding| binding.role_ref.name.as_str());
         let name = request.role_name();
-        let roles = live.iter().filter_map(Live::parse::<Role>);
+        let roles = live.clone().filter_map(Live::parse::<Role>);
         let role = roles.min_by_key(|role| {
             let this = role.metadata.name.as_deref();
             (this != bound, this != Some(&name))
@@ -208,8 +213,8 @@ impl Objects {
         Self {
             role,
             binding,
-            pod: live.iter().find_map(Live::parse),
-            network_policy: live.iter().find_map(Live::parse),
+            pod: live.clone().find_map(Live::parse),
+            network_policy: live.clone().find_map(Live::parse),
         }
     }
 

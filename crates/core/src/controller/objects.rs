@@ -1,7 +1,6 @@
 //! The objects that plans are about: those that should exist, and those that do.
 
-use std::fmt::Debug;
-
+use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
@@ -82,12 +81,15 @@ impl Live {
     #[must_use]
     pub fn parse<K>(&self) -> Option<K>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Resource<DynamicType = ()> + Metadata<Ty = ObjectMeta> + DeserializeOwned,
     {
         if self.resource.kind != K::kind(&()) || self.resource.group != K::group(&()) {
             return None;
         }
-        self.object.clone().try_parse().ok()
+        // Its content and its metadata are apart, and neither is copied twice.
+        let mut object = K::deserialize(&self.object.data).ok()?;
+        *object.metadata_mut() = self.object.metadata.clone();
+        Some(object)
     }
 }
 

@@ -79,6 +79,8 @@ mod tests {
 
     use super::*;
 
+    const STAMP: &str = "{\"at\":\"\u{0}\\u0000é\"}";
+
     fn request(status: Value) -> Value {
         json!({
             "apiVersion": "crds.wizardofoz.co/v1alpha1",
@@ -87,7 +89,7 @@ mod tests {
                 "name": "a", "namespace": "dev", "uid": "u", "resourceVersion": "7",
                 "creationTimestamp": "2026-11-27T10:00:00Z",
                 "deletionTimestamp": "2026-11-27T10:00:01Z", "deletionGracePeriodSeconds": 0,
-                "annotations": {"crds.wizardofoz.co/requester": "{\"at\":\"\\u0000é\"}"},
+                "annotations": {"crds.wizardofoz.co/requester": STAMP},
                 "finalizers": ["oz"],
                 "ownerReferences": [{
                     "apiVersion": "v1", "kind": "T", "name": "shell", "uid": "t",
@@ -145,7 +147,7 @@ mod tests {
             });
             for_each_kind!(requests R => {
                 let marks = found_by::<R>(status.clone());
-                let always = [By::Template(here, "shell"), By::Stamp("{\"at\":\"\u{0}é\"}")];
+                let always = [By::Template(here, "shell"), By::Stamp(STAMP)];
                 for by in always.iter().chain(expected) {
                     assert!(marks.contains(&by.mark()), "{phase} {ready}");
                 }

@@ -146,7 +146,7 @@ mod tests {
         for length in [0, 1, 12, 13, 100, 70_000, 3, 2_000_000, 500] {
             for object in [
                 vec![7; length],
-                (0..length).map(|at| (at * at >> 3) as u8).collect(),
+                (0..length).map(|at| ((at * at) >> 3) as u8).collect(),
             ] {
                 let compact = compactor.compact(&object).unwrap();
                 assert_eq!(compactor.open(&compact), Some(object));

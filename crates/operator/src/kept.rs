@@ -1,15 +1,13 @@
 //! As what requests for access are kept: there are many, and most of them wait for their end. Those are compressed,
 //! and found by marks.
 
-use std::fmt::Debug;
+use std::sync::Arc;
 
-use kube::Resource;
+use kube::ResourceExt as _;
 use oz_core::access::stamp;
 use oz_core::api::Phase;
 use oz_core::kinds::AccessRequest;
 use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// What a request is found by.
 #[derive(Hash)]
@@ -33,24 +31,26 @@ impl By<'_> {
 }
 
 /// The requests of a kind. Whoever needs them gets them here: they are kept in one way.
-pub(crate) fn requests<R>(feeds: &Feeds) -> Store<R>
-where
-    R: AccessRequest
-        + Resource<DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+pub(crate) fn requests<R: AccessRequest>(feeds: &Feeds) -> Store<R> {
     let keep = Keep {
         marks_of: Some(marks_of::<R>),
         compact: Some(AsText::json()),
         ..Keep::default()
     };
     feeds.store_of(&Kind::of::<R>(), Selection::default(), &keep)
+}
+
+/// The requests that name a template.
+pub(crate) fn of_template<R: AccessRequest>(
+    template: &R::Template,
+    requests: &Store<R>,
+) -> Vec<Arc<R>> {
+    let (namespace, name) = (template.namespace(), template.name_any());
+    let by = By::Template(namespace.as_deref(), &name);
+    requests.marked(by.mark(), |request| {
+        let request = request.view();
+        request.template == name && request.metadata.namespace == namespace
+    })
 }
 
 fn marks_of<R: AccessRequest>(request: &R) -> Vec<u64> {
@@ -105,10 +105,7 @@ mod tests {
     }
 
     /// What a request that is kept as text is found by, and that it comes out as it was.
-    fn found_by<R>(status: Value) -> Vec<u64>
-    where
-        R: AccessRequest + Serialize + DeserializeOwned,
-    {
+    fn found_by<R: AccessRequest>(status: Value) -> Vec<u64> {
         let request: R = serde_json::from_value(request(status)).unwrap();
         let text = (AsText::json().write)(&request).unwrap();
         let again: R = (AsText::json().read)(&text).unwrap();

@@ -19,7 +19,7 @@ use oz_runtime::Store;
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
-use crate::kept::By;
+use crate::kept;
 use crate::locks;
 use crate::role_names::{self, RoleNames};
 use crate::stamps::Stamps;
@@ -67,14 +67,7 @@ impl Observe<PodAccess> for PodRequests {
                 &self.locks,
                 locks::requests(&self.controller.keys, &self.templates, &self.approvals),
             )
-            .related(&self.templates, |template, requests| {
-                let name = template.name_any();
-                let namespace = &template.metadata.namespace;
-                let by = By::Template(namespace.as_deref(), &name);
-                requests.marked(by.mark(), |request| {
-                    request.spec.template_name == name && request.metadata.namespace == *namespace
-                })
-            })
+            .related(&self.templates, kept::of_template)
     }
 
     fn created(&self, owner: &str, child: &Live) {

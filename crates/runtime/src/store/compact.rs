@@ -85,6 +85,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
+    use crate::keep::mark;
 
     /// One with a content that is like that of others of the same `sort`.
     fn object(sort: char, number: usize) -> ConfigMap {
@@ -98,14 +99,8 @@ mod tests {
 
     /// Letters that do not repeat.
     fn mixed(sort: char, key: usize) -> String {
-        let mut state = u64::from(u32::from(sort)) * 0x9E37_79B9 + key as u64 + 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            format!("{state:016x}")
-        };
-        (0..4).map(|_| next()).collect()
+        let part = |part| format!("{:016x}", mark((sort, key, part)));
+        (0..4).map(part).collect()
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl Controllers {
             marks_of: Some(Packed::marks),
             // What may be adopted is looked through for each parent.
             compact: watches.belonging.is_ours_alone().then_some(Packed::AS_TEXT),
+            ..Keep::default()
         };
         self.feeds
             .store_as(watches.identity.as_ref(), kind, selection, &keep)

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use oz_core::access::stamp;
 use oz_core::api::Phase;
@@ -34,6 +35,7 @@ impl By<'_> {
 pub(crate) fn requests<R: AccessRequest>(feeds: &Feeds) -> Store<R> {
     let keep = Keep {
         marks_of: Some(marks_of::<R>),
+        until_of: Some(until_of::<R>),
         compact: Some(AsText::json()),
         ..Keep::default()
     };
@@ -70,6 +72,10 @@ fn marks_of<R: AccessRequest>(request: &R) -> Vec<u64> {
         pod,
     ];
     all.iter().flatten().map(By::mark).collect()
+}
+
+fn until_of<R: AccessRequest>(request: &R) -> Option<Timestamp> {
+    request.view().remembers_until()
 }
 
 #[cfg(test)]
@@ -115,6 +121,8 @@ mod tests {
             before["status"]["grantedAt"],
             json!("2026-11-27T10:00:00.123456789Z")
         );
+        let until = request.view().status.and_then(|status| status.expires_at);
+        assert!(until.is_some() && until_of(&request) == until);
         marks_of(&request)
     }
 

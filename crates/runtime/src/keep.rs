@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,8 @@ pub struct Keep<K> {
     /// By what [`Store::marked`](crate::Store::marked) finds objects without opening those that are compact, each
     /// made by [`mark`].
     pub marks_of: Option<fn(&K) -> Vec<u64>>,
+    /// Until when an object lasts, which [`Store::for_each`](crate::Store::for_each) tells without opening it.
+    pub until_of: Option<fn(&K) -> Option<Timestamp>>,
     /// How objects become text and are read from it. With this, those that nobody asked for lately are kept as
     /// compressed text.
     pub compact: Option<AsText<K>>,
@@ -29,6 +32,7 @@ impl<K> Default for Keep<K> {
             stand_in: None,
             lean: None,
             marks_of: None,
+            until_of: None,
             compact: None,
         }
     }

@@ -58,7 +58,7 @@ pub use scan::{get, scan};
 pub use secret_cell::{Data, SecretCell, is_empty};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Guarded, Health, Retried, Selection, Store, StoreEvent, SubscriberId,
+    Ages, Change, Closed, Guarded, Health, Retried, Selection, Store, StoreEvent, SubscriberId,
     Subscription, WatchError, guarded_store, guarded_watch,
 };
 pub use supervise::Running;

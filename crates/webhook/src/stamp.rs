@@ -228,7 +228,7 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
         let request = object.view();
         let subject = Subject {
             kind: request.kind.to_owned(),
-            spec_digest: request.spec_digest,
+            spec_digest: request.spec.digest(),
             judgement,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;

@@ -236,11 +236,7 @@ pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) ->
         .filter_map(|live| decided_by(keys, request, live))
         .map(|grant| grant.window.until)
         .max();
-    let remembered = || {
-        let status = request?.status?;
-        status.granted_at.and(status.expires_at)
-    };
-    sealed.or_else(remembered)
+    sealed.or_else(|| request?.remembers_until())
 }
 
 /// The decision that an object carries, if it is the one that it was sealed for.

@@ -1,5 +1,7 @@
 //! What both kinds of access request have in common, as the rules see it.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -9,11 +11,23 @@ use super::stamp::{self, Requester, Stamp, StampError};
 use crate::api::{Phase, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
-use crate::kinds::AccessRequest;
+use crate::kinds::{AccessRequest, Kind};
 use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 use crate::names;
+
+/// What is asked for. A digest takes longer than most that is done with a request: it is made where it is needed.
+pub trait Spec: fmt::Debug + Send + Sync {
+    /// See [`Kind::spec_digest`].
+    fn digest(&self) -> String;
+}
+
+impl<K: Kind> Spec for K {
+    fn digest(&self) -> String {
+        self.spec_digest()
+    }
+}
 
 /// One request, of either kind.
 #[derive(Clone, Debug)]
@@ -34,8 +48,8 @@ pub struct Request<'a> {
     pub extends: Option<&'a str>,
     /// Whether its pod is made for it.
     pub makes_pod: bool,
-    /// Digest of its spec, which the stamp must name.
-    pub spec_digest: String,
+    /// Its spec, whose digest the stamp must name.
+    pub spec: &'a dyn Spec,
     /// Its status.
     pub status: Option<&'a RequestStatus>,
 }
@@ -61,6 +75,13 @@ impl Request<'_> {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Until when its grant lasts, as far as its status tells.
+    #[must_use]
+    pub fn remembers_until(&self) -> Option<Timestamp> {
+        let status = self.status?;
+        status.granted_at.and(status.expires_at)
     }
 
     /// The name of the Role of its grant, as far as its status tells.
@@ -91,7 +112,7 @@ impl Request<'_> {
     /// # Errors
     /// Why it is not.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
-        stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
+        stamp::verify(keys, self.kind, self.metadata, &self.spec.digest())
     }
 
     /// Its stamp, if that is proven: who created it, and what policies came to then.
@@ -99,7 +120,7 @@ impl Request<'_> {
     /// # Errors
     /// Why it is not.
     pub fn stamp(&self, keys: &Keys) -> Result<Stamp, StampError> {
-        stamp::open(keys, self.kind, self.metadata, &self.spec_digest)
+        stamp::open(keys, self.kind, self.metadata, &self.spec.digest())
     }
 
     /// What marks the objects of its grant.

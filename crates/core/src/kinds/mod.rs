@@ -189,7 +189,7 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
             target_pod: terms.target_pod.filter(|name| !name.is_empty()),
             extends: terms.extends,
             makes_pod: Self::MAKES_POD,
-            spec_digest: self.spec_digest(),
+            spec: self,
             status: self.status(),
         }
     }

@@ -11,7 +11,7 @@ use kube::Resource;
 use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
 use oz_core::lifecycle::window::has_come;
-use oz_runtime::{Store, Subscription};
+use oz_runtime::{Closed, Store, Subscription};
 use tokio::runtime::Handle;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout, timeout_at};
@@ -163,9 +163,8 @@ where
             let owners = self.children.owners();
             let mut opening = Vec::new();
             self.objects.for_each(|object| {
-                let uid = uid(object);
-                if owners.contains(&uid) && has_come(given_up, self.lasts(object, now)) {
-                    opening.push(uid);
+                if owners.contains(object.uid()) && has_come(given_up, self.lasts(&object, now)) {
+                    opening.push(object.uid().to_owned());
                 }
             });
             Found {
@@ -176,9 +175,9 @@ where
     }
 
     /// Until when what was made for an object lasts, as far as its status tells: `now` if it does not.
-    fn lasts(&self, object: &C::Object, now: Timestamp) -> Timestamp {
-        let until = self.controller.lasts_until(Some(object), &[]);
-        until.unwrap_or(now)
+    fn lasts(&self, object: &Closed<'_, C::Object>, now: Timestamp) -> Timestamp {
+        let asked = || self.controller.lasts_until(Some(&*object.open()?), &[]);
+        object.until().or_else(asked).unwrap_or(now)
     }
 
     /// Looks at everything once. First what has children, and of that first what is over: time may be up for it.
@@ -190,12 +189,12 @@ where
             let with_children = owners.len();
             let (mut opening, mut others) = (Vec::new(), Vec::new());
             self.objects.for_each(|object| {
-                let uid = uid(object);
+                let uid = object.uid().to_owned();
                 if owners.remove(&uid) {
-                    opening.push((self.lasts(object, now), uid));
-                } else {
+                    opening.push((self.lasts(&object, now), uid));
+                } else if let Some(object) = object.open() {
                     let created = object.meta().creation_timestamp.clone();
-                    others.push((created, uid, self.controller.flow(object)));
+                    others.push((created, uid, self.controller.flow(&object)));
                 }
             });
             opening.sort();
@@ -345,10 +344,6 @@ fn next(passed: &Passed, failures: u32, lane: Lane) -> Next {
         retry,
         failed: class.is_some(),
     }
-}
-
-pub(crate) fn uid<K: Resource>(object: &K) -> String {
-    object.meta().uid.clone().unwrap_or_default()
 }
 
 #[cfg(test)]

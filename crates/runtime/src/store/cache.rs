@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
@@ -48,6 +49,7 @@ pub(crate) struct Cache<K> {
     /// What is kept of an object.
     lean: Option<fn(K) -> K>,
     marks_of: Option<fn(&K) -> Vec<u64>>,
+    until_of: Option<fn(&K) -> Option<Timestamp>>,
     compactor: Option<Compactor<K>>,
     /// Those that are open, once more for each time that they were opened; the first is closed first.
     open: VecDeque<Path>,
@@ -76,6 +78,35 @@ struct Entry<K> {
     unconfirmed: Option<u64>,
     /// What [`Keep::marks_of`] says of it.
     marks: Box<[u64]>,
+    /// What [`Keep::until_of`] says of it.
+    until: Option<Timestamp>,
+}
+
+/// An object of a store, which is opened only when it is asked for.
+#[derive(Debug)]
+pub struct Closed<'a, K> {
+    entry: &'a Entry<K>,
+    compactor: Option<&'a Compactor<K>>,
+}
+
+impl<K> Closed<'_, K> {
+    /// Its UID.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.entry.uid
+    }
+
+    /// Until when it lasts, by [`Keep::until_of`].
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        self.entry.until
+    }
+
+    /// The object; `None` if its text is none of its kind.
+    #[must_use]
+    pub fn open(&self) -> Option<Arc<K>> {
+        self.entry.held.open(self.compactor)
+    }
 }
 
 /// An object as it is kept: one of both at least.
@@ -148,6 +179,7 @@ impl<K: Resource> Cache<K> {
             }),
             lean: keep.lean,
             marks_of: keep.marks_of,
+            until_of: keep.until_of,
             compactor: keep.compact.map(Compactor::new),
             open: VecDeque::new(),
             gone: HashSet::new(),
@@ -206,6 +238,12 @@ impl<K: Resource> Cache<K> {
 
     pub(crate) fn objects(&self) -> impl Iterator<Item = Arc<K>> {
         self.entries.values().filter_map(|entry| self.opened(entry))
+    }
+
+    pub(crate) fn closed(&self) -> impl Iterator<Item = Closed<'_, K>> {
+        let compactor = self.compactor.as_ref();
+        let entries = self.entries.values();
+        entries.map(move |entry| Closed { entry, compactor })
     }
 
     /// The objects that have a mark, or those that have it not. All, where no marks are kept.
@@ -377,6 +415,7 @@ impl<K: Resource> Cache<K> {
         });
         let uid: Uid = uid(object.meta()).into();
         let marks = self.marks_of.map(|marks_of| marks_of(&object));
+        let until = self.until_of.and_then(|until_of| until_of(&object));
         let entry = Entry {
             uid: Arc::clone(&uid),
             version: version(object.meta()),
@@ -386,6 +425,7 @@ impl<K: Resource> Cache<K> {
             },
             unconfirmed,
             marks: marks.unwrap_or_default().into(),
+            until,
         };
         let before = self.entries.insert(Arc::clone(&path), entry);
         let mut enters = true;

@@ -21,8 +21,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::keep::Keep;
 use crate::kind::Kind;
 use cache::Cache;
-pub use cache::Change;
 use cache::path;
+pub use cache::{Change, Closed};
 pub use health::{Ages, Health};
 pub use source::{Selection, WatchError};
 pub use subscription::{SubscriberId, Subscription};
@@ -247,9 +247,10 @@ impl<K: Resource> Store<K> {
             .collect()
     }
 
-    /// Looks at all objects, in no order, one at a time. It must not read this very store.
-    pub fn for_each(&self, mut look: impl FnMut(&K)) {
-        self.read().objects().for_each(|object| look(&object));
+    /// Looks at all objects, in no order; `look` opens those of which it must know more. It must not read this very
+    /// store.
+    pub fn for_each(&self, look: impl FnMut(Closed<'_, K>)) {
+        self.read().closed().for_each(look);
     }
 
     /// The objects that have a mark, see [`Keep::marks_of`], and for which `wanted` holds, in no order. Only those

@@ -19,7 +19,7 @@ async fn believed(cluster: &Cluster, request: &ExecAccessRequest) -> Result<Requ
         &keys(cluster).await?,
         seen.kind,
         seen.metadata,
-        &seen.spec_digest,
+        &seen.spec.digest(),
     )?)
 }
 

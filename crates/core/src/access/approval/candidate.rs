@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
             metadata: self.metadata,
             answered_in: self.metadata.namespace.as_deref(),
             template: Some(self.template),
-            spec_digest: self.spec_digest.clone(),
+            spec_digest: self.spec.digest(),
             phase: self.phase(),
             emergency: self.ask.emergency,
         }

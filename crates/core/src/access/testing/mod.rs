@@ -179,7 +179,7 @@ impl<K: InMemory> World<K> {
             namespace: "shop".into(),
             name: self.request.name_any(),
             generate_name: String::new(),
-            spec_digest: self.request.view().spec_digest,
+            spec_digest: self.request.view().spec.digest(),
             at: at(0),
             nonce: "nonce".into(),
             judgement: self.judgement.clone(),

@@ -1,5 +1,6 @@
 //! Every order in which a watch and our own writes can tell of a change.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
@@ -234,9 +235,14 @@ fn what_is_compact_is_told_and_found_as_what_is_not() {
     fn name_of(object: &ConfigMap) -> Vec<u64> {
         vec![mark(object.metadata.name.as_deref())]
     }
+    fn until(object: &ConfigMap) -> Option<Timestamp> {
+        let version = i64::try_from(version(&object.metadata)).ok()?;
+        (version % 3 > 0).then(|| Timestamp::from_second(version).ok())?
+    }
     let keep = Keep {
         group_of: Some(group_of),
         marks_of: Some(name_of),
+        until_of: Some(until),
         ..Keep::default()
     };
     let mut plain = Cache::new(&keep);
@@ -287,6 +293,11 @@ fn what_is_compact_is_told_and_found_as_what_is_not() {
         assert_eq!(compact.by_uid(id).unwrap().0, object);
         let mut marked = compact.marked(mark(object.metadata.name.as_deref()), true);
         assert_eq!((marked.next(), marked.next()), (Some(object), None));
+    }
+    for closed in compact.closed() {
+        let object = closed.open().unwrap();
+        assert_eq!(plain.by_uid(closed.uid()).unwrap().0, object);
+        assert_eq!(closed.until(), until(&object));
     }
     for group in ["0", "1", "2"] {
         let members = [&plain, &compact].map(|cache| {

@@ -237,7 +237,8 @@ fn what_is_compact_is_told_and_found_as_what_is_not() {
     }
     fn until(object: &ConfigMap) -> Option<Timestamp> {
         let version = i64::try_from(version(&object.metadata)).ok()?;
-        (version % 3 > 0).then(|| Timestamp::from_second(version).ok())?
+        let until = Timestamp::from_second(version).ok();
+        until.filter(|_| version % 3 > 0)
     }
     let keep = Keep {
         group_of: Some(group_of),

@@ -1,5 +1,5 @@
-//! What the size of a cluster does: memory, the start, the time to Ready and an idle minute, with more and more pods, and
-//! then with more and more grants; how soon a start ends what is overdue among them; and what all that weighs in etcd.
+//! What the size of a cluster does: memory, the start, the time to Ready and an idle minute, with more and more pods,
+//! beside templates and namespaces of teams, and then with more and more grants; how soon a start ends what is overdue among them; and what all that weighs in etcd.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,10 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
-use oz_e2e::{Operator, Options, Webhook, install};
+use oz_core::api::TargetKind;
+use oz_e2e::{Operator, Options, TEMPLATE, WORKLOAD, Webhook, exec_template, install};
 use oz_testkit::Cluster;
 use serde_json::json;
 
@@ -38,6 +39,9 @@ const OVERDUE: f64 = 2000.0;
 pub(super) struct Size {
     pub(super) pods: [usize; 3],
     pub(super) grants: [usize; 3],
+    /// Namespaces of teams, and templates, one in each as far as they go.
+    pub(super) namespaces: usize,
+    pub(super) templates: usize,
     pub(super) overdue: usize,
     /// Grants whose time is taken at each size.
     pub(super) timed: usize,
@@ -49,6 +53,8 @@ impl Size {
         Self {
             pods: [0, 10_000, 50_000],
             grants: [0, 2_000, 10_000],
+            namespaces: 1_000,
+            templates: 500,
             overdue: 500,
             timed: 20,
             idle: Duration::from_secs(60),
@@ -59,6 +65,8 @@ impl Size {
         Self {
             pods: [0, 1_000, 4_000],
             grants: [0, 100, 400],
+            namespaces: 100,
+            templates: 50,
             overdue: 50,
             timed: 10,
             idle: Duration::from_secs(15),
@@ -78,6 +86,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     };
     let mut bench = BenchScene::set(cluster, "scale").await?;
     stage.pods(size, &mut bench, report).await?;
+    stage.teams(size, &mut bench, report).await?;
     stage.grants(size, &mut bench, report).await?;
     stage.idle(size, report).await?;
     stage.overdue(size, &mut bench, report).await
@@ -107,14 +116,16 @@ impl Stage {
     ) -> Result<()> {
         let clients = administrators(self.cluster).await?;
         let admin = clients.first().context("no connection")?;
-        namespace(admin, CROWD).await?;
+        Api::all(admin.clone())
+            .create(&PostParams::default(), &namespace(CROWD)?)
+            .await?;
         let (mut there, mut held, mut first) = (0, Vec::new(), None);
         for count in size.pods {
             let pods = (there..count).map(pod).collect::<Result<Vec<_>>>()?;
             create_all(&clients, &pods, |client| Api::namespaced(client, CROWD)).await?;
             there = count;
             held.push((count, self.begin_again("pods", count, report).await?));
-            let took = timed(bench, count, size.timed).await?;
+            let took = timed(bench, &count.to_string(), size.timed).await?;
             let what = format!("create to Ready with {count} pods, p50");
             report.add(&what, "ms", Budget::None, took);
             let before = *first.get_or_insert(took);
@@ -124,6 +135,36 @@ impl Stage {
             }
         }
         each("a pod", &held, report)
+    }
+
+    /// What teams have where nobody asks: namespaces, and a template in some.
+    async fn teams(
+        &mut self,
+        size: Size,
+        bench: &mut BenchScene,
+        report: &mut Report,
+    ) -> Result<()> {
+        let clients = administrators(self.cluster).await?;
+        let names: Vec<String> = (0..size.namespaces)
+            .map(|it| format!("team-{it}"))
+            .collect();
+        let all = names.iter().map(|name| namespace(name));
+        create_all(&clients, &all.collect::<Result<Vec<_>>>()?, Api::all).await?;
+        let template = exec_template(TEMPLATE, TargetKind::Deployment, WORKLOAD);
+        let template = std::slice::from_ref(&template);
+        for name in names.iter().take(size.templates) {
+            create_all(&clients, template, |client| Api::namespaced(client, name)).await?;
+        }
+        let what = format!("namespaces and {} templates", size.templates);
+        self.begin_again(&what, size.namespaces, report).await?;
+        let took = timed(bench, "teams", size.timed).await?;
+        report.add(
+            "create to Ready beside these, p50",
+            "ms",
+            Budget::None,
+            took,
+        );
+        Ok(())
     }
 
     /// More and more grants, all of them active, beside these pods.
@@ -209,11 +250,9 @@ impl Stage {
     }
 }
 
-async fn namespace(client: &Client, name: &str) -> Result<()> {
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-    let all = Api::all(client.clone());
-    all.create(&PostParams::default(), &namespace).await?;
-    Ok(())
+fn namespace(name: &str) -> Result<Namespace> {
+    let namespace = json!({"metadata": {"name": name}});
+    serde_json::from_value(namespace).context("not a namespace")
 }
 
 fn pod(number: usize) -> Result<Pod> {
@@ -233,7 +272,7 @@ fn pod(number: usize) -> Result<Pod> {
 }
 
 /// How long grants take at this size, one after the other.
-async fn timed(bench: &mut BenchScene, size: usize, count: usize) -> Result<f64> {
+async fn timed(bench: &mut BenchScene, size: &str, count: usize) -> Result<f64> {
     let mut took = Vec::new();
     for number in 0..count {
         tokio::time::sleep(PAUSE).await;

@@ -33,13 +33,16 @@ impl By<'_> {
 
 /// The requests of a kind. Whoever needs them gets them here: they are kept in one way.
 pub(crate) fn requests<R: AccessRequest>(feeds: &Feeds) -> Store<R> {
-    let keep = Keep {
+    feeds.store_of(&Kind::of::<R>(), Selection::default(), &keep())
+}
+
+pub(crate) fn keep<R: AccessRequest>() -> Keep<R> {
+    Keep {
         marks_of: Some(marks_of::<R>),
         until_of: Some(until_of::<R>),
         compact: Some(AsText::json()),
         ..Keep::default()
-    };
-    feeds.store_of(&Kind::of::<R>(), Selection::default(), &keep)
+    }
 }
 
 /// The requests that name a template.

@@ -18,6 +18,7 @@ mod gate_registration;
 mod harness;
 mod kept;
 mod locks;
+mod past_expiry;
 mod pod_request;
 mod pod_template;
 mod policies;

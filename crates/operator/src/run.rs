@@ -52,6 +52,7 @@ use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::gate_registration::GateRegistration;
 use crate::kept;
+use crate::past_expiry::PastExpiry;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
@@ -237,6 +238,7 @@ impl Operator<'_> {
         let approval_retention = self.approval_retention(runtime);
         let reviews = self.reviews(runtime);
         let canary = self.canary(runtime);
+        self.past_expiry(runtime);
         runtime
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
@@ -264,6 +266,18 @@ impl Operator<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Has grants counted whose time is over.
+    fn past_expiry(&self, runtime: &Runtime) {
+        let feeds = runtime.feeds();
+        let mut past = PastExpiry::new(Arc::new(self.clock.clone()));
+        for_each_kind!(requests R => { past.requests(kept::requests::<R>(feeds)) });
+        for_each_kind!(bindings B => { past.bindings(feeds.store::<B>()) });
+        if self.args.transient.serve_example_com {
+            for_each_kind!(published B => { past.bindings(feeds.store::<B>()) });
+        }
+        runtime.registry().register_collector(Box::new(past));
     }
 
     fn sweeper(&self, runtime: &Runtime, owners: Owners) -> Sweeper {

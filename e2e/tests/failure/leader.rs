@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use oz_core::api::Phase;
-use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request};
+use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, alerts, exec_request};
 use oz_testkit::eventually;
 
 use crate::alone;
@@ -29,14 +29,35 @@ async fn a_second_operator_takes_over_what_the_first_one_granted() -> Result<()>
         async || Ok(second.readiness().await.ok().map(drop)),
     )
     .await?;
+    // This one is over before anybody leads again: the one that waits counts it.
+    let brief = alice
+        .granted(&exec_request("brief", TEMPLATE, "3s"))
+        .await?;
     system.operator.process.kill9();
+    let past_expiry = async |is: bool| {
+        let what = format!("grants past their expiry: {is}");
+        eventually(&what, Duration::from_secs(60), async || {
+            let fires = alerts::fires(
+                "access.yaml",
+                "OzGrantsPastExpiry",
+                &second.metrics().await?,
+            )?;
+            Ok((fires == is).then_some(()))
+        })
+        .await
+    };
+    past_expiry(true).await?;
     let (name, within) = (asked.object_name(), Duration::from_secs(90));
+    scene
+        .gone::<RoleBinding>(&brief.object_name(), within)
+        .await?;
     scene.gone::<RoleBinding>(&name, within).await?;
     let lag = Timestamp::now().duration_since(until);
     assert!(!lag.is_negative());
     // The lease is up after 15 s at the latest; the grant ended later than that.
     assert!(lag < SignedDuration::from_secs(15), "{lag:#}");
     alice.phase("handed", Phase::Expired).await?;
+    past_expiry(false).await?;
     Ok(())
 }
 

@@ -102,6 +102,12 @@ impl<K> Closed<'_, K> {
         self.entry.until
     }
 
+    /// Whether it has a mark, see [`Keep::marks_of`].
+    #[must_use]
+    pub fn is_marked(&self, mark: u64) -> bool {
+        self.entry.marks.contains(&mark)
+    }
+
     /// The object; `None` if its text is none of its kind.
     #[must_use]
     pub fn open(&self) -> Option<Arc<K>> {

@@ -175,15 +175,15 @@ impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
     /// A store that no watch feeds, with these objects: for tests. [`Store::wrote`] and [`Store::gone`] change it.
     #[must_use]
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
+        Self::fixed_as(objects, &Keep::default())
+    }
+
+    /// As [`Store::fixed`], with objects that are kept like this.
+    #[must_use]
+    pub fn fixed_as(objects: impl IntoIterator<Item = K>, keep: &Keep<K>) -> Self {
         let kind = Kind::of::<K>();
         let ended = CancellationToken::new();
-        let store = Self::new(
-            kind.resource,
-            kind.cluster_scoped,
-            0,
-            &Keep::default(),
-            ended,
-        );
+        let store = Self::new(kind.resource, kind.cluster_scoped, 0, keep, ended);
         for object in objects {
             store.wrote(object, None);
         }

@@ -22,7 +22,7 @@ struct Rule {
 }
 
 /// Whether the expression of an alert in this file of `charts/oz/alerts` holds of these metrics. It knows those of the
-/// form `max(NAME) > NUMBER`, which is also `NAME > NUMBER` for one process.
+/// forms `max(NAME) > NUMBER`, which is also `NAME > NUMBER` for one process, and `max by (kind) (NAME) > NUMBER`.
 ///
 /// # Errors
 /// When there is no such alert, its expression has another form, or nothing exports what it is about.
@@ -33,7 +33,8 @@ pub fn fires(file: &str, alert: &str, metrics: &str) -> Result<bool> {
     let rule = rules
         .find(|rule| rule.alert.as_deref() == Some(alert))
         .with_context(|| format!("no alert {alert} in {file}"))?;
-    let inner = rule.expr.strip_prefix("max(");
+    let forms = ["max(", "max by (kind) ("];
+    let inner = forms.iter().find_map(|form| rule.expr.strip_prefix(form));
     let Some((name, least)) = inner.and_then(|rest| rest.split_once(") > ")) else {
         bail!("{alert} has another form: {}", rule.expr);
     };
@@ -62,5 +63,12 @@ mod tests {
         assert!(fires("oz_reviews_open 4\noz_reviews_overdue 1\n").unwrap());
         assert!(!fires("oz_reviews_open 4\noz_reviews_overdue 0\n").unwrap());
         assert!(fires("oz_reviews_overdue_total 1\n").is_err());
+        let metrics = |count| {
+            format!(
+                "oz_grants_past_expiry{{kind=\"a\"}} 0\noz_grants_past_expiry{{kind=\"b\"}} {count}\n"
+            )
+        };
+        let past = |count| super::fires("access.yaml", "OzGrantsPastExpiry", &metrics(count));
+        assert!(past(1).unwrap() && !past(0).unwrap());
     }
 }

@@ -229,16 +229,18 @@ fn one_that_moves_to_another_group_is_gone_for_the_one_that_it_was_in() {
     assert!(cache.by_uid("u1").is_some());
 }
 
+/// Until when an object lasts; some do not say.
+fn until(object: &ConfigMap) -> Option<Timestamp> {
+    let version = i64::try_from(version(&object.metadata)).ok()?;
+    let until = Timestamp::from_second(version).ok();
+    until.filter(|_| version % 3 > 0)
+}
+
 /// Two caches are told the same; one of them keeps most objects compact.
 #[test]
 fn what_is_compact_is_told_and_found_as_what_is_not() {
     fn name_of(object: &ConfigMap) -> Vec<u64> {
         vec![mark(object.metadata.name.as_deref())]
-    }
-    fn until(object: &ConfigMap) -> Option<Timestamp> {
-        let version = i64::try_from(version(&object.metadata)).ok()?;
-        let until = Timestamp::from_second(version).ok();
-        until.filter(|_| version % 3 > 0)
     }
     let keep = Keep {
         group_of: Some(group_of),

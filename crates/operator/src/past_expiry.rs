@@ -19,7 +19,7 @@ use crate::kept::By;
 const METRIC: &str = "oz_grants_past_expiry";
 const HELP: &str = "Grants whose time is over, and which are not reported as over";
 
-type Count = Box<dyn Fn(Timestamp) -> u32 + Send + Sync>;
+type Count = Box<dyn Fn(Timestamp) -> usize + Send + Sync>;
 
 /// Counts, by kind.
 pub(crate) struct PastExpiry {
@@ -40,7 +40,7 @@ impl PastExpiry {
             let mut count = 0;
             requests.for_each(|request| {
                 let until = request.until().filter(|_| !request.is_marked(over));
-                count += u32::from(until.is_some_and(|until| has_come(now, until)));
+                count += usize::from(until.is_some_and(|until| has_come(now, until)));
             });
             count
         });
@@ -49,23 +49,19 @@ impl PastExpiry {
     /// Counts transient bindings.
     pub(crate) fn bindings<K: Kind>(&mut self, bindings: Store<K>) {
         let is_past = |status: &BindingStatus, now| {
-            let until = status.activated_at.and(status.expires_at);
+            let until = status.remembers_until();
             !status.phase.is_terminal() && until.is_some_and(|until| has_come(now, until))
         };
         self.count::<K>(move |now| {
-            let mut count = 0;
-            bindings.for_each(|binding| {
-                let binding = binding.open();
-                let status = binding.as_ref().and_then(|binding| binding.status());
-                count += u32::from(status.is_some_and(|status| is_past(status, now)));
-            });
-            count
+            let past =
+                bindings.select(|one| one.status().is_some_and(|status| is_past(status, now)));
+            past.len()
         });
     }
 
     fn count<K: oz_core::kinds::Kind>(
         &mut self,
-        count: impl Fn(Timestamp) -> u32 + Send + Sync + 'static,
+        count: impl Fn(Timestamp) -> usize + Send + Sync + 'static,
     ) {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         self.kinds.push((kind, Box::new(count)));
@@ -81,11 +77,12 @@ impl fmt::Debug for PastExpiry {
 impl Collector for PastExpiry {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let now = self.clock.now();
-        let kind = ConstGauge::new(0_u32).metric_type();
+        let kind = ConstGauge::new(0_u64).metric_type();
         let mut family = encoder.encode_descriptor(METRIC, HELP, None, kind)?;
         for (kind, count) in &self.kinds {
             let labels = [("kind", kind.as_str())];
-            ConstGauge::new(count(now)).encode(family.encode_family(&labels)?)?;
+            let count = u64::try_from(count(now)).unwrap_or(u64::MAX);
+            ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What the size of a cluster does: memory, the start, the time to Ready and an idle minute, with more and more pods,
-//! beside templates and namespaces of teams, and then with more and more grants; how soon a start ends what is overdue among them; and what all that weighs in etcd.
+//! beside templates and namespaces of teams, and then with more and more grants; how soon a start ends what is overdue
+//! among them; and what all that weighs in etcd.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
-use kube::api::PostParams;
 use oz_core::api::TargetKind;
 use oz_e2e::{Operator, Options, TEMPLATE, WORKLOAD, Webhook, exec_template, install};
 use oz_testkit::Cluster;
@@ -115,10 +115,7 @@ impl Stage {
         report: &mut Report,
     ) -> Result<()> {
         let clients = administrators(self.cluster).await?;
-        let admin = clients.first().context("no connection")?;
-        Api::all(admin.clone())
-            .create(&PostParams::default(), &namespace(CROWD)?)
-            .await?;
+        create_all(&clients, &[namespace(CROWD)?], Api::all).await?;
         let (mut there, mut held, mut first) = (0, Vec::new(), None);
         for count in size.pods {
             let pods = (there..count).map(pod).collect::<Result<Vec<_>>>()?;

@@ -201,3 +201,11 @@ pub struct BindingStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
+
+impl BindingStatus {
+    /// Until when what was bound lasts; `None` if nothing was.
+    #[must_use]
+    pub fn remembers_until(&self) -> Option<Timestamp> {
+        self.activated_at.and(self.expires_at)
+    }
+}

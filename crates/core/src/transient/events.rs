@@ -35,7 +35,7 @@ pub(super) fn transitions(
         note: ready.map_or_else(String::new, |ready| ready.message.clone()),
         due: match after.phase {
             Phase::Active => terms.map(|terms| terms.due(binding.created())),
-            Phase::Expired => after.activated_at.and(after.expires_at),
+            Phase::Expired => after.remembers_until(),
             _ => None,
         },
         besides: danger(after),

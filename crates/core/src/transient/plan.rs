@@ -102,11 +102,7 @@ impl<K: Kind> Controller for Transient<K> {
         let object = object.map(Kind::view);
         let sealed = self.decided(object.as_ref(), live);
         let sealed = sealed.map(|(grant, _)| grant.until).max();
-        let remembered = || {
-            let status = object.as_ref()?.status?;
-            status.activated_at.and(status.expires_at)
-        };
-        sealed.or_else(remembered)
+        sealed.or_else(|| object.as_ref()?.status?.remembers_until())
     }
 
     /// The object is gone, past its finalizer; its binding still knows what was decided.

@@ -3,7 +3,9 @@
 
 mod build;
 mod jobs;
+mod load;
 mod output;
+mod profile;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -24,7 +26,9 @@ use crate::permissions;
 use crate::programs;
 use crate::screen::{Screen, Style};
 use jobs::{Event, Job};
+use load::Load;
 use output::Binary;
+use profile::Profile;
 use summary::Summary;
 
 /// Without a terminal, how long nothing is printed before a line tells what runs.
@@ -42,6 +46,13 @@ pub(crate) struct Options {
     /// How many suites run beside each other [default: two for each processor; one with CLUSTER].
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZero<usize>>,
+    /// Print where the time goes: processor time by program, clusters, waits and the slowest tests.
+    #[arg(long)]
+    profile: bool,
+    /// Run beside two busy loops for each processor and a disk that is always written to. Tests that fail
+    /// get no second try.
+    #[arg(long)]
+    stress: bool,
 }
 
 impl Options {
@@ -65,7 +76,9 @@ fn has_cluster() -> bool {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let screen = Screen::new();
     let required = std::env::var_os("OZ_REQUIRE_ALL").is_some_and(|value| value == "1");
+    let compiling = Instant::now();
     let suites = build::build(&options.suites)?;
+    let compiled = compiling.elapsed();
     if options.suites.is_empty() {
         // The tests that need these see to it themselves; here, one sees how far it is.
         Tools::obtain(&Tool::CLUSTER)?;
@@ -87,17 +100,28 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.suites.is_empty() && options.filter.is_none() {
         jobs.push(Job::doc());
     }
+    let target_profile = target.join("profile");
+    let mut profile = None;
+    if options.profile {
+        jobs.iter_mut().for_each(Job::report_times);
+        profile = Some(Profile::start(target_profile)?);
+    }
     let jobs: Arc<[Job]> = jobs.into();
     let mut environment = vec![(oz_testkit::PROGRAMS, programs_directory()?)];
     if options.is_whole() {
         environment.push((oz_testkit::permissions::RECORD, recorded.clone()));
     }
+    if let Some(profile) = &profile {
+        environment.push((oz_testkit::PROFILE, profile.directory().to_owned()));
+    }
+    let _load = options.stress.then(|| Load::start(&target)).transpose()?;
     let log = target.join("test.log");
     let events = jobs::run(&jobs, options.at_once(), &environment);
     let mut log_file =
         File::create(&log).with_context(|| format!("failed to make the log {}", log.display()))?;
-    let ended = follow(screen, &jobs, &events, &mut log_file)?;
-    let ended = if options.is_whole() {
+    let ended = follow(screen, &jobs, &events, &mut log_file, profile.as_mut())?;
+    let tables = profile.map(|profile| profile.end(&jobs, &ended, compiled));
+    let ended = if options.is_whole() && !options.stress {
         once_more(
             screen,
             &jobs,
@@ -114,6 +138,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if options.is_whole() && !summary.has_failed() {
         judge(screen, &recorded, &mut summary)?;
+    }
+    if let Some(tables) = tables.transpose()? {
+        screen.line(&tables)?;
     }
     let log = programs::from_here(&log);
     screen.line(&summary.text(screen, required, &log, began.elapsed()))?;
@@ -144,8 +171,8 @@ fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests that failed once more, one after the other and beside nothing. Some wait for what a
-/// machine does that has too much to do; the summary names those that pass only so.
+/// Runs the tests that failed once more, one after the other and beside nothing. The summary names those that
+/// pass then as flaky: each is a defect, of the test or of the product.
 fn once_more(
     screen: Screen,
     jobs: &[Job],
@@ -161,10 +188,10 @@ fn once_more(
         let Some(again) = again else { continue };
         let again: Arc<[Job]> = [again].into();
         let events = jobs::run(&again, 1, environment);
-        let alone = follow(screen, &again, &events, log)?;
+        let alone = follow(screen, &again, &events, log, None)?;
         if alone.iter().all(|(_, alone)| alone.failed == 0) {
             binary.passed_alone();
-            summary.unsteady(binary);
+            summary.flaky(binary);
         }
     }
     Ok(ended)
@@ -177,6 +204,7 @@ fn follow(
     jobs: &[Job],
     events: &Receiver<Event>,
     log: &mut File,
+    mut profile: Option<&mut Profile>,
 ) -> Result<Vec<(usize, Binary)>> {
     let mut all = Vec::new();
     let mut running: BTreeMap<usize, Binary> = BTreeMap::new();
@@ -189,7 +217,15 @@ fn follow(
                     running.insert(number, binary);
                 }
             }
+            Ok(Event::Started(number, pid)) => {
+                if let Some(profile) = &mut profile {
+                    profile.started(number, pid);
+                }
+            }
             Ok(Event::Line(number, line)) => {
+                if let Some(profile) = &mut profile {
+                    profile.line(number, &line);
+                }
                 if let Some(binary) = running.get_mut(&number) {
                     writeln!(log, "{}: {line}", binary.name).context("failed to write the log")?;
                     binary.take(&line);

@@ -20,9 +20,19 @@ static SPAWNER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
 
 /// A child process that leads a process group of its own; the group is killed on drop.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     child: Child,
     exited: Option<ExitStatus>,
+}
+
+/// Starts `command` as the leader of a process group of its own. It is killed when the returned value is
+/// dropped, and also when this process ends without that, as after SIGTERM or SIGKILL.
+///
+/// # Errors
+///
+/// Fails when the program cannot be started.
+pub fn spawn_dependent(command: Command) -> io::Result<Running> {
+    spawn(command, Signal::Kill)
 }
 
 /// Starts `command` so that it gets `at_death` when this process ends.
@@ -59,12 +69,18 @@ fn start_spawner() -> Mutex<Sender<Job>> {
 }
 
 impl Running {
-    pub(crate) fn pid(&self) -> u32 {
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// How the process ended, or `None` while it runs.
-    pub(crate) fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
+    ///
+    /// # Errors
+    ///
+    /// Fails when the system cannot tell.
+    pub fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait()?;
         }
@@ -79,8 +95,12 @@ impl Running {
         }
     }
 
-    /// Waits for the process to end, at most `within`.
-    pub(crate) fn wait(&mut self, within: Duration) -> io::Result<Option<ExitStatus>> {
+    /// Waits for the process to end, at most `within`. Returns `None` if it still runs then.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the system cannot tell.
+    pub fn wait(&mut self, within: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(status) = self.exited()? {
@@ -93,8 +113,8 @@ impl Running {
         }
     }
 
-    /// Kills the process and everything it left in its group.
-    pub(crate) fn kill(&mut self) {
+    /// Kills the process with everything in its group; does nothing once the process has ended.
+    pub fn kill(&mut self) {
         // Before reaping: until then the group's number cannot belong to anybody else.
         if self.exited.is_none() {
             let _ = signal_group(self.pid(), Signal::Kill);

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::profile::record_wait;
+
 /// How long a test waits for a condition before it fails: far above what one takes on a busy machine.
 pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -22,9 +24,20 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 pub async fn eventually<T>(
     what: &str,
     within: Duration,
+    probe: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let began = Instant::now();
+    let outcome = wait(what, began + within, within, probe).await;
+    record_wait(what, began.elapsed());
+    outcome
+}
+
+async fn wait<T>(
+    what: &str,
+    deadline: Instant,
+    within: Duration,
     mut probe: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let deadline = Instant::now() + within;
     let mut pause = FIRST_PAUSE;
     let mut seen = String::from("it never came");
     loop {

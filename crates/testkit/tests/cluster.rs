@@ -11,7 +11,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use oz_testkit::{
-    CONDITION_TIMEOUT, Cluster, ClusterOptions, dump_objects, eventually, fixtures, with_namespace,
+    CONDITION_TIMEOUT, Cluster, ClusterOptions, dump_objects, eventually, fixtures,
+    spawn_dependent, with_namespace,
 };
 use serde_json::json;
 
@@ -259,8 +260,10 @@ async fn own_a_cluster_until_killed() -> Result<()> {
         .spawn()?;
     let kwok = *cluster.components().get("kwok").context("no kwok")?;
     let sleeping = eventually("the exec's process", CONDITION_TIMEOUT, async || {
-        // The child of the shell that guards kwok is kwok.
-        Ok(child_of(kwok).and_then(child_of))
+        // The child of the shell that guards kwok is kwok. Its own child is a copy of it until it has
+        // become the program.
+        let child = child_of(kwok).and_then(child_of);
+        Ok(child.filter(|pid| command_line(*pid).contains(LONG_SLEEP)))
     })
     .await?;
     let mut pids: Vec<u32> = cluster.components().values().copied().collect();
@@ -269,6 +272,11 @@ async fn own_a_cluster_until_killed() -> Result<()> {
     std::fs::write(Path::new(&report), facts.to_string())?;
     exec.wait()?;
     Ok(())
+}
+
+/// The program and arguments of a process, separated by NUL.
+fn command_line(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
 /// A process whose parent is `parent`.
@@ -287,18 +295,20 @@ fn child_of(parent: u32) -> Option<u32> {
 async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let report = scratch.path().join("report.json");
-    let mut owner = Command::new(std::env::current_exe()?)
+    let mut owner = Command::new(std::env::current_exe()?);
+    owner
         .args([
             "own_a_cluster_until_killed",
             "--exact",
             "--ignored",
             "--nocapture",
         ])
-        .env(REPORT, &report)
-        .spawn()?;
+        .env(REPORT, &report);
+    // Ends with this test, also when that fails: its cluster would go on, and hold the test's output.
+    let mut owner = spawn_dependent(owner)?;
     let facts: serde_json::Value =
         eventually("the owner's report", CONDITION_TIMEOUT, async || {
-            let exited = owner.try_wait()?;
+            let exited = owner.exited()?;
             ensure!(exited.is_none(), "the owner ended with {exited:?}");
             Ok(Some(serde_json::from_slice(&std::fs::read(&report)?)?))
         })
@@ -308,8 +318,7 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
     assert_eq!(pids.len(), 6);
     assert!(pids.iter().all(|pid| runs(*pid)));
 
-    owner.kill()?;
-    owner.wait()?;
+    owner.kill();
 
     eventually("every process to end", CONDITION_TIMEOUT, async || {
         let left: Vec<_> = pids.iter().filter(|pid| runs(**pid)).collect();

@@ -8,33 +8,108 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use oz_testkit::spawn_dependent;
 
 use super::build::{Suite, cargo};
 use super::output::Tier;
 
-/// Suites in so many parts, those that take longest first. Which tests are in which part depends on
-/// their names alone, so that a run can be repeated.
-const PARTS: [(&str, usize); 3] = [("failure", 2), ("hostile", 4), ("audit", 3)];
-/// The suite and the tests that assert how late an end or a takeover may be. They are a part of their own,
-/// which begins first and has the processors before all others.
-const TIMED: (&str, &str) = ("failure", "replicas::");
+/// Tests of a suite that run in processes of their own, each with a cluster of its own.
+struct Group {
+    /// How the names of the tests begin; nothing for those that are in no other group of the suite.
+    modules: &'static [&'static str],
+    /// The number of processes. Which tests are in which depends on their names alone, so that a run can be
+    /// repeated.
+    parts: usize,
+    /// The number of tests of a process that run at a time.
+    threads: usize,
+    /// Whether the tests assert how late an end or a takeover may be: they begin first, and have the
+    /// processors before all others.
+    timed: bool,
+}
+
+/// Suites in parts, those that take longest first.
+const DIVIDED: [(&str, &[Group]); 6] = [
+    (
+        "failure",
+        &[
+            Group {
+                modules: &["replicas::"],
+                parts: 2,
+                timed: true,
+                ..TURNS
+            },
+            TURNS,
+        ],
+    ),
+    (
+        "hostile",
+        &[
+            // They stop oz, or load it so that others would suffer: few can run beside them.
+            Group {
+                modules: &[
+                    "identity::",
+                    "locking::",
+                    "locks::",
+                    "memory::",
+                    "poison::",
+                    "policies::",
+                    "record::",
+                    "tickets::",
+                    "unseen::",
+                ],
+                threads: 2,
+                ..TURNS
+            },
+            Group {
+                parts: 2,
+                threads: 5,
+                ..TURNS
+            },
+        ],
+    ),
+    ("audit", &[TURNS]),
+    (
+        "chart",
+        &[
+            Group {
+                modules: &["install::", "narrowed::", "uninstall::"],
+                parts: 2,
+                ..TURNS
+            },
+            // These render the chart, and one of them asks an API server about it.
+            Group {
+                parts: 1,
+                threads: 2,
+                ..TURNS
+            },
+        ],
+    ),
+    ("gate", &[TURNS]),
+    ("connect", &[Group { parts: 2, ..TURNS }]),
+];
+
+/// Tests of which each has oz to itself.
+const TURNS: Group = Group {
+    modules: &[],
+    parts: 3,
+    threads: 1,
+    timed: false,
+};
+
 /// Further suites on a real API server, those that take longest first, and how many of their tests run
 /// at a time: each has a namespace of its own, and waits more than it computes.
-const CLUSTER: [(&str, usize); 13] = [
+const CLUSTER: [(&str, usize); 10] = [
     // Compiles before it waits.
     ("outside", 2),
     ("pod", 4),
-    ("chart", 2),
-    ("transient", 4),
+    ("transient", 6),
     ("harness", 6),
     ("harness_parts", 4),
     ("cluster", 4),
-    ("connect", 2),
     ("access", 6),
-    ("gate", 1),
     ("api_server", 4),
     ("upgrade", 2),
     ("ozctl", 4),
@@ -42,6 +117,11 @@ const CLUSTER: [(&str, usize); 13] = [
 
 /// A suite in which no test ends for so long hangs. No test takes half of it, also on a slow machine.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// How often it is checked whether a test binary that prints nothing has ended.
+const EXIT_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a process may hold the output of a test binary that has ended.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The environment variable by which the harness is told how many tests run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -61,6 +141,7 @@ pub(super) struct Job {
     program: Option<PathBuf>,
     directory: PathBuf,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Job {
@@ -76,6 +157,7 @@ impl Job {
             program: Some(suite.program.clone()),
             directory: suite.directory.clone(),
             arguments: filter.map(ToOwned::to_owned).into_iter().collect(),
+            environment: Vec::new(),
         }
     }
 
@@ -100,6 +182,7 @@ impl Job {
             arguments: ["test", "--workspace", "--doc", "--no-fail-fast"]
                 .map(ToOwned::to_owned)
                 .to_vec(),
+            environment: Vec::new(),
         }
     }
 
@@ -113,6 +196,16 @@ impl Job {
             arguments: [&["--exact".to_owned()], tests].concat(),
             ..self.clone()
         })
+    }
+
+    /// Has the harness report the time of each test. The option is not stable, so the variable that permits
+    /// it is set; doc tests, which cargo runs, go without.
+    pub(super) fn report_times(&mut self) {
+        if self.program.is_some() {
+            let options = ["-Zunstable-options", "--report-time"];
+            self.arguments.extend(options.map(ToOwned::to_owned));
+            self.environment.push(("RUSTC_BOOTSTRAP", "1".to_owned()));
+        }
     }
 
     fn command(&self) -> Command {
@@ -131,6 +224,7 @@ impl Job {
             .env("CARGO_MANIFEST_DIR", &self.directory)
             .env("CARGO_TERM_COLOR", "never")
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         // Whoever says it by hand has the last word.
         if let Some(threads) = self.threads
@@ -151,39 +245,51 @@ pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Res
     let mut suites: Vec<&Suite> = suites.iter().collect();
     suites.sort_by_key(|suite| (rank(&suite.target), suite.name.clone()));
     for suite in suites {
-        let parts = PARTS.iter().find(|(name, _)| *name == suite.target);
-        let Some((_, parts)) = parts.filter(|_| divided) else {
+        let groups = DIVIDED.iter().find(|(name, _)| *name == suite.target);
+        let Some((_, groups)) = groups.filter(|_| divided) else {
             jobs.push((usize::MAX, Job::of(suite, filter)));
             continue;
         };
-        let (timed, tests): (Vec<_>, Vec<_>) = tests(suite, filter)?
-            .into_iter()
-            .partition(|test| suite.target == TIMED.0 && test.starts_with(TIMED.1));
-        let mut divided = divide(tests, *parts);
-        divided.insert(0, timed);
-        divided.retain(|tests| !tests.is_empty());
-        let count = divided.len();
-        for (index, tests) in divided.into_iter().enumerate() {
-            let timed = tests.iter().all(|test| test.starts_with(TIMED.1));
+        let parts = parts(groups, &tests(suite, filter)?);
+        let count = parts.len();
+        for (index, (group, tests)) in parts.into_iter().enumerate() {
             let job = Job {
                 part: Some(format!("{}/{count}", index + 1)),
-                timed,
+                timed: group.timed,
+                threads: Some(group.threads),
                 arguments: [vec!["--exact".to_owned()], tests].concat(),
                 ..Job::of(suite, None)
             };
-            jobs.push((index, job));
+            jobs.push((if group.timed { 0 } else { index }, job));
         }
     }
     jobs.sort_by_key(|(index, _)| *index);
     Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
+/// The parts of a suite that have tests.
+fn parts<'a>(groups: &'a [Group], tests: &[String]) -> Vec<(&'a Group, Vec<String>)> {
+    let group_of = |test: &String| {
+        let named = |group: &Group| group.modules.iter().any(|module| test.starts_with(module));
+        let found = groups.iter().position(named);
+        found.or_else(|| groups.iter().position(|group| group.modules.is_empty()))
+    };
+    let mut parts = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let of_group = tests.iter().filter(|test| group_of(test) == Some(index));
+        let divided = divide(of_group.cloned().collect(), group.parts);
+        let with_tests = divided.into_iter().filter(|tests| !tests.is_empty());
+        parts.extend(with_tests.map(|tests| (group, tests)));
+    }
+    parts
+}
+
 /// The place of a suite in the order in which they begin.
 fn rank(target: &str) -> usize {
-    let parts = PARTS.iter().map(|(name, _)| *name);
-    let mut order = parts.chain(CLUSTER.iter().map(|(name, _)| *name));
+    let divided = DIVIDED.iter().map(|(name, _)| *name);
+    let mut order = divided.chain(CLUSTER.iter().map(|(name, _)| *name));
     let place = order.position(|name| name == target);
-    place.unwrap_or(PARTS.len() + CLUSTER.len())
+    place.unwrap_or(DIVIDED.len() + CLUSTER.len())
 }
 
 /// The tests of a suite, by name.
@@ -220,6 +326,8 @@ fn divide(tests: Vec<String>, parts: usize) -> Vec<Vec<String>> {
 pub(super) enum Event {
     /// It has begun.
     Began(usize),
+    /// Its process has started, with this id.
+    Started(usize, u32),
     /// A line of its output.
     Line(usize, String),
     /// None of its tests ends any more; it is killed.
@@ -277,11 +385,10 @@ fn follow(
     for (name, value) in environment {
         command.env(name, Path::new(value));
     }
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("failed to start {}", job.name()))?;
-    // Its ends of the pipe are copies of those that the command still holds.
-    drop(command);
+    // Ends with this runner, however that ends, and its clusters end with it.
+    let mut child =
+        spawn_dependent(command).with_context(|| format!("failed to start {}", job.name()))?;
+    let _ = sender.send(Event::Started(number, child.pid()));
     let (tell, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
@@ -290,22 +397,33 @@ fn follow(
             }
         }
     });
-    loop {
-        match lines.recv_timeout(SILENCE_TIMEOUT) {
+    let mut heard = Instant::now();
+    let status = loop {
+        match lines.recv_timeout(EXIT_INTERVAL) {
             Ok(line) => {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 let _ = sender.send(Event::Line(number, line));
+                heard = Instant::now();
+                continue;
             }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                let _ = sender.send(Event::Hangs(number));
-                child.kill().context("failed to stop it")?;
-                child.wait().context("failed to wait for it")?;
-                bail!("it printed nothing for {SILENCE_TIMEOUT:?}, and was killed");
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = child
+                    .wait(SILENCE_TIMEOUT)
+                    .context("failed to wait for it")?;
+                break ended.context("it closed its output and did not end")?;
             }
+            Err(RecvTimeoutError::Timeout) => {}
         }
-    }
-    let status = child.wait().context("failed to wait for it")?;
+        let exited = child.exited().context("failed to wait for it")?;
+        if exited.is_some() && heard.elapsed() > OUTPUT_TIMEOUT {
+            bail!("it has ended, but a process that it started still holds its output");
+        }
+        if exited.is_none() && heard.elapsed() > SILENCE_TIMEOUT {
+            let _ = sender.send(Event::Hangs(number));
+            child.kill();
+            bail!("it printed nothing for {SILENCE_TIMEOUT:?}, and was killed");
+        }
+    };
     ensure!(status.success(), "it ended with {status}");
     Ok(())
 }
@@ -325,8 +443,28 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longest_begins_first() {
+    fn long_suites_begin_first() {
         assert!(rank("hostile") < rank("access"));
         assert!(rank("ozctl") < rank("router"));
+    }
+
+    #[test]
+    fn every_group_of_a_suite_takes_its_tests_and_one_takes_the_rest() {
+        for (suite, groups) in DIVIDED {
+            let rests = groups.iter().filter(|group| group.modules.is_empty());
+            assert_eq!(rests.count(), 1, "{suite}");
+        }
+        let tests = ["replicas::a", "clock::a", "replicas::b", "keys::a"].map(ToOwned::to_owned);
+        let groups = [
+            Group {
+                modules: &["replicas::"],
+                parts: 1,
+                ..TURNS
+            },
+            TURNS,
+        ];
+        let parts = parts(&groups, &tests);
+        let parts: Vec<_> = parts.iter().map(|(_, tests)| tests.join(" ")).collect();
+        assert_eq!(parts, ["replicas::a replicas::b", "clock::a", "keys::a"]);
     }
 }

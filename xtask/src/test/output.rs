@@ -37,6 +37,8 @@ pub(crate) struct Binary {
     /// Tests that did not run, and why.
     pub(crate) skipped: Vec<String>,
     pub(crate) took: Duration,
+    /// The tests that ended and their seconds, where the harness reports them.
+    pub(crate) times: Vec<(String, f64)>,
     /// Everything it said but which tests went well.
     pub(crate) said: Vec<String>,
     began: Instant,
@@ -65,6 +67,7 @@ impl Binary {
             failures: Vec::new(),
             skipped: Vec::new(),
             took: Duration::ZERO,
+            times: Vec::new(),
             said: Vec::new(),
             began: Instant::now(),
             announced: 0,
@@ -120,6 +123,9 @@ impl Binary {
         {
             self.ended += 1;
             self.slow.retain(|slow| slow != test);
+            let (outcome, seconds) = split_time(outcome);
+            self.times
+                .extend(seconds.map(|seconds| (test.to_owned(), seconds)));
             if outcome == "ok" {
                 self.well += 1;
                 return;
@@ -160,6 +166,14 @@ impl Binary {
         (named && self.failed > 0).then_some(&self.failures)
     }
 
+    /// The first lines of what a failed test printed.
+    pub(crate) fn failure(&self, test: &str) -> Vec<String> {
+        let head = format!("---- {test} stdout ----");
+        let printed = self.said.iter().skip_while(|line| **line != head).skip(1);
+        let printed = printed.take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+        printed.take(FAILURE_LINES).cloned().collect()
+    }
+
     /// Those that failed have passed once nothing else ran.
     pub(crate) fn passed_alone(&mut self) {
         self.passed += std::mem::take(&mut self.failed);
@@ -198,6 +212,8 @@ impl Binary {
     }
 }
 
+/// How many lines of a failure the summary repeats.
+const FAILURE_LINES: usize = 12;
 /// What follows the name of a test that does not end soon.
 const RUNS: &str = " has been running for over ";
 /// What a test writes, past the harness's capture, that cannot run on this machine; its name and
@@ -205,6 +221,17 @@ const RUNS: &str = " has been running for over ";
 const SKIPPED: &str = "testkit: skipped ";
 /// How the reason of an ignored function begins that is no test.
 const NOT_A_TEST: &str = ", not a test";
+
+/// The outcome of a test and, with `--report-time`, its seconds: `ok <1.234s>`.
+fn split_time(outcome: &str) -> (&str, Option<f64>) {
+    let split = outcome
+        .strip_suffix("s>")
+        .and_then(|rest| rest.split_once(" <"));
+    match split.and_then(|(outcome, seconds)| Some((outcome, seconds.parse().ok()?))) {
+        Some((outcome, seconds)) => (outcome, Some(seconds)),
+        None => (outcome, None),
+    }
+}
 
 fn count(counts: &str, what: &str) -> usize {
     let before = counts.split(what).next().unwrap_or_default();
@@ -252,7 +279,24 @@ mod tests {
         assert_eq!(counts(&badly), (0, 1, 0));
         assert!(badly.said.contains(&"no d".to_owned()));
         assert_eq!(badly.failed_alone(), Some(["d".to_owned()].as_slice()));
+        assert_eq!(badly.failure("d"), ["no d"]);
         assert_eq!(well.failed_alone(), None);
+    }
+
+    #[test]
+    fn reported_times_are_kept_and_do_not_hide_the_outcome() {
+        let timed = read(
+            Tier::Pure,
+            "running 2 tests\ntest a ... ok <1.500s>\ntest b ... FAILED <0.001s>\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n",
+            Err("it ended with exit status: 101".to_owned()),
+        );
+        assert_eq!(counts(&timed), (1, 1, 0));
+        assert_eq!(
+            timed.times,
+            [("a".to_owned(), 1.5), ("b".to_owned(), 0.001)]
+        );
+        assert_eq!(timed.failed_alone(), Some(["b".to_owned()].as_slice()));
     }
 
     #[test]

@@ -13,8 +13,8 @@ pub(crate) struct Summary {
     tiers: BTreeMap<Tier, Sum>,
     suites: BTreeMap<String, Sum>,
     failed: Vec<String>,
-    /// Tests that passed only when nothing else ran.
-    unsteady: Vec<String>,
+    /// Tests that failed at first and passed when nothing else ran, with the failure that they had.
+    flaky: Vec<(String, Vec<String>)>,
     skipped: Vec<String>,
     lacking: Vec<String>,
 }
@@ -57,11 +57,13 @@ impl Summary {
             .extend(skipped.map(|test| format!("{name}: {test}")));
     }
 
-    /// These tests failed beside other suites, and passed alone.
-    pub(crate) fn unsteady(&mut self, binary: &Binary) {
-        let tests = binary.failures.iter();
-        self.unsteady
-            .extend(tests.map(|test| format!("{}: {test}", binary.suite)));
+    /// The tests of the binary that failed beside other suites have passed alone.
+    pub(crate) fn flaky(&mut self, binary: &Binary) {
+        let tests = binary.failures.iter().map(|test| {
+            let name = format!("{}: {test}", binary.suite);
+            (name, binary.failure(test))
+        });
+        self.flaky.extend(tests);
     }
 
     /// Something is missing on this machine, and `so` some tests could not do what they are for.
@@ -150,8 +152,10 @@ impl Summary {
         lines.push(String::new());
         let failures = self.failed.iter().map(|name| format!("failed: {name}"));
         lines.extend(failures.map(|line| screen.paint(Style::Bad, &line)));
-        let unsteady = self.unsteady.iter();
-        lines.extend(unsteady.map(|test| format!("passed only when nothing else ran: {test}")));
+        for (test, failure) in &self.flaky {
+            lines.push(screen.paint(Style::Bad, &format!("flaky: {test}")));
+            lines.extend(failure.iter().map(|line| format!("    {line}")));
+        }
         lines.extend(self.skipped.iter().map(|test| format!("skipped: {test}")));
         lines.extend(self.lacking.iter().cloned());
         if required && self.skipped.len() + self.lacking.len() > 0 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::{
     AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
@@ -154,16 +154,30 @@ impl<K: AccessRequest> Requests<K> {
         self.api.create(&PostParams::default(), request).await
     }
 
-    /// Creates a request and waits until it is ready.
+    /// Creates a request and waits until it is ready. A short one that expires before it has been seen ready,
+    /// as on a machine that has too much to do, is created again for twice as long.
     ///
     /// # Errors
     /// When it is refused or does not get ready.
     pub async fn granted(&self, request: &K) -> Result<Asked<K>> {
-        let created = self
-            .create(request)
-            .await
-            .context("failed to create the request")?;
-        self.ready(&created.name_any()).await
+        let mut request = request.clone();
+        loop {
+            let created = self.create(&request).await;
+            let name = created.context("failed to create the request")?.name_any();
+            let ready = self.ready(&name).await;
+            let (Err(late), Some(longer)) = (&ready, twice_as_long(&request)?) else {
+                return ready;
+            };
+            if !late.is::<ExpiredBeforeReady>() {
+                return ready;
+            }
+            self.api.delete(&name, &DeleteParams::default()).await?;
+            eventually(&format!("{name} to go"), REQUEST_TIMEOUT, async || {
+                Ok(self.api.get_opt(&name).await?.is_none().then_some(()))
+            })
+            .await?;
+            request = longer;
+        }
     }
 
     /// Waits until a request is ready.
@@ -177,10 +191,14 @@ impl<K: AccessRequest> Requests<K> {
             })
             .await?;
         let status = request.status().cloned().unwrap_or_default();
-        if !status.ready {
-            bail!("{name} is {}: {}", status.phase, conditions_line(&status));
+        if status.ready {
+            return Ok(Asked { request });
         }
-        Ok(Asked { request })
+        let said = format!("{name} is {}: {}", status.phase, conditions_line(&status));
+        match status.phase {
+            Phase::Expired => Err(anyhow::Error::new(ExpiredBeforeReady).context(said)),
+            _ => bail!(said),
+        }
     }
 
     /// Waits until a request is in this phase.
@@ -222,6 +240,32 @@ impl<K: AccessRequest> Requests<K> {
             )
         })
     }
+}
+
+/// A request expired before a test saw it ready.
+#[derive(Debug)]
+struct ExpiredBeforeReady;
+
+impl std::error::Error for ExpiredBeforeReady {}
+
+impl std::fmt::Display for ExpiredBeforeReady {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("it expired before it was ready")
+    }
+}
+
+/// The request for twice as many seconds; `None` if it is not for seconds, or for enough of them.
+fn twice_as_long<K: AccessRequest>(request: &K) -> Result<Option<K>> {
+    const LONG_ENOUGH: u64 = 120;
+    let mut request = serde_json::to_value(request)?;
+    let duration = &mut request["spec"]["duration"];
+    let seconds = duration.as_str().and_then(|text| text.strip_suffix('s'));
+    let seconds: Option<u64> = seconds.and_then(|text| text.parse().ok());
+    let Some(seconds) = seconds.filter(|seconds| *seconds < LONG_ENOUGH) else {
+        return Ok(None);
+    };
+    *duration = format!("{}s", 2 * seconds).into();
+    Ok(Some(serde_json::from_value(request)?))
 }
 
 /// Whether a status says that access can be used.

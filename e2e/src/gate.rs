@@ -19,8 +19,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::access::exec_template;
-use crate::system::{apply, apply_as, command, get, ready};
-use crate::{NAMESPACE, Options, Scene};
+use crate::system::{apply_as, command, get, ready};
+use crate::{NAMESPACE, Options, Scene, apply};
 
 /// The flag by which the operator knows of it.
 const OPERATOR_FLAG: &str = "--gate-service-account=oz-system/oz-gate";

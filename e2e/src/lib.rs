@@ -17,6 +17,7 @@ mod harness;
 mod helm;
 mod leftovers;
 mod locks;
+mod manifests;
 mod options;
 mod policies;
 mod records;
@@ -50,16 +51,17 @@ pub use harness::{
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
+pub use manifests::apply;
 pub use options::{Options, clocks_can_be_shifted};
 pub use policies::{agreed, are_asked, at_most, deny, policy, remove, with_policies};
 pub use records::{records_in, records_of};
-pub use replicas::{Duty, Replicas};
+pub use replicas::{Duty, LEASE_AND_TURNS, Replicas};
 pub use rollouts::rollouts;
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
-    NAMESPACE, Operator, System, Webhook, apply, apply_as, established, identity, install,
+    NAMESPACE, Operator, System, Webhook, apply_as, established, identity, install,
     install_composites, repository, run, unregister, unregister_hooks,
 };
 pub use terminal::Terminal;

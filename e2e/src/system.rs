@@ -1,22 +1,28 @@
 //! Installing oz and running its processes.
 
 use std::fmt::Debug;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
+};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use oz_core::api::ExecAccessRequest;
 use oz_testkit::{
     CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address, shift_clock,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Options, Service};
+use crate::manifests::as_admin;
+use crate::{AccessRequest as _, Options, Service, apply};
 
 /// The namespace that oz runs in.
 pub const NAMESPACE: &str = "oz-system";
@@ -32,7 +38,7 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     for part in ["charts/oz/files/crds", "deploy/rbac", "deploy/policies"] {
         apply(cluster, part)?;
     }
-    established(cluster)
+    Ok(())
 }
 
 /// Applies the kinds, the account and the roles of composites.
@@ -44,18 +50,6 @@ pub fn install_composites(cluster: &Cluster) -> Result<()> {
         apply(cluster, part)?;
     }
     Ok(())
-}
-
-/// Applies a file or folder of the repository as an administrator; gives what kubectl says.
-///
-/// # Errors
-/// When the API server refuses something of it.
-pub fn apply(cluster: &Cluster, part: &str) -> Result<String> {
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl
-        .args(["apply", "--server-side", "--force-conflicts", "-f"])
-        .arg(repository().join(part));
-    run(kubectl).with_context(|| format!("failed to apply {part}"))
 }
 
 /// Applies an object of kind `K`, which need not say so.
@@ -102,21 +96,28 @@ pub fn established(cluster: &Cluster) -> Result<()> {
 /// When the API server does not answer, or goes on by them.
 pub fn unregister(cluster: &Cluster) -> Result<()> {
     unregister_hooks(cluster)?;
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl.args([
-        "delete",
-        "validatingadmissionpolicybindings,validatingadmissionpolicies",
-        "--all",
-    ]);
-    run(kubectl)?;
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while locked(cluster)? {
-        if Instant::now() > deadline {
-            bail!("the API server goes by policies that were deleted");
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
+    as_admin(cluster, async |admin| {
+        delete_all::<ValidatingAdmissionPolicyBinding>(&admin).await?;
+        delete_all::<ValidatingAdmissionPolicy>(&admin).await?;
+        // A request that nobody stamped: one of the policies refuses it.
+        let unstamped = ExecAccessRequest::by("unstamped", "none", "1m");
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let requests = Api::<ExecAccessRequest>::default_namespaced(admin);
+        eventually(
+            "the API server to go without the policies",
+            READY_TIMEOUT,
+            async || {
+                let answer = requests.create(&dry_run, &unstamped).await;
+                let refusal = answer.err().map(|error| error.to_string());
+                let is_locked = refusal.is_some_and(|it| it.contains("ValidatingAdmissionPolicy"));
+                Ok((!is_locked).then_some(()))
+            },
+        )
+        .await
+    })
 }
 
 /// Takes oz's webhooks out of the path of requests, and leaves its policies.
@@ -124,34 +125,28 @@ pub fn unregister(cluster: &Cluster) -> Result<()> {
 /// # Errors
 /// When the API server does not answer.
 pub fn unregister_hooks(cluster: &Cluster) -> Result<()> {
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl.args([
-        "delete",
-        "mutatingwebhookconfigurations,validatingwebhookconfigurations",
-        "--all",
-    ]);
-    run(kubectl).map(drop)
+    as_admin(cluster, async |admin| {
+        delete_all::<MutatingWebhookConfiguration>(&admin).await?;
+        delete_all::<ValidatingWebhookConfiguration>(&admin).await
+    })
 }
 
-/// Whether the API server goes by oz's policies: whether one refuses what is not stamped.
-fn locked(cluster: &Cluster) -> Result<bool> {
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl.args(["create", "--dry-run=server", "-f", "-"]);
-    kubectl
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut kubectl = kubectl.spawn().context("failed to start kubectl")?;
-    let mut stdin = kubectl.stdin.take().context("kubectl takes no input")?;
-    stdin.write_all(UNSTAMPED.as_bytes())?;
-    drop(stdin);
-    let said = kubectl.wait_with_output()?.stderr;
-    Ok(String::from_utf8_lossy(&said).contains("ValidatingAdmissionPolicy"))
+/// Deletes every object of a kind that has no namespace, and waits until they are gone.
+async fn delete_all<K>(admin: &Client) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let all = Api::<K>::all(admin.clone());
+    let every = ListParams::default();
+    all.delete_collection(&DeleteParams::default(), &every)
+        .await?;
+    let what = format!("every {} to go", K::kind(&()));
+    eventually(&what, READY_TIMEOUT, async || {
+        let left = all.list_metadata(&every).await?;
+        Ok(left.items.is_empty().then_some(()))
+    })
+    .await
 }
-
-/// A request that nobody stamped.
-const UNSTAMPED: &str = r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
-    "metadata": {"name": "unstamped", "namespace": "default"}, "spec": {"templateName": "none"}}"#;
 
 /// The root of the repository.
 #[must_use]

@@ -1,8 +1,7 @@
 //! Either process killed without warning while requests wait for others and are approved: what is granted was approved,
 //! on record, and is granted once.
 //!
-//! By default a few times. `OZ_AUDIT_APPROVED=500 OZ_AUDIT_KILLS=100 cargo test -p oz-e2e --test audit approvals::` is
-//! the long run.
+//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,10 +15,11 @@ use oz_e2e::{
     Auditor, Operator, Options, Person, Scene, System, Webhook, answer_to, approval_rule,
     approved_template, exec_request,
 };
+use oz_testkit::scaled;
 use serde_json::Value;
 
 use crate::alone;
-use crate::support::{clean, number};
+use crate::support::clean;
 
 const BOB: Person = Person::named("bob", &["approvers"]);
 const CAROL: Person = Person::named("carol", &["approvers"]);
@@ -118,8 +118,8 @@ async fn killed_while_others_approve_nothing_is_granted_without_them_or_twice() 
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let (grants, kills) = (
-        number("OZ_AUDIT_APPROVED", 24)?,
-        number("OZ_AUDIT_KILLS", 6)?,
+        scaled(24, 500),
+        scaled(6, 100),
     );
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "approved").await?;

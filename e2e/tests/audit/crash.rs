@@ -1,7 +1,6 @@
 //! Either process killed without warning, again and again, while requests and sessions come in.
 //!
-//! By default a few times. `OZ_AUDIT_GRANTS=2000 OZ_AUDIT_KILLS=200 cargo test -p oz-e2e --test audit
-//! killed` is the long run.
+//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +13,11 @@ use kube::api::{AttachParams, ListParams};
 use kube::{Api, ResourceExt};
 use oz_core::encode;
 use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request};
+use oz_testkit::scaled;
 use serde_json::Value;
 
 use crate::alone;
-use crate::support::{clean, number};
+use crate::support::clean;
 
 /// A command that leaves a line in `opened`: it has run, whoever did not hear of it.
 fn command(number: usize, opened: &Path) -> Vec<String> {
@@ -31,7 +31,7 @@ async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_wh
 {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let (grants, kills) = (number("OZ_AUDIT_GRANTS", 60)?, number("OZ_AUDIT_KILLS", 8)?);
+    let (grants, kills) = scaled((60, 8), (2000, 200));
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "killed").await?;
     scene.enforce().await?;

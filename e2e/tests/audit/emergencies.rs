@@ -1,8 +1,7 @@
 //! The operator killed without warning while emergencies are granted, and their requests deleted right after: each
 //! has exactly one review in the end.
 //!
-//! By default a few times. `OZ_AUDIT_EMERGENCIES=200 OZ_AUDIT_KILLS=50 cargo test -p oz-e2e --test audit
-//! emergencies::` is the long run.
+//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::api::{AccessReview, ExecAccessRequest};
 use oz_e2e::{Auditor, Operator, Options, Person, Scene, System, emergency_template};
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
 
 use crate::alone;
-use crate::support::{clean, number};
+use crate::support::clean;
 
 /// How long to wait for what is away.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,8 +44,8 @@ async fn killed_between_grant_and_review_there_is_exactly_one_for_each() -> Resu
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let (emergencies, kills) = (
-        number("OZ_AUDIT_EMERGENCIES", 12)?,
-        number("OZ_AUDIT_KILLS", 6)?,
+        scaled(12, 200),
+        scaled(6, 50),
     );
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "emergencies").await?;

@@ -1,7 +1,7 @@
 //! One lock ends many grants and nobody else's, also if the operator is killed in between; each end is on record once,
 //! with the lock's name.
 //!
-//! By default sixty. `OZ_AUDIT_LOCKED=200 cargo test -p oz-e2e --test audit locks::` is the long run.
+//! Sixty; 200 in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use kube::{Api, ResourceExt as _};
 use oz_core::api::{AccessLock, EndReason, ExecAccessRequest, Phase};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, exec_request, records_in};
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
 use serde_json::json;
 
 use crate::alone;
-use crate::support::{clean, number};
+use crate::support::clean;
 
 /// So many grants of alice's.
 async fn granted(scene: &Scene, grants: usize) -> Result<BTreeSet<String>> {
@@ -76,7 +76,7 @@ async fn one_lock_ends_all_that_it_is_about_and_nothing_else_also_if_the_operato
 -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let grants = number("OZ_AUDIT_LOCKED", 60)?;
+    let grants = scaled(60, 200);
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "locked").await?;
     let others = Scene::set(cluster, "others").await?;

@@ -1,8 +1,7 @@
 //! The operator killed again and again while harness runs share workspaces: each run ends, once and on record,
 //! no workspace is left locked or was held twice, and the trail is whole.
 //!
-//! By default a few times. `OZ_HARNESS_RUNS=500 OZ_HARNESS_KILLS=200 cargo test -p oz-e2e --test audit runs::` is the
-//! long run.
+//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,11 +16,11 @@ use oz_e2e::{
     Auditor, Operator, Options, Scene, Webhook, announce_broker, apply, apply_as, install_harness,
     records_in, volume,
 };
-use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, scaled};
 use serde_json::json;
 
 use crate::alone;
-use crate::support::{clean, number};
+use crate::support::clean;
 
 /// How many workspaces the runs share.
 const WORKSPACES: usize = 5;
@@ -165,10 +164,7 @@ async fn all_free(scene: &Scene, runs: usize) -> Result<()> {
 async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let (runs, kills) = (
-        number("OZ_HARNESS_RUNS", 20)?,
-        number("OZ_HARNESS_KILLS", 12)?,
-    );
+    let (runs, kills) = scaled((20, 12), (500, 200));
     install_harness(cluster)?;
     let webhook = Webhook::start(cluster, &Options::default().flag("--harness")).await?;
     apply(cluster, "deploy/policies/harness")?;

@@ -11,7 +11,8 @@ use oz_core::api::Phase;
 use oz_core::audit::verify::{Evidence, Terms, verify};
 use oz_core::audit::{Trust, time_in_name};
 use oz_e2e::{
-    Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install, refused,
+    Auditor, LEASE_AND_TURNS, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request,
+    install, refused,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
@@ -72,7 +73,7 @@ async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<
     })
     .await?;
     let lag = Timestamp::now().duration_since(until);
-    assert!(lag < SignedDuration::from_secs(5), "{lag:#}");
+    assert!(lag < LEASE_AND_TURNS, "{lag:#}");
     assert!(!bound(&scene, "later-").await?, "bound without a record");
 
     install(cluster).await?;

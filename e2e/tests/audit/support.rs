@@ -6,11 +6,6 @@ use oz_core::audit::verify::Report;
 use oz_e2e::{Auditor, unregister};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 
-/// A number of the environment.
-pub(crate) fn number(name: &str, default: usize) -> Result<usize> {
-    std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
-}
-
 /// Takes away what other tests have left: without oz running, an administrator can.
 pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
     oz_e2e::install(cluster).await?;

@@ -1,5 +1,5 @@
 //! Gates that are killed, and stores that go away, while sessions are open that must be recorded: none is without its
-//! record, and what is stored is whole. `OZ_GATE_KILLS` says how often.
+//! record, and what is stored is whole. A few times; many times in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, Session, System, exec_request, recording_template,
     records_in,
 };
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
 
 use crate::passing::said;
 use crate::{TURN, Whole, cluster};
@@ -25,11 +25,8 @@ const REQUIRED: RecordingConfig = RecordingConfig {
 /// How many sessions are open at each kill.
 const OPEN: usize = 2;
 
-pub(crate) fn kills() -> Result<usize> {
-    match std::env::var("OZ_GATE_KILLS") {
-        Ok(text) => text.parse().context("OZ_GATE_KILLS is no number"),
-        Err(_) => Ok(3),
-    }
+pub(crate) fn kills() -> usize {
+    scaled(3, 100)
 }
 
 /// What was seen of sessions and of their records, over all gates.
@@ -137,7 +134,7 @@ async fn no_session_is_without_its_record_however_often_the_gate_is_killed() -> 
     let granted = alice.granted(&exec_request("mine", GATED, "2h")).await?;
     let pod = granted.pod();
     let mut seen = Seen::default();
-    for _ in 0..kills()? {
+    for _ in 0..kills() {
         let sessions = open(&scene, &pod).await?;
         seen.opened += sessions.len();
         gate.process.kill9();
@@ -168,7 +165,7 @@ async fn a_gate_that_is_killed_while_it_says_what_an_earlier_one_left_leaves_it_
         ..Seen::default()
     };
     gate.process.kill9();
-    for round in 0..kills()? {
+    for round in 0..kills() {
         // As soon as it has taken up the spool, which is while its records are under way.
         gate.begins_again(cluster, &kept.options())?;
         let taken_up = kept.store().with_file_name("spool");
@@ -219,7 +216,7 @@ async fn a_store_that_goes_away_is_not_felt_and_gets_everything_when_it_is_back(
     let pod = granted.pod();
     let mut seen = Seen::default();
     let (store, away) = (kept.store(), kept.store().with_extension("away"));
-    for _ in 0..kills()? {
+    for _ in 0..kills() {
         let sessions = open(&scene, &pod).await?;
         // In its place is something that nothing can be stored below.
         std::fs::rename(&store, &away)?;

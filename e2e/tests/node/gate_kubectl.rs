@@ -17,7 +17,7 @@ use oz_e2e::{
     GATED, Gate, RecordingStore, STREAMS, Scene, System, Terminal, WORKLOAD, exec_request,
     recording_template, records_in,
 };
-use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually, fixtures, scaled};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -29,8 +29,9 @@ use crate::gate_debug::answered;
 const REQUIRED: &str = "required";
 /// What is said where bytes are to come back as they were.
 const WORDS: &[u8] = b"hello\0\xff\nyou\n";
-/// How much each is given to pass on, in MiB, where `OZ_GATE_INPUT` says no other number.
+/// How much each is given to pass on, in MiB, and in the long form of the test.
 const INPUT: usize = 64;
+const LONG_INPUT: usize = 1024;
 /// Of what large files are made.
 const PIECE: usize = 1 << 20;
 
@@ -318,11 +319,7 @@ fn input(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
         let mut command = world.through(kubectl, "mine", &[&start[..], words].concat())?;
         Ok::<_, anyhow::Error>(command.stdin(File::open(input)?).output()?)
     };
-    let length = match std::env::var("OZ_GATE_INPUT") {
-        Ok(text) => text.parse().context("OZ_GATE_INPUT is no number")?,
-        Err(_) => INPUT,
-    };
-    let large = world.file("large", length)?;
+    let large = world.file("large", scaled(INPUT, LONG_INPUT))?;
     let sum = Command::new("sha256sum")
         .stdin(File::open(&large)?)
         .output()?;

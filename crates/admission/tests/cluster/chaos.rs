@@ -1,9 +1,8 @@
 //! Chaos: whatever happens to Secret, configuration and replicas, in any order, no call fails by us, and
 //! nothing goes by unchanged but while somebody keeps it so.
 //!
-//! A minute of it is a test; `OZ_CHAOS_SECONDS=300` makes it longer, `OZ_CHAOS_SEED` repeats an order. The
-//! same with one kind of harm alone, for figures: `OZ_CHAOS_RESTARTS=30`, `OZ_CHAOS_HARMS=100`, and
-//! `OZ_CHAOS_SWAPS=20` in `supplied`.
+//! Twenty seconds of it are a test, five minutes its long form (`OZ_LONG=1`); `OZ_CHAOS_SEED` repeats an order.
+//! The same with one kind of harm alone, for figures, here and in `supplied`.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -17,7 +16,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use oz_admission::ROTATE_ANNOTATION;
-use oz_testkit::eventually;
+use oz_testkit::{eventually, scaled};
 use serde_json::{Value, json};
 
 use crate::{
@@ -115,7 +114,7 @@ impl Vandal<'_> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_in_any_order_no_call_is_lost() -> Result<()> {
-    let length = Duration::from_secs(setting("OZ_CHAOS_SECONDS").unwrap_or(60));
+    let length = Duration::from_secs(scaled(20, 300));
     let clock = jiff::Timestamp::now().as_nanosecond();
     let seed = setting("OZ_CHAOS_SEED").unwrap_or(clock as u64);
     let mut service = Service::start("chaos").await?;
@@ -144,7 +143,7 @@ async fn whatever_happens_in_any_order_no_call_is_lost() -> Result<()> {
 async fn graceful_restarts_lose_no_call() -> Result<()> {
     let mut service = Service::start("restarts").await?;
     let load = Load::start(&service).await?;
-    let restarts = setting("OZ_CHAOS_RESTARTS").unwrap_or(3);
+    let restarts = scaled(3, 30);
     for _ in 0..restarts {
         service.restart().await?;
     }
@@ -158,7 +157,7 @@ async fn graceful_restarts_lose_no_call() -> Result<()> {
 async fn each_harm_to_a_configuration_is_undone_and_calls_are_changed_again() -> Result<()> {
     const OF_ONE_MANAGER: u64 = 18;
     let mut service = Service::start("harms").await?;
-    let harms = setting("OZ_CHAOS_HARMS").unwrap_or(HARMS as u64);
+    let harms = scaled(HARMS as u64, 90);
     let (mut repaired, mut heard) = (Vec::new(), Vec::new());
     for turn in 0..harms {
         if turn > 0 && turn % OF_ONE_MANAGER == 0 {

@@ -12,10 +12,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use oz_admission::CertSource;
-use oz_testkit::eventually;
+use oz_testkit::{eventually, scaled};
 use serde_json::json;
 
-use crate::fixture::{Fixture, LONG, Load, Running, setting};
+use crate::fixture::{Fixture, LONG, Load, Running};
 
 const NAME: &str = "web-tls";
 
@@ -74,7 +74,7 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
     // Each authority is registered beside the one before, and its certificate is served after that.
     let load = Load::start(&fixture);
     let mut last = first;
-    let swaps = setting("OZ_CHAOS_SWAPS").unwrap_or(3);
+    let swaps = scaled(3, 20);
     for _ in 0..swaps {
         let next = supplied("127.0.0.1")?;
         put(&fixture, &next).await?;

@@ -12,7 +12,8 @@ use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
 use oz_core::labels;
 use oz_e2e::{
-    Operator, Options, Scene, System, TEMPLATE, exec_request, install, records_of, unregister,
+    LEASE_AND_TURNS, Operator, Options, Scene, System, TEMPLATE, exec_request, install, records_of,
+    unregister,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -223,7 +224,7 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
     let (name, within) = (asked.object_name(), CONDITION_TIMEOUT);
     scene.gone::<RoleBinding>(&name, within).await?;
     let lag = Timestamp::now().duration_since(until);
-    assert!(lag < jiff::SignedDuration::from_secs(5), "{lag:#}");
+    assert!(lag < LEASE_AND_TURNS, "{lag:#}");
 
     // What has just happened is signed a few seconds later, once.
     eventually(

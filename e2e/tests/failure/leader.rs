@@ -77,9 +77,10 @@ async fn a_restarted_operator_takes_its_own_lease_back_at_once() -> Result<()> {
     alice
         .granted(&exec_request("second", TEMPLATE, "5m"))
         .await?;
+    // One that waited would wait for as long as the lease lasts.
     let took = Timestamp::now().duration_since(began);
     assert!(
-        took < SignedDuration::from_secs(10),
+        took < SignedDuration::from_secs(15),
         "waited {took:#} for its own lease"
     );
     Ok(())

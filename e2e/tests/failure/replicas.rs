@@ -8,14 +8,10 @@ use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use oz_e2e::{Outcome, Replicas, Scene, Traffic};
+use oz_e2e::{LEASE_AND_TURNS, Outcome, Replicas, Scene, Traffic};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 
 use crate::alone;
-
-/// As long as a lease lasts after its last renewal, and what it takes until all who waited have had their
-/// turn. The promise is a second for that: `cargo xtask bench ha` measures it, on release builds.
-const LEASE_AND_TURNS: SignedDuration = SignedDuration::from_secs(20);
 
 async fn set(cluster: &'static Cluster, name: &str) -> Result<(Replicas, Scene, Traffic)> {
     let replicas = Replicas::start(cluster).await?;

@@ -85,7 +85,8 @@ impl Gated {
     /// The API server's answer to a request of a user's.
     pub(crate) async fn asked(&self, user: &str, request: &Written<'_>) -> Result<(u16, String)> {
         let mut wire = Wire::to_api_server(self, user).await?;
-        wire.says(request.bytes()).await?;
+        // A server that refuses a request need not read all of it: it may answer and close before.
+        let _refused_early = wire.says(request.bytes()).await;
         let answer = wire.rest().await?;
         Ok((code(&answer)?, answer))
     }

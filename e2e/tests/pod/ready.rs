@@ -1,6 +1,6 @@
 //! Pods that never get ready: what their owners are told, and that nobody else waits for them.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use futures::future::try_join_all;
@@ -9,7 +9,7 @@ use oz_e2e::{Scene, conditions_line};
 use serde_json::json;
 
 use crate::scene;
-use crate::support::{Requests, pod_gone, pod_name, template};
+use crate::support::{Requests, pod_gone, pod_name, status, template};
 
 const MANY: usize = 20;
 
@@ -24,38 +24,33 @@ async fn stuck_template(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// How long it takes until many requests are all Ready.
-async fn many(alice: &Requests, prefix: &str) -> Result<Duration> {
-    let begin = Instant::now();
-    try_join_all((0..MANY).map(async |number| {
-        let name = format!("{prefix}-{number}");
-        alice.granted(&name, "pod", "5m").await
-    }))
-    .await?;
-    Ok(begin.elapsed())
-}
-
 #[tokio::test]
 async fn a_stuck_pod_delays_nobody_and_is_given_up() -> Result<()> {
     let scene = scene("pod-stuck").await?;
     template(&scene, "pod", json!({})).await?;
     stuck_template(&scene).await?;
     let alice = Requests::of(&scene, "alice").await?;
-    many(&alice, "warm").await?;
-    let alone = many(&alice, "alone").await?;
-
     alice.create("stuck", "stuck", "5m").await?;
     let waiting = alice
         .until("stuck", "to say why", |status| {
             conditions_line(status).contains("Unschedulable")
         })
         .await?;
-    let together = many(&alice, "together").await?;
-    // The budget is 1.2; other tests run beside this one.
-    let ratio = together.as_secs_f64() / alone.as_secs_f64();
+    // Those that waited for it would not get ready before it is given up.
+    let ready_before = AtomicUsize::new(0);
+    try_join_all((0..MANY).map(async |number| {
+        let name = format!("together-{number}");
+        alice.granted(&name, "pod", "5m").await?;
+        let stuck = status(&alice.api.get("stuck").await?);
+        let is_first = !stuck.phase.is_terminal();
+        ready_before.fetch_add(usize::from(is_first), Ordering::Relaxed);
+        anyhow::Ok(())
+    }))
+    .await?;
+    let ready_before = ready_before.into_inner();
     assert!(
-        ratio < 2.0,
-        "{MANY} alone {alone:?}, beside a stuck pod {together:?}"
+        ready_before >= MANY / 2,
+        "{ready_before} of {MANY} did not wait for a pod that is stuck"
     );
 
     let told = conditions_line(&alice.phase("stuck", Phase::Failed).await?);

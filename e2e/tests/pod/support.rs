@@ -45,8 +45,8 @@ impl Requests {
         template: &str,
         duration: &str,
     ) -> Result<PodAccessRequest> {
-        self.create(name, template, duration).await?;
-        self.ready(name).await
+        let request = pod_request(name, template, duration);
+        Ok(self.requests.granted(&request).await?.request)
     }
 
     pub(crate) async fn ready(&self, name: &str) -> Result<PodAccessRequest> {

@@ -47,13 +47,18 @@ const DIVIDED: [(&str, &[Group]); 6] = [
     (
         "hostile",
         &[
+            // It stores hundreds of megabytes, which every list has to carry from then on.
+            Group {
+                modules: &["memory::"],
+                parts: 1,
+                ..TURNS
+            },
             // They stop oz, or load it so that others would suffer: few can run beside them.
             Group {
                 modules: &[
                     "identity::",
                     "locking::",
                     "locks::",
-                    "memory::",
                     "poison::",
                     "policies::",
                     "record::",

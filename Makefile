@@ -25,7 +25,15 @@ fetch:
 
 test: fetch ## Run every test that needs no root (SUITE="access pod" for some suites, FILTER=text for some tests)
 	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)
-	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)')
+	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)') $(if $(PROFILE),--profile) $(if $(STRESS),--stress)
+
+test-all: ## Run what CI runs: every tier, those on a real node as well (root)
+	@bash .ci/run
+
+test-long: ## Run the long forms of the tests, and half an hour of soak; takes hours (root)
+	OZ_LONG=1 $(MAKE) --no-print-directory test
+	OZ_LONG=1 $(MAKE) --no-print-directory e2e-node
+	$(MAKE) --no-print-directory soak
 
 # What the library for strangers must not depend on, itself or by the runtime under it.
 OZ := '^oz-(core|audit|engine|operator|webhook|testkit)|^ozctl'
@@ -107,4 +115,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) -- the_chart
 
-.PHONY: help demo fetch test format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart

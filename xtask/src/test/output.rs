@@ -47,6 +47,8 @@ pub(crate) struct Binary {
     ended: usize,
     /// Whether it has said how many there are and not yet what came of them.
     open: bool,
+    /// The test that the harness has named and not yet said the outcome of.
+    begun: Option<String>,
     /// Those of them that went well.
     well: usize,
     /// Tests that run for long, and have not ended.
@@ -74,6 +76,7 @@ impl Binary {
             ended: 0,
             well: 0,
             open: true,
+            begun: None,
             slow: Vec::new(),
             gave_up: 0,
         }
@@ -117,30 +120,22 @@ impl Binary {
             self.open = false;
             return;
         }
-        if let Some((test, outcome)) = line
+        let named = line
             .strip_prefix("test ")
-            .and_then(|rest| rest.split_once(" ... "))
+            .and_then(|rest| rest.split_once(" ... "));
+        if let Some((test, rest)) = named {
+            if is_outcome(rest) {
+                return self.ended(test, rest);
+            }
+            // With one test at a time, the harness prints the name first, and the outcome after everything that
+            // the test has printed.
+            self.begun = Some(test.to_owned());
+            return self.take(rest);
+        }
+        if is_outcome(line)
+            && let Some(test) = self.begun.take()
         {
-            self.ended += 1;
-            self.slow.retain(|slow| slow != test);
-            let (outcome, seconds) = split_time(outcome);
-            self.times
-                .extend(seconds.map(|seconds| (test.to_owned(), seconds)));
-            if outcome == "ok" {
-                self.well += 1;
-                return;
-            }
-            if outcome == "FAILED" {
-                self.failures.push(test.to_owned());
-            }
-            // An example that is not meant to run, or what other tests run as a process, is no test
-            // that was left out.
-            if let Some(why) = outcome.strip_prefix("ignored") {
-                if self.tier != Tier::Doc && !why.starts_with(NOT_A_TEST) {
-                    self.skipped.push(format!("{test}{why}"));
-                }
-                return;
-            }
+            return self.ended(&test, line);
         }
         if let Some((test, _)) = line
             .strip_prefix("test ")
@@ -164,6 +159,30 @@ impl Binary {
     pub(crate) fn failed_alone(&self) -> Option<&[String]> {
         let named = !self.open && self.failed == self.failures.len();
         (named && self.failed > 0).then_some(&self.failures)
+    }
+
+    /// A test has ended with this outcome.
+    fn ended(&mut self, test: &str, outcome: &str) {
+        self.ended += 1;
+        self.slow.retain(|slow| slow != test);
+        let (outcome, seconds) = split_time(outcome);
+        self.times
+            .extend(seconds.map(|seconds| (test.to_owned(), seconds)));
+        match outcome {
+            "ok" => self.well += 1,
+            "FAILED" => {
+                self.failures.push(test.to_owned());
+                self.said.push(format!("test {test} ... {outcome}"));
+            }
+            // An example that is not meant to run, or what other tests run as a process, is no test
+            // that was left out.
+            _ => {
+                let why = outcome.strip_prefix("ignored").unwrap_or(outcome);
+                if self.tier != Tier::Doc && !why.starts_with(NOT_A_TEST) {
+                    self.skipped.push(format!("{test}{why}"));
+                }
+            }
+        }
     }
 
     /// The first lines of what a failed test printed.
@@ -221,6 +240,12 @@ const RUNS: &str = " has been running for over ";
 const SKIPPED: &str = "testkit: skipped ";
 /// How the reason of an ignored function begins that is no test.
 const NOT_A_TEST: &str = ", not a test";
+
+/// Whether the harness says by this what came of a test.
+fn is_outcome(text: &str) -> bool {
+    let (outcome, _) = split_time(text);
+    outcome == "ok" || outcome == "FAILED" || outcome.starts_with("ignored")
+}
 
 /// The outcome of a test and, with `--report-time`, its seconds: `ok <1.234s>`.
 fn split_time(outcome: &str) -> (&str, Option<f64>) {
@@ -297,6 +322,21 @@ mod tests {
             [("a".to_owned(), 1.5), ("b".to_owned(), 0.001)]
         );
         assert_eq!(timed.failed_alone(), Some(["b".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn outcome_that_comes_after_other_output_is_that_of_the_test_that_was_named() {
+        let alone = read(
+            Tier::Pure,
+            "running 2 tests\n\
+             test a ... testkit: Kubernetes v1.35.4 at https://127.0.0.1:1 started in 1.0 s (/tmp/x)\nok\n\
+             test b ... a line\nFAILED <2.000s>\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n",
+            Err("it ended with exit status: 101".to_owned()),
+        );
+        assert_eq!(alone.tier, Tier::Real);
+        assert_eq!(alone.times, [("b".to_owned(), 2.0)]);
+        assert_eq!(alone.failed_alone(), Some(["b".to_owned()].as_slice()));
     }
 
     #[test]

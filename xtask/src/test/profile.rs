@@ -131,8 +131,8 @@ impl Profile {
     /// Reads a line of a job's output: the test kit reports each cluster that it starts.
     pub(super) fn line(&mut self, job: usize, line: &str) {
         let seconds = line
-            .strip_prefix("testkit: Kubernetes ")
-            .and_then(|rest| rest.split_once(" started in "))
+            .split_once("testkit: Kubernetes ")
+            .and_then(|(_, rest)| rest.split_once(" started in "))
             .and_then(|(_, rest)| rest.split_once(" s ("))
             .and_then(|(seconds, _)| seconds.parse().ok());
         if let Some(seconds) = seconds {

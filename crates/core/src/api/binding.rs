@@ -32,7 +32,7 @@ pub(crate) const BINDING_IS_IMMUTABLE_MESSAGE: &str =
     "spec is immutable: delete the object to end it, create a new one for another window";
 
 const SUBJECT_NAMESPACE: &str = "(self.kind == 'ServiceAccount') \
-    == (has(self.namespace) && self.namespace != '')";
+    == (has(self.__namespace__) && self.__namespace__ != '')";
 const SUBJECT_NAMESPACE_MESSAGE: &str =
     "a ServiceAccount needs its namespace; a User or Group has none";
 

@@ -7,7 +7,7 @@ use super::optional::not_empty;
 
 /// Holds for a lock as a whole.
 pub(crate) const ONE_TARGET: &str = "!has(self.spec) || [has(self.spec.target.user), \
-    has(self.spec.target.group), has(self.spec.target.namespace), has(self.spec.target.template)]\
+    has(self.spec.target.group), has(self.spec.target.__namespace__), has(self.spec.target.template)]\
     .filter(given, given).size() == 1";
 /// Said by [`ONE_TARGET`].
 pub(crate) const ONE_TARGET_MESSAGE: &str =

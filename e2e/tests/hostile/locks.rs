@@ -263,6 +263,74 @@ async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
     Ok(())
 }
 
+/// Changing the Role of a grant or its binding while a finalizer keeps it from being deleted, with every right on RBAC
+/// objects: refused, also what takes off the marks of oz; anybody may take the finalizer off.
+#[tokio::test]
+async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
+    const HOLD: &str = "example.test/hold";
+    let ruin = Ruin::of("terminating").await?;
+    let asked = ruin.request("mine").await?;
+    let (called, name) = (asked.role_name(), asked.object_name());
+    let all = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["*"],
+    });
+    ruin.scene.allow("rbac", "mallory", &[all]).await?;
+    let (operator, _) = identity(ruin.scene.cluster, names::OPERATOR)?;
+    let operator = ruin.scene.cluster.client(&operator).await?;
+    let create = PostParams::default();
+    let mut held = role(&called, &json!([]))?;
+    let uid = asked.request.uid().context("no UID")?;
+    held.metadata.labels = Some(
+        [
+            (labels::OWNER_UID.to_owned(), uid),
+            (labels::GRANT_ROLE.to_owned(), String::new()),
+        ]
+        .into(),
+    );
+    held.metadata.finalizers = Some(vec![HOLD.to_owned()]);
+    let mut bound = binding(&name, &called, "alice")?;
+    bound.metadata.labels.clone_from(&held.metadata.labels);
+    bound
+        .metadata
+        .finalizers
+        .clone_from(&held.metadata.finalizers);
+    let theirs: Api<Role> = Api::namespaced(operator.clone(), ruin.scene.name());
+    theirs.create(&create, &held).await?;
+    let theirs: Api<RoleBinding> = Api::namespaced(operator, ruin.scene.name());
+    theirs.create(&create, &bound).await?;
+    let (roles, bindings) = (ruin.api::<Role>(), ruin.api::<RoleBinding>());
+    roles.delete(&called, &DeleteParams::default()).await?;
+    bindings.delete(&name, &DeleteParams::default()).await?;
+
+    let mallory = ruin.scene.cluster.client("mallory").await?;
+    let theirs: Api<Role> = Api::namespaced(mallory.clone(), ruin.scene.name());
+    let merge = PatchParams::default();
+    let rules = json!([{"apiGroups": [""], "resources": ["pods", "pods/exec"], "verbs": ["*"]}]);
+    let marks = [
+        json!({"labels": null}),
+        json!({"annotations": {labels::GRANT: "{}"}}),
+        json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}]}),
+    ];
+    let marks = marks.map(|metadata| json!({"metadata": metadata}));
+    let both = json!({"metadata": {"finalizers": null}, "rules": rules});
+    for patch in marks.iter().chain([&json!({"rules": rules}), &both]) {
+        let why = refused(theirs.patch(&called, &merge, &Patch::Merge(patch)).await)?;
+        assert!(why.contains(RESERVED), "{patch}: {why}");
+    }
+    let bound: Api<RoleBinding> = Api::namespaced(mallory, ruin.scene.name());
+    let subjects = json!({"subjects": binding("", "", "mallory")?.subjects});
+    for patch in marks.iter().chain([&subjects]) {
+        let why = refused(bound.patch(&name, &merge, &Patch::Merge(patch)).await)?;
+        assert!(why.contains(RESERVED), "{patch}: {why}");
+    }
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    theirs.patch(&called, &merge, &free).await?;
+    bound.patch(&name, &merge, &free).await?;
+    assert!(roles.get_opt(&called).await?.is_none());
+    assert!(bindings.get_opt(&name).await?.is_none());
+    Ok(())
+}
+
 /// Taking the enforcing label off a namespace while nothing of oz runs, by the namespace, its status or
 /// its finalizers, with the right to change those alone: refused; other labels may be written, and an
 /// administrator may take it off.

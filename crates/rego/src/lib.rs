@@ -5,6 +5,8 @@
 //! measured, and changes no answer. What is no function of its input is refused when a policy is compiled:
 //! requests, random numbers, the environment.
 //!
+//! What a policy answers is what OPA answers, also where the interpreter differs: `negation` rewrites a policy for that.
+//!
 //! An author of policies is not trusted with the process that runs them. [`bounds`] measures a text before it is
 //! parsed, `functions` and `growth` refuse what does not exist or calls itself, `builtins` keeps single steps from
 //! making more than there is memory for, `thread` gives the interpreter a stack that it cannot overflow within
@@ -17,6 +19,7 @@ mod evaluate;
 mod functions;
 mod growth;
 mod heads;
+mod negation;
 mod policy;
 mod preview;
 mod sprintf;

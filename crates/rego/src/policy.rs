@@ -8,7 +8,7 @@ use regorus::{Engine, PolicyLengthConfig};
 use sha2::{Digest, Sha256};
 
 use crate::error::{CompileError, CompileErrors, Reason};
-use crate::{bounds, builtins, functions, heads, thread, variables};
+use crate::{bounds, builtins, functions, heads, negation, thread, variables};
 
 /// Which Rego a policy is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,17 +150,17 @@ pub fn digest_text(digest: [u8; 32]) -> String {
 
 fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, CompileErrors> {
     let (language, mut engine) = parse(modules, dialect.language)?;
-    engine.set_strict_builtin_errors(dialect.strict);
     functions::check(engine.get_modules())?;
     variables::check(engine.get_modules())?;
     let rules = functions::rules(engine.get_modules());
-    // What the interpreter finds by its analysis it says at the first query.
-    let analysed =
-        builtins::guard(&mut engine).and_then(|()| engine.eval_query("true".to_owned(), false));
-    if let Err(error) = analysed {
-        let error = CompileError::drawn("", Reason::Semantics, &error.to_string());
-        return Err(CompileErrors::one(error));
-    }
+    let engine = match negation::rewrite(modules, engine.get_modules()) {
+        None => analyse(engine, dialect)?,
+        Some(rewritten) => {
+            let ready = read_again(&rewritten, language, dialect);
+            // What is wrong is told by where it was written.
+            ready.or_else(|error| analyse(engine, dialect).and(Err(error)))?
+        }
+    };
     Ok(Policy {
         engine: Arc::new(engine),
         rules: rules.into(),
@@ -168,6 +168,36 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, Com
         digest: digest(modules),
         stuck: Arc::default(),
     })
+}
+
+/// An engine for modules that were rewritten.
+fn read_again(
+    modules: &[(String, String)],
+    language: Language,
+    dialect: Dialect,
+) -> Result<Engine, CompileErrors> {
+    bounds::check(modules)?;
+    let (_, mut engine) = parse(modules, Some(language))?;
+    if negation::rewrite(modules, engine.get_modules()).is_some() {
+        let message = "a `not` has arguments that cannot be evaluated before it; give them to variables in front of it";
+        let error = CompileError::whole(Reason::Semantics, message.to_owned());
+        return Err(CompileErrors::one(error));
+    }
+    analyse(engine, dialect)
+}
+
+/// What the interpreter finds by its analysis it says at the first query.
+fn analyse(mut engine: Engine, dialect: Dialect) -> Result<Engine, CompileErrors> {
+    engine.set_strict_builtin_errors(dialect.strict);
+    let analysed =
+        builtins::guard(&mut engine).and_then(|()| engine.eval_query("true".to_owned(), false));
+    match analysed {
+        Ok(_) => Ok(engine),
+        Err(error) => {
+            let error = CompileError::drawn("", Reason::Semantics, &error.to_string());
+            Err(CompileErrors::one(error))
+        }
+    }
 }
 
 /// If it is neither language, what is wrong by the one in which more of it could be read.

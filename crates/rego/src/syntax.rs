@@ -1,6 +1,8 @@
 //! What a policy is made of, as the interpreter reads it.
 
-use regorus::unstable::{Expr, Module, Query, Rule, RuleHead};
+use std::collections::{BTreeMap, BTreeSet};
+
+use regorus::unstable::{Expr, Module, Query, Ref, Rule, RuleHead};
 
 /// The expressions that an expression is made of, but the name of a function that it calls, and what is in
 /// its [`body`].
@@ -104,4 +106,32 @@ pub(crate) fn path(expr: &Expr) -> Option<Vec<String>> {
             _ => return None,
         }
     }
+}
+
+/// For each module, the names that are no local variables: of the rules of its package, of what it imports, `input` and
+/// `data`.
+pub(crate) fn globals(modules: &[Ref<Module>]) -> Vec<BTreeSet<&str>> {
+    let mut rules: BTreeMap<Vec<String>, BTreeSet<&str>> = BTreeMap::new();
+    for module in modules {
+        let names = module.policy.iter();
+        let names = names.map(|rule| root(head(rule)).span().text());
+        rules.entry(package(module)).or_default().extend(names);
+    }
+    let globals = modules.iter().map(|module| {
+        let mut globals: BTreeSet<&str> = ["input", "data"].into();
+        globals.extend(rules.get(&package(module)).into_iter().flatten());
+        for import in &module.imports {
+            globals.extend(match (&import.r#as, import.refr.as_ref()) {
+                (Some(alias), _) => Some(alias.text()),
+                (None, Expr::RefDot { field, .. }) => Some(field.0.text()),
+                (None, Expr::RefBrack { index, .. }) => match index.as_ref() {
+                    Expr::String { span, .. } => Some(span.text()),
+                    _ => None,
+                },
+                _ => None,
+            });
+        }
+        globals
+    });
+    globals.collect()
 }

@@ -3,38 +3,20 @@
 //!
 //! What counts here as giving a value is more than what counts for OPA, so that nothing is refused that OPA takes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use regorus::unstable::{AssignOp, BUILTINS, Expr, Literal, Module, Query, Ref, Rule, RuleHead};
+use regorus::unstable::{
+    AssignOp, BUILTINS, Expr, Literal, Module, Query, Ref, Rule, RuleHead, Span,
+};
 
 use crate::error::{CompileError, CompileErrors, Reason};
-use crate::syntax::{self, head, package, path, root};
+use crate::negation;
+use crate::syntax::{self, path};
 
 /// Reads all modules.
 pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
-    let mut rules: BTreeMap<Vec<String>, BTreeSet<&str>> = BTreeMap::new();
-    for module in modules {
-        let names = module
-            .policy
-            .iter()
-            .map(|rule| root(head(rule)).span().text());
-        rules.entry(package(module)).or_default().extend(names);
-    }
     let mut errors = Vec::new();
-    for module in modules {
-        let mut known: BTreeSet<&str> = ["input", "data", "_"].into();
-        known.extend(rules.get(&package(module)).into_iter().flatten());
-        for import in &module.imports {
-            known.extend(match (&import.r#as, import.refr.as_ref()) {
-                (Some(alias), _) => Some(alias.text()),
-                (None, Expr::RefDot { field, .. }) => Some(field.0.text()),
-                (None, Expr::RefBrack { index, .. }) => match index.as_ref() {
-                    Expr::String { span, .. } => Some(span.text()),
-                    _ => None,
-                },
-                _ => None,
-            });
-        }
+    for (module, known) in modules.iter().zip(syntax::globals(modules)) {
         for rule in &module.policy {
             errors.extend(without_value(rule, &known));
         }
@@ -45,23 +27,57 @@ pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
 fn without_value(rule: &Rule, known: &BTreeSet<&str>) -> Vec<CompileError> {
     let mut variables = Variables::default();
     variables.rule(rule);
-    let Variables { given, used } = variables;
+    let Variables {
+        given,
+        used,
+        negated,
+        assigned,
+    } = variables;
+    let has_value = |name: &str| given.contains(name) || known.contains(name);
     let mut seen = BTreeSet::new();
-    used.into_iter()
-        .filter_map(|variable| match variable {
-            Expr::Var { span, .. } => Some(span),
-            _ => None,
-        })
-        .filter(|span| !given.contains(span.text()) && !known.contains(span.text()))
-        .filter(|span| seen.insert(span.text().to_owned()))
-        .map(|span| CompileError {
-            file: span.source.get_path().clone(),
-            line: span.line,
-            column: span.col,
-            reason: Reason::Semantics,
-            message: format!("nothing gives variable {} a value", span.text()),
-        })
-        .collect()
+    let mut errors = Vec::new();
+    for span in negated.into_iter().filter_map(name) {
+        let name = span.text();
+        if (name == "_" || !has_value(name)) && seen.insert(name) {
+            let message = format!(
+                "nothing gives variable {name} a value outside of `not`: give it one in front, as by `some {} in …`, or \
+                 write a rule for what is negated",
+                if name == "_" { "x" } else { name },
+            );
+            errors.push(error(span, message));
+        }
+    }
+    for span in used.into_iter().filter_map(name) {
+        let name = span.text();
+        if name != "_" && !has_value(name) && seen.insert(name) {
+            errors.push(error(
+                span,
+                format!("nothing gives variable {name} a value"),
+            ));
+        }
+    }
+    errors.extend(assigned.into_iter().map(|expr| {
+        let message = "a `not` gives no variable a value: write `==` in place of `:=`".to_owned();
+        error(expr.span(), message)
+    }));
+    errors
+}
+
+fn name(variable: &Expr) -> Option<&Span> {
+    match variable {
+        Expr::Var { span, .. } => Some(span),
+        _ => None,
+    }
+}
+
+fn error(span: &Span, message: String) -> CompileError {
+    CompileError {
+        file: span.source.get_path().clone(),
+        line: span.line,
+        column: span.col,
+        reason: Reason::Semantics,
+        message,
+    }
 }
 
 /// The variables of one rule.
@@ -69,6 +85,10 @@ fn without_value(rule: &Rule, known: &BTreeSet<&str>) -> Vec<CompileError> {
 struct Variables<'a> {
     given: BTreeSet<&'a str>,
     used: Vec<&'a Expr>,
+    /// Those that are used by a `not`, which gives none a value.
+    negated: Vec<&'a Expr>,
+    /// Negated assignments.
+    assigned: Vec<&'a Expr>,
 }
 
 impl<'a> Variables<'a> {
@@ -127,7 +147,8 @@ impl<'a> Variables<'a> {
                     self.pattern(value);
                     self.expr(collection);
                 }
-                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
+                Literal::Expr { expr, .. } => self.expr(expr),
+                Literal::NotExpr { expr, .. } => self.not(expr),
                 Literal::Every {
                     key,
                     value,
@@ -193,6 +214,35 @@ impl<'a> Variables<'a> {
                 }
                 if let Some(body) = syntax::body(expr) {
                     self.query(body);
+                }
+            }
+        }
+    }
+
+    fn not(&mut self, expr: &'a Expr) {
+        if let Expr::AssignExpr {
+            op: AssignOp::ColEq,
+            ..
+        } = expr
+        {
+            self.assigned.push(expr);
+        } else if negation::is_call(expr) {
+            for part in syntax::parts(expr) {
+                self.negated(part);
+            }
+        } else {
+            self.negated(expr);
+        }
+    }
+
+    /// A part of what is negated. Calls in it are evaluated before the `not`, and comprehensions are bodies of their own.
+    fn negated(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::Var { .. } => self.negated.push(expr),
+            _ if negation::is_call(expr) || syntax::body(expr).is_some() => self.expr(expr),
+            _ => {
+                for part in syntax::parts(expr) {
+                    self.negated(part);
                 }
             }
         }

@@ -197,6 +197,7 @@ impl Operator<'_> {
             judge: self.client.clone(),
             webhooks,
             most: args.max_composites,
+            adopt_as_original: args.adopt_as_original.clone(),
             identities: Mutex::default(),
             told: told.clone(),
             reports: reports.clone(),

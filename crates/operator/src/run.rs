@@ -88,6 +88,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
+        config: config.clone(),
         client,
         clock,
         keys,
@@ -110,6 +111,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// What everything here is made of.
 struct Operator<'a> {
     args: &'a Args,
+    config: Config,
     client: Client,
     clock: ServerClock,
     keys: Keys,
@@ -413,7 +415,8 @@ impl Operator<'_> {
             in_path.clone(),
         );
         Canary {
-            client: self.client.clone(),
+            config: self.config.clone(),
+            replica: self.args.common.replica.clone(),
             clock: Arc::new(self.clock.clone()),
             trail: self.trail.clone(),
             keys: self.keys.clone(),
@@ -434,6 +437,7 @@ impl Operator<'_> {
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
             harness: self.args.harness.harness,
+            composites: self.args.composites.composites,
         }
     }
 

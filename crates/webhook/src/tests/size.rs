@@ -191,11 +191,11 @@ fn of_access_policies() -> Case {
 }
 
 /// Requests of others that are deleted, however much is in their annotations: refused, and on record.
-fn of_requests() -> [Case; 2] {
-    let case = |hook, path, plural, kind| Case {
+fn of_requests() -> [Case; 8] {
+    let case = |hook, path, group, plural, kind| Case {
         hook,
         path,
-        group: GROUP,
+        group,
         resource: (plural, ""),
         groups: &["devs"],
         object: Value::Null,
@@ -210,14 +210,58 @@ fn of_requests() -> [Case; 2] {
         case(
             "dexecaccessrequest.kb.io",
             "/observe-deletion-crds-wizardofoz-co-v1alpha1-execaccessrequest",
+            GROUP,
             "execaccessrequests",
             "ExecAccessRequest",
         ),
         case(
             "dpodaccessrequest.kb.io",
             "/observe-deletion-crds-wizardofoz-co-v1alpha1-podaccessrequest",
+            GROUP,
             "podaccessrequests",
             "PodAccessRequest",
+        ),
+        case(
+            "dtransientrolebinding.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-transientrolebinding",
+            GROUP,
+            "transientrolebindings",
+            "TransientRoleBinding",
+        ),
+        case(
+            "dtransientclusterrolebinding.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-transientclusterrolebinding",
+            GROUP,
+            "transientclusterrolebindings",
+            "TransientClusterRoleBinding",
+        ),
+        case(
+            "dpublished-transientrolebinding.kb.io",
+            "/observe-deletion-example-com-v1-transientrolebinding",
+            "example.com",
+            "transientrolebindings",
+            "TransientRoleBinding",
+        ),
+        case(
+            "dpublished-transientclusterrolebinding.kb.io",
+            "/observe-deletion-example-com-v1-transientclusterrolebinding",
+            "example.com",
+            "transientclusterrolebindings",
+            "TransientClusterRoleBinding",
+        ),
+        case(
+            "dharnessrun.kb.io",
+            "/observe-deletion-paddock-dev-v1alpha1-harnessrun",
+            "paddock.dev",
+            "harnessruns",
+            "HarnessRun",
+        ),
+        case(
+            "dworkspace.kb.io",
+            "/observe-deletion-paddock-dev-v1alpha1-workspace",
+            "paddock.dev",
+            "workspaces",
+            "Workspace",
         ),
     ]
 }
@@ -288,6 +332,10 @@ impl Case {
                 "get pods/exec",
                 "revoke execaccessrequests",
                 "revoke podaccessrequests",
+                "revoke transientrolebindings",
+                "revoke transientclusterrolebindings",
+                "revoke harnessruns",
+                "revoke workspaces",
             ],
             ..Server::with([asked, pod])
         });

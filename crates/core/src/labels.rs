@@ -40,6 +40,9 @@ pub const AUTHOR: &str = "crds.wizardofoz.co/author";
 /// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].
 pub const GRANT: &str = "oz.wizardofoz.co/grant";
 
+/// Annotation on the Job of a run: the operator's signature, see [`crate::harness::voucher`].
+pub const VOUCHER: &str = "oz.wizardofoz.co/voucher";
+
 /// Label on an AuditEvent: who.
 pub const AUDIT_USER: &str = "oz.wizardofoz.co/user";
 /// Label on an AuditEvent: UID of the request that it is about.

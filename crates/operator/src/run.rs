@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         operator.composites(&mut engine, config)?;
     }
     if args.harness.harness {
-        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
+        crate::harness::controllers(&mut engine, &operator.client, &args, &operator.keys)?;
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;

@@ -117,10 +117,7 @@ async fn on_record(auditor: &Auditor, requests: impl Iterator<Item = &String>) -
 async fn killed_while_others_approve_nothing_is_granted_without_them_or_twice() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let (grants, kills) = (
-        scaled(24, 500),
-        scaled(6, 100),
-    );
+    let (grants, kills) = (scaled(24, 500), scaled(6, 100));
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "approved").await?;
     scene.may_approve("approvers").await?;

@@ -43,10 +43,7 @@ async fn had(scene: &Scene, number: usize) -> Result<String> {
 async fn killed_between_grant_and_review_there_is_exactly_one_for_each() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let (emergencies, kills) = (
-        scaled(12, 200),
-        scaled(6, 50),
-    );
+    let (emergencies, kills) = (scaled(12, 200), scaled(6, 50));
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "emergencies").await?;
     scene

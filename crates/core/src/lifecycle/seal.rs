@@ -304,7 +304,10 @@ mod tests {
         assert_ne!(one.derived("a"), one.derived("b"));
         assert_ne!(one.derived("a"), keys(2).derived("a"));
         let [second, first] = both.derived("a").try_into().unwrap();
-        assert_eq!((vec![first], vec![second]), (one.derived("a"), keys(2).derived("a")));
+        assert_eq!(
+            (vec![first], vec![second]),
+            (one.derived("a"), keys(2).derived("a"))
+        );
         // One that has just come opens only.
         let turning = keys(1);
         turning.adopt(vec![vec![2; 32], vec![1; 32]]).unwrap();

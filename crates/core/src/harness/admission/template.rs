@@ -2,8 +2,8 @@
 
 use super::found::Found;
 use crate::api::harness::{HarnessTemplateSpec, TemplateKind};
-use crate::harness::{overlay, pod};
 use crate::harness::template::MAX_GRACE_SECONDS;
+use crate::harness::{overlay, pod};
 use crate::validate::{Violation, dns_subdomain};
 
 /// Everything that is wrong with a template by itself.

@@ -190,6 +190,14 @@ fn of_access_policies() -> Case {
     }
 }
 
+/// The version of a group.
+fn version(group: &str) -> &'static str {
+    match group {
+        GROUP | "paddock.dev" => "v1alpha1",
+        _ => "v1",
+    }
+}
+
 /// Requests of others that are deleted, however much is in their annotations: refused, and on record.
 fn of_requests() -> [Case; 8] {
     let case = |hook, path, group, plural, kind| Case {
@@ -201,6 +209,7 @@ fn of_requests() -> [Case; 8] {
         object: Value::Null,
         old: {
             let mut old = request(kind, "shell");
+            old["apiVersion"] = format!("{group}/{}", version(group)).into();
             old["metadata"]["annotations"] = json!({REQUESTED_BY: "bob", "note": fat()});
             old
         },
@@ -296,13 +305,7 @@ impl Case {
             (false, true) => ("CREATE", &self.object),
             (false, false) => ("UPDATE", &self.object),
         };
-        let (kind, version) = (
-            &about["kind"],
-            match self.group {
-                GROUP => "v1alpha1",
-                _ => "v1",
-            },
-        );
+        let (kind, version) = (&about["kind"], version(self.group));
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {

@@ -32,7 +32,6 @@ mod conversion;
 
 use std::{
     convert::Infallible,
-    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -48,7 +47,6 @@ pub use conversion::{ConversionRequest, Converted};
 
 use crate::{
     cache::Cache,
-    caller::{Caller, KnownCallers},
     manager::Manager,
     review::{Cx, Operation},
     watch::Watched,
@@ -56,7 +54,7 @@ use crate::{
 
 /// One request to the API server, to be reviewed.
 #[derive(Clone, Debug)]
-pub struct Request(Value, Option<IpAddr>);
+pub struct Request(Value);
 
 impl Request {
     /// The creation of an object, given with its `apiVersion` and `kind`.
@@ -88,29 +86,18 @@ impl Request {
         // As the plural is for most kinds; see `resource`.
         let resource = format!("{}s", kind.to_lowercase());
         let text = |field: &str| known["metadata"][field].as_str().unwrap_or_default();
-        Self(
-            json!({
-                "uid": "00000000-0000-4000-8000-000000000000",
-                "kind": {"group": group, "version": version, "kind": kind},
-                "resource": {"group": group, "version": version, "resource": resource},
-                "name": text("name"),
-                "namespace": text("namespace"),
-                "operation": operation,
-                "userInfo": {"username": "test", "groups": ["system:authenticated"]},
-                "object": object,
-                "oldObject": old,
-                "dryRun": false,
-            }),
-            None,
-        )
-    }
-
-    /// It comes by a connection from this address, without a certificate. By default it comes by none
-    /// ([`Caller::Local`](crate::Caller::Local)).
-    #[must_use]
-    pub fn from_address(mut self, address: impl Into<IpAddr>) -> Self {
-        self.1 = Some(address.into());
-        self
+        Self(json!({
+            "uid": "00000000-0000-4000-8000-000000000000",
+            "kind": {"group": group, "version": version, "kind": kind},
+            "resource": {"group": group, "version": version, "resource": resource},
+            "name": text("name"),
+            "namespace": text("namespace"),
+            "operation": operation,
+            "userInfo": {"username": "test", "groups": ["system:authenticated"]},
+            "object": object,
+            "oldObject": old,
+            "dryRun": false,
+        }))
     }
 
     /// Who asks; `test` by default.
@@ -173,10 +160,7 @@ impl Request {
 
     /// Has it reviewed by the hook at `path`, such as `/mutate/<name>`.
     pub async fn send(&self, manager: &Manager, path: &str) -> Answer {
-        let reply = match self.1 {
-            Some(address) => manager.review_from(address, path, &self.body()).await,
-            None => manager.review(path, &self.body()).await,
-        };
+        let reply = manager.review(path, &self.body()).await;
         let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         Answer {
             status: reply.status,
@@ -271,8 +255,6 @@ pub fn cx(client: kube::Client) -> Cx {
         fingerprint: "testing".into(),
         now: Timestamp::now(),
         dry_run: false,
-        caller: Caller::Local,
-        callers: KnownCallers::default(),
         recorder,
     }
 }

@@ -85,8 +85,7 @@ impl Refused {
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.reason {
-            "QueryTooLong" | "QueryMalformed" | "OptionUnknown" | "OptionRepeated"
-            | "OptionMalformed" | "ContainerMalformed" | "UpgradeMalformed" => {
+            "QueryTooLong" | "QueryMalformed" | "OptionUnknown" | "ContainerMalformed" => {
                 StatusCode::BAD_REQUEST
             }
             _ => StatusCode::FORBIDDEN,

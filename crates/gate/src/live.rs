@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use oz_audit::{Sink as _, Trail};
 use oz_core::access::stamp::Requester;
-use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
+use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Refusal;
 use oz_core::gate::live::{self, Listing, Live as Asked, Watcher};
@@ -27,8 +27,8 @@ use tokio::sync::watch;
 use crate::answer::{Refused, document};
 use crate::idle::Idle;
 use crate::moderated::Moderation;
+use crate::relay::Speaks;
 use crate::router::Door;
-use crate::socket::Spoken;
 use crate::traffic::{Traffic, View};
 
 /// How many watch one session at once.
@@ -41,7 +41,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 const UNRECORDED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Offered,
     input: RecordedInput::None,
-    non_interactive: None,
+    non_interactive: NonInteractive::All,
 };
 
 /// The open sessions of this process.
@@ -57,8 +57,8 @@ pub(crate) struct Live {
     pub(crate) about: About,
     pub(crate) user: Requester,
     pub(crate) until: Timestamp,
-    /// Whether what is said in it is read, once its protocol was agreed on.
-    watchable: OnceLock<bool>,
+    /// What its client can be told, once that was agreed on.
+    speaks: OnceLock<Speaks>,
     /// As the template has it recorded, if it does.
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
@@ -92,17 +92,18 @@ pub(crate) struct Entry {
 impl Register {
     /// Puts a session in.
     pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
-        let watchable = OnceLock::new();
+        let speaks = OnceLock::new();
         if opened.moderation.is_some() {
             // The API server will be asked for nothing that cannot be shown.
-            let _ = watchable.set(true);
+            let tty = opened.about.tty;
+            let _ = speaks.set(Speaks::Channels { tty });
         }
         let live = Arc::new(Live {
             key: opened.key.clone(),
             about: opened.about,
             user: opened.user,
             until: opened.until,
-            watchable,
+            speaks,
             recording: opened.recording,
             recorded: opened.recorded,
             idle: opened.idle,
@@ -150,17 +151,15 @@ impl Drop for Entry {
 }
 
 impl Live {
-    /// What is spoken in it, as the API server has agreed to.
-    pub(crate) fn agreed(&self, spoken: Option<Spoken>) {
+    /// What its client can be told, as the API server has agreed to.
+    pub(crate) fn agreed(&self, speaks: Speaks) {
         // Where it was known before, it was agreed to as well.
-        let _ = self
-            .watchable
-            .set(spoken.is_some_and(|spoken| spoken.tty.is_some()));
+        let _ = self.speaks.set(speaks);
     }
 
-    /// Whether what is said in it can be shown.
-    fn is_watchable(&self) -> bool {
-        self.watchable.get().copied().unwrap_or_default()
+    /// What its client can be told.
+    pub(crate) fn speaks(&self) -> Speaks {
+        self.speaks.get().copied().unwrap_or(Speaks::Other)
     }
 
     /// Ready when somebody ends it, with what its user is told.
@@ -214,7 +213,7 @@ impl Live {
             bytes_in,
             bytes_out,
             recorded: self.recorded,
-            watchable: self.is_watchable(),
+            watchable: self.speaks() != Speaks::Other,
             watchers: self.watchers().clone(),
             replica: replica.to_owned(),
             state: match self.moderation.as_ref().map(Moderation::phase) {
@@ -348,7 +347,7 @@ impl Door {
         viewer: &Requester,
         live: Arc<Live>,
     ) -> Result<Response<Body>, Refused> {
-        if !live.is_watchable() {
+        if live.speaks() == Speaks::Other {
             let message = format!(
                 "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
                  (kubectl older than 1.30)",

@@ -88,7 +88,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
-        config: config.clone(),
         client,
         clock,
         keys,
@@ -100,7 +99,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         operator.composites(&mut engine, config)?;
     }
     if args.harness.harness {
-        crate::harness::controllers(&mut engine, &operator.client, &args, &operator.keys)?;
+        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
@@ -111,7 +110,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// What everything here is made of.
 struct Operator<'a> {
     args: &'a Args,
-    config: Config,
     client: Client,
     clock: ServerClock,
     keys: Keys,
@@ -199,7 +197,6 @@ impl Operator<'_> {
             judge: self.client.clone(),
             webhooks,
             most: args.max_composites,
-            adopt_as_original: args.adopt_as_original.clone(),
             identities: Mutex::default(),
             told: told.clone(),
             reports: reports.clone(),
@@ -415,8 +412,7 @@ impl Operator<'_> {
             in_path.clone(),
         );
         Canary {
-            config: self.config.clone(),
-            replica: self.args.common.replica.clone(),
+            client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
             trail: self.trail.clone(),
             keys: self.keys.clone(),
@@ -437,7 +433,6 @@ impl Operator<'_> {
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
             harness: self.args.harness.harness,
-            composites: self.args.composites.composites,
         }
     }
 

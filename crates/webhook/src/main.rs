@@ -2,7 +2,6 @@
 
 mod approval;
 mod args;
-mod attributed;
 mod connect;
 mod deletion;
 mod guard_composite;

@@ -6,7 +6,6 @@ mod defects;
 mod definitions;
 mod drift;
 mod examples;
-mod isolation;
 mod lost;
 mod queue;
 mod runs;

@@ -12,7 +12,6 @@ mod ends;
 mod gate;
 mod gate_debug;
 mod gate_live;
-mod gate_protocol;
 mod gate_sessions;
 mod gating;
 mod identity;

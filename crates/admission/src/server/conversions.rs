@@ -2,17 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use super::{
-    Limits,
-    capacity::{Capacity, Share},
-};
+use super::{Limits, capacity::Capacity};
 use crate::conversion::Conversion;
 
 /// How long a conversion waits for each kind of memory.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
-/// An API server waits for 30 s for a conversion; it gets an answer before it gives up.
-pub(super) const LIMIT: Duration = Duration::from_secs(27);
-
 pub(super) struct Served {
     pub(super) conversion: Conversion,
     pub(super) definition: Arc<str>,
@@ -22,7 +16,7 @@ pub(super) struct Served {
 /// review, which may itself wait for somebody to read it.
 pub(crate) struct Conversions {
     served: HashMap<String, Served>,
-    capacity: Capacity,
+    pub(super) capacity: Capacity,
 }
 
 impl Conversions {
@@ -38,10 +32,6 @@ impl Conversions {
             served: served.collect(),
             capacity: Capacity::new(limits),
         }
-    }
-
-    pub(super) fn share(&self) -> Share<'_> {
-        Share::of_all(&self.capacity)
     }
 
     pub(super) fn at(&self, path: &str) -> Option<&Served> {

@@ -86,18 +86,11 @@ pub fn workspace_name(run: &str) -> String {
 }
 
 /// The Job of a run around the pod template that [`pod_template`](super::pod::pod_template) made. The run owns
-/// it, so that it ends with the run while oz is down. `sealed` is the decision, and `voucher` what the broker believes it
-/// by.
+/// it, so that it ends with the run while oz is down. `sealed` is the decision.
 #[must_use]
-pub fn job(
-    run: &HarnessRun,
-    template: &Resolved,
-    mut pod: Value,
-    sealed: &str,
-    voucher: &str,
-) -> Value {
+pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value, sealed: &str) -> Value {
     mark(&mut pod["metadata"], run);
-    let mut job = job_metadata(run, sealed, voucher);
+    let mut job = job_metadata(run, sealed);
     let recent = template.interactive.max_recent_events.to_string();
     job["metadata"]["annotations"][RECENT_EVENTS] = json!(recent);
     job["spec"] = json!({
@@ -113,7 +106,7 @@ pub fn job(
 }
 
 /// The Job of a run without its spec.
-pub(super) fn job_metadata(run: &HarnessRun, sealed: &str, voucher: &str) -> Value {
+pub(super) fn job_metadata(run: &HarnessRun, sealed: &str) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -121,7 +114,7 @@ pub(super) fn job_metadata(run: &HarnessRun, sealed: &str, voucher: &str) -> Val
             "name": name(run),
             "namespace": run.metadata.namespace,
             "labels": {RUN_LABEL: labels::value(name(run))},
-            "annotations": {labels::GRANT: sealed, labels::VOUCHER: voucher},
+            "annotations": {labels::GRANT: sealed},
             "ownerReferences": [owned(run)],
         },
     });

@@ -11,7 +11,6 @@
 mod admission;
 mod definitions;
 mod git_server;
-mod isolation;
 mod lean;
 mod pods;
 mod policies;

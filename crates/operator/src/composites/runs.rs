@@ -46,8 +46,6 @@ pub(crate) struct Runs {
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Arc<Policies>,
     pub(crate) most: usize,
-    /// The CompositeControllers whose parents adopt as with MetaController.
-    pub(crate) adopt_as_original: Vec<String>,
     pub(crate) identities: Mutex<HashMap<Account, Identity>>,
     /// Has a composite looked at whose parents told something.
     pub(crate) told: Signal,
@@ -178,9 +176,7 @@ impl Runs {
         };
         Some(Composite {
             name: composite.title(),
-            declared: declared
-                .with_policies(&self.policies.namespaces())
-                .adopting(&self.adopt_as_original),
+            declared: declared.with_policies(&self.policies.namespaces()),
             family,
             observes_generation: run.observes_generation,
             keys: self.keys.clone(),

@@ -19,7 +19,6 @@ use oz_core::api::harness::{
 use oz_core::controller::Live;
 use oz_core::harness::authority::Endpoint;
 use oz_core::harness::lean;
-use oz_core::harness::objects::policy_name;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
@@ -27,7 +26,6 @@ use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runtime::Store;
 
 use super::metrics::Metrics;
-use super::network_policies::NetworkPolicies;
 use crate::locks;
 use crate::stamps::Stamps;
 
@@ -46,16 +44,13 @@ pub(crate) struct HarnessRuns {
     /// The Service of the broker.
     pub(crate) services: Store<Service>,
     pub(crate) metrics: Metrics,
-    pub(crate) network_policies: NetworkPolicies,
     /// The UIDs of the runs whose Jobs this process made, as long as their statuses do not tell of them.
     pub(crate) made: Made,
 }
 
 impl Observe<Runs> for HarnessRuns {
     fn watches(&self) -> Watches<HarnessRun> {
-        let watches = Watches::new(&self.runs);
-        self.network_policies
-            .watched_for(watches, policy_name, |run| !is_over(run))
+        Watches::new(&self.runs)
             .child::<Workspace>()
             .child::<NetworkPolicy>()
             .child_kept_as::<Job>(|job| kept(job, lean::job))
@@ -119,7 +114,6 @@ impl Observe<Runs> for HarnessRuns {
             self.made.forget(uid);
             return Facts {
                 locks: locks::locks(&self.locks),
-                network_policies: self.network_policies.about(run),
                 ..Facts::default()
             };
         }
@@ -146,7 +140,6 @@ impl Observe<Runs> for HarnessRuns {
             workspace,
             locks: locks::locks(&self.locks),
             broker: self.broker().map(Arc::new),
-            network_policies: self.network_policies.about(run),
             job_made: self.made.has(uid),
             same_stamp: None,
             hidden_pod: None,

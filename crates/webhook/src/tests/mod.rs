@@ -6,7 +6,6 @@ mod approval;
 mod audit_event;
 mod binding;
 mod binding_approval;
-mod caller;
 mod composite;
 mod connect;
 mod copies;
@@ -35,10 +34,10 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
-use oz_audit::{Sink, TOO_MANY_CONNECTIONS};
+use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
-use oz_core::audit::{Record, is_recorded_each};
+use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
@@ -50,7 +49,6 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::attributed::Attributed;
 use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
@@ -97,8 +95,6 @@ struct Webhook {
 struct Records {
     written: Mutex<Vec<Record>>,
     broken: bool,
-    /// Whether every connection is beyond the quota of its user.
-    exceeded: bool,
     /// `--audit-required=false`.
     optional: bool,
 }
@@ -108,9 +104,6 @@ impl Sink for Records {
         async move {
             if self.broken {
                 return Err(Failure::transient("RecordFailed", "the disk is full"));
-            }
-            if self.exceeded && is_recorded_each(record) {
-                return Err(Failure::transient(TOO_MANY_CONNECTIONS, "wait"));
             }
             self.written.lock().unwrap().push(record.clone());
             Ok(())
@@ -147,16 +140,11 @@ impl Webhook {
         let exec = fed(&client);
         let (pod, ..) = guarded_store(&client, None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
-        let mut registry = Registry::default();
-        let sink = Attributed::new(records.clone());
-        sink.register(&mut registry);
-        let sink: Arc<dyn Sink> = Arc::new(sink);
         let grounds = Grounds {
-            words: Arc::default(),
-            copies: Copies::new(grants.clone(), sink.clone()),
+            copies: Copies::new(grants.clone(), records.clone()),
             connections: Connections::new(
                 grants.clone(),
-                sink.clone(),
+                records.clone(),
                 !records.optional,
                 keys(),
                 SignedDuration::from_hours(1),
@@ -164,7 +152,7 @@ impl Webhook {
             counter: RequestCounter::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
-            records: sink,
+            records: records.clone(),
             namespace: "oz-system".into(),
             served: server.served.clone().into(),
             operator: OPERATOR.into(),
@@ -178,6 +166,7 @@ impl Webhook {
             broker: BROKER.into(),
             gate: GATE.into(),
         };
+        let mut registry = Registry::default();
         grounds.connections.register(&mut registry);
         grounds.copies.register(&mut registry);
         let mut builder = Manager::builder(client, oz_core::names::REGISTRATION)

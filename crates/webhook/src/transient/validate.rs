@@ -156,8 +156,7 @@ impl<K: Kind> BindingValidator<K> {
                 rules
             }
         };
-        let rules = rules.unwrap_or_default();
-        let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
+        let danger = Policy::permits_content(&terms.role, listed, &rules.unwrap_or_default())
             .map_err(|failure| refused::<K>(terms, &failure))?;
         Ok(match danger {
             Some(danger) => notes.warn(danger),

@@ -319,7 +319,8 @@ fn input(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
         let mut command = world.through(kubectl, "mine", &[&start[..], words].concat())?;
         Ok::<_, anyhow::Error>(command.stdin(File::open(input)?).output()?)
     };
-    let large = world.file("large", scaled(INPUT, LONG_INPUT))?;
+    let length = scaled(INPUT, LONG_INPUT);
+    let large = world.file("large", length)?;
     let sum = Command::new("sha256sum")
         .stdin(File::open(&large)?)
         .output()?;

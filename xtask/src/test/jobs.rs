@@ -110,7 +110,7 @@ const CLUSTER: [(&str, usize); 10] = [
     // Compiles before it waits.
     ("outside", 2),
     ("pod", 4),
-    ("transient", 6),
+    ("transient", 4),
     ("harness", 6),
     ("harness_parts", 4),
     ("cluster", 4),

@@ -1,12 +1,10 @@
 //! What a template's author may write, meant to bring down whoever evaluates it.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use kube::Api;
 use oz_core::api::{ExecAccessTemplate, TargetKind};
 use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, exec_template, refusal, refused};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::Stage;
@@ -65,7 +63,7 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
     // kubectl asks twice, and tells of the second time.
     for (argv, why) in [(&["echo"][..], "Index"), (&many, "no answer")] {
         let command = [&[pod.as_str(), "--"], argv].concat();
-        eventually(why, Duration::from_secs(60), async || {
+        eventually(why, CONDITION_TIMEOUT, async || {
             let said = refusal(&stage.exec("alice", &command).output()?).unwrap_or_default();
             let refused = said.contains("commandPolicy") && said.contains(why);
             anyhow::ensure!(refused, "{said}");
@@ -75,7 +73,7 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
     }
     eventually(
         "the policy to be asked again",
-        Duration::from_secs(60),
+        CONDITION_TIMEOUT,
         async || {
             let said = refusal(&stage.exec("alice", &[&pod, "--", "true"]).output()?);
             Ok(said.is_none().then_some(()))

@@ -70,7 +70,7 @@ const DIVIDED: [(&str, &[Group]); 6] = [
             },
             Group {
                 parts: 2,
-                threads: 5,
+                threads: 4,
                 ..TURNS
             },
         ],

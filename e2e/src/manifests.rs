@@ -1,6 +1,6 @@
 //! Applying manifests of the repository. Most tests begin with an installation that the test before them has
-//! left as it was, so an object is written only if it differs from what was applied last: by its manifest,
-//! or by its UID and version on the server.
+//! not changed, so an object is written only if its manifest, or its UID or version on the server, differs from
+//! the last application by this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::repository;
 
-/// kubectl's own, so that an administrator who applies a manifest by hand conflicts with nobody.
+/// The field manager of kubectl, so that manifests which an administrator applies by hand do not conflict.
 const FIELD_MANAGER: &str = "kubectl";
 /// The number of objects that are written at a time.
 const CONCURRENCY: usize = 8;
@@ -37,8 +37,8 @@ pub fn apply(cluster: &Cluster, part: &str) -> Result<()> {
     applied.with_context(|| format!("failed to apply {part}"))
 }
 
-/// Runs `action` as an administrator and waits for it. Callers are tests, some of them without a runtime: a
-/// thread and a runtime of its own.
+/// Runs `action` as an administrator, in a separate thread with a separate runtime, and waits for it: some
+/// callers have no runtime.
 pub(crate) fn as_admin<T: Send>(
     cluster: &Cluster,
     action: impl AsyncFnOnce(Client) -> Result<T> + Send,
@@ -67,11 +67,11 @@ struct Manifest {
 /// Kind, namespace and name.
 type Key = (String, Option<String>, String);
 
-/// What the server has of an object that tells whether it was changed: UID and generation, or the resource
-/// version of what has no generation.
+/// The version of an object on the server: UID and generation, or the resource version of an object that has no
+/// generation.
 type State = (Option<String>, Option<i64>, Option<String>);
 
-/// What this process applied to which server, and what came of it.
+/// The objects that this process applied, by server, with their versions afterwards.
 static APPLIED: Mutex<BTreeMap<(String, Key), (DynamicObject, State)>> =
     Mutex::new(BTreeMap::new());
 
@@ -126,7 +126,7 @@ impl Manifest {
         }
     }
 
-    /// What others stand on, and goes first.
+    /// Returns whether other objects require this one, so that it is applied first.
     fn is_foundation(&self) -> bool {
         ["Namespace", DEFINITION].contains(&self.resource.kind.as_str())
     }
@@ -203,7 +203,7 @@ async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> kube::Result<T>) 
     .map_err(Into::into)
 }
 
-/// Writes an object; a definition is waited for until its kind is served.
+/// Writes an object, and waits until a definition is established.
 async fn write(admin: &Client, manifest: &Manifest) -> Result<State> {
     let (kind, _, name) = &manifest.key;
     let what = format!("{kind} {name} to be applied");

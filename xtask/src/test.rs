@@ -43,14 +43,14 @@ pub(crate) struct Options {
     /// Only this test binary, such as `access`; may be given several times.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
-    /// How many suites run beside each other [default: three for each processor; one with CLUSTER].
+    /// The number of suites that run at a time [default: three for each processor; one with CLUSTER].
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZero<usize>>,
     /// Print where the time goes: processor time by program, clusters, waits and the slowest tests.
     #[arg(long)]
     profile: bool,
-    /// Run beside two busy loops for each processor and a disk that is always written to. Tests that fail
-    /// get no second try.
+    /// Add load: two busy loops for each processor, and constant writes to the disk. Failed tests get no second
+    /// try.
     #[arg(long)]
     stress: bool,
 }
@@ -171,8 +171,8 @@ fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests that failed once more, one after the other and beside nothing. The summary names those that
-/// pass then as flaky: each is a defect, of the test or of the product.
+/// Runs the failed tests once more, one at a time, when nothing else runs. The summary lists those that pass then
+/// as flaky: each is a defect, of the test or of the product.
 fn once_more(
     screen: Screen,
     jobs: &[Job],

@@ -179,7 +179,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// What is nested in a statement that stays as it is.
+    /// Rewrites the expressions inside a statement that is not negated.
     fn statement(&mut self, statement: &LiteralStmt, edits: &mut Vec<Edit>) {
         match &statement.literal {
             Literal::SomeVars { .. } => {}

@@ -25,7 +25,7 @@ pub struct Running {
     exited: Option<ExitStatus>,
 }
 
-/// Starts `command` as the leader of a process group of its own. It is killed when the returned value is
+/// Starts `command` as the leader of a new process group. The process is killed when the returned value is
 /// dropped, and also when this process ends without that, as after SIGTERM or SIGKILL.
 ///
 /// # Errors

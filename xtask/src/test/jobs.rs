@@ -16,7 +16,7 @@ use oz_testkit::spawn_dependent;
 use super::build::{Suite, cargo};
 use super::output::Tier;
 
-/// Tests of a suite that run in processes of their own, each with a cluster of its own.
+/// A group of tests of a suite, which run in separate processes, each with a separate cluster.
 struct Group {
     /// How the names of the tests begin; nothing for those that are in no other group of the suite.
     modules: &'static [&'static str],
@@ -96,7 +96,7 @@ const DIVIDED: [(&str, &[Group]); 6] = [
     ("connect", &[Group { parts: 2, ..TURNS }]),
 ];
 
-/// Tests of which each has oz to itself.
+/// The group of tests that run one at a time, since each starts and stops oz.
 const TURNS: Group = Group {
     modules: &[],
     parts: 3,
@@ -124,9 +124,9 @@ const CLUSTER: [(&str, usize); 10] = [
 /// two cores that ten others want.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(20);
 
-/// How often it is checked whether a test binary that prints nothing has ended.
+/// The interval between two checks whether a silent test binary has ended.
 const EXIT_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a process may hold the output of a test binary that has ended.
+/// The time for which a process may hold the output of a test binary that has ended.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The environment variable by which the harness is told how many tests run at a time.

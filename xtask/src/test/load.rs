@@ -1,4 +1,4 @@
-//! Load beside the tests, for `cargo xtask test --stress`: a machine that has too much to do.
+//! Additional load for `cargo xtask test --stress`.
 
 use std::num::NonZero;
 use std::path::Path;

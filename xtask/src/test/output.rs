@@ -241,7 +241,7 @@ const SKIPPED: &str = "testkit: skipped ";
 /// How the reason of an ignored function begins that is no test.
 const NOT_A_TEST: &str = ", not a test";
 
-/// Whether the harness says by this what came of a test.
+/// Returns whether the text is the outcome of a test.
 fn is_outcome(text: &str) -> bool {
     let (outcome, _) = split_time(text);
     outcome == "ok" || outcome == "FAILED" || outcome.starts_with("ignored")

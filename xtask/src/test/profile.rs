@@ -196,7 +196,7 @@ impl Samples {
         }
     }
 
-    /// The job whose test binary is an ancestor of the process, or the process itself.
+    /// Finds the job whose test binary is the process or one of its ancestors.
     fn job(&self, pid: u32, running: &HashMap<u32, Stat>) -> Option<usize> {
         let parents = std::iter::successors(Some(pid), |pid| Some(running.get(pid)?.parent));
         parents

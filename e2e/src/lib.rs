@@ -54,7 +54,7 @@ pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use manifests::apply;
 pub use options::{Options, clocks_can_be_shifted};
 pub use policies::{agreed, are_asked, at_most, deny, policy, remove, with_policies};
-pub use records::{records_in, records_of};
+pub use records::{records_about, records_in, records_of};
 pub use replicas::{Duty, LEASE_AND_TURNS, Replicas};
 pub use rollouts::rollouts;
 pub use scene::{Scene, TEMPLATE, WORKLOAD};

@@ -1,6 +1,7 @@
 //! The record log of a process, read back.
 
 use anyhow::{Context, Result};
+use kube::Resource;
 use oz_core::audit::{Action, Record};
 use oz_testkit::Process;
 
@@ -25,6 +26,19 @@ pub fn records_of(process: &Process, namespace: &str, request: &str) -> Result<V
     Ok(records_in(process)?
         .into_iter()
         .filter(|record| record.request.namespace == namespace && record.request.name == request)
+        .map(|record| record.action)
+        .collect())
+}
+
+/// What was recorded about one object, in order: not about others that had its name.
+///
+/// # Errors
+/// As [`records_in`].
+pub fn records_about(process: &Process, object: &impl Resource) -> Result<Vec<Action>> {
+    let uid = object.meta().uid.as_deref().context("no UID")?;
+    Ok(records_in(process)?
+        .into_iter()
+        .filter(|record| record.request.uid == uid)
         .map(|record| record.action)
         .collect())
 }

@@ -10,7 +10,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy}
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase, TargetKind};
 use oz_core::audit::Action;
 use oz_e2e::{
-    Asked, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_of,
+    Asked, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_about,
+    records_of,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
@@ -45,7 +46,7 @@ async fn access_ends_at_its_time_and_not_before() -> Result<()> {
     assert_eq!(status.expires_at, Some(until));
     let operator = &system().await?.operator.process;
     assert_eq!(
-        records_of(operator, scene.name(), "brief")?,
+        records_about(operator, &asked.request)?,
         [Action::AccessGranted, Action::AccessExpired]
     );
     Ok(())

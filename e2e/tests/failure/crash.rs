@@ -12,8 +12,8 @@ use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
 use oz_core::labels;
 use oz_e2e::{
-    LEASE_AND_TURNS, Operator, Options, Scene, System, TEMPLATE, exec_request, install, records_of,
-    unregister,
+    LEASE_AND_TURNS, Operator, Options, Scene, System, TEMPLATE, exec_request, install,
+    records_about, records_of, unregister,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -119,7 +119,7 @@ async fn what_expired_while_the_operator_was_down_ends_as_soon_as_it_is_back() -
     .await?;
     assert!(role.is_none() && binding.is_none());
     assert_eq!(
-        records_of(&operator.process, scene.name(), "late")?,
+        records_about(&operator.process, &asked.request)?,
         [Action::AccessExpired]
     );
     Ok(())

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
-use oz_e2e::{NAMESPACE, conditions_line, records_of};
+use oz_e2e::{NAMESPACE, conditions_line, records_about, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
@@ -39,7 +39,7 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
     .await?;
     let operator = &system().await?.operator.process;
     assert_eq!(
-        records_of(operator, scene.name(), "brief")?,
+        records_about(operator, &request)?,
         [Action::AccessGranted, Action::AccessExpired]
     );
     Ok(())

@@ -53,6 +53,7 @@ format: ## Format the sources
 check: fetch ## Formatting, lints, generated files, links, the purity of core and rego, dependencies
 	@$(FORMAT) --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --test node --test guides -- -D warnings
 	cargo check -p oz-core
 	cargo check -p oz-rego
 	! cargo tree --offline --package oz-admission --edges normal --prefix none | grep -E $(OZ)
@@ -98,8 +99,8 @@ image: ## Build the container images, without Docker, into dist/
 	@cargo xtask image
 	@cargo xtask image --harness
 
-# The whole workspace, so that nothing is compiled again with other features.
-NODE_TEST := OZ_PERMISSIONS=$(PERMISSIONS)/node cargo test --workspace --no-fail-fast --test node
+# Both suites on a node, in parts beside each other.
+NODE_TEST := OZ_PERMISSIONS=$(PERMISSIONS)/node cargo xtask test --suite node
 
 e2e-node: ## Test oz on a real node, also as a chart (root; says which Debian packages it needs)
 	@$(BUILD_XTASK)
@@ -113,6 +114,6 @@ guides: ## Follow the guides, command by command, on a real node (root)
 	cargo test --workspace --test guides
 
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
-	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) -- the_chart
+	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) --filter the_chart
 
 .PHONY: help demo fetch test test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart

@@ -61,6 +61,11 @@ impl Options {
         self.filter.is_none() && self.suites.is_empty() && !has_cluster()
     }
 
+    /// Whether failed tests run once more. Who names tests wants to see each failure.
+    fn has_second_try(&self) -> bool {
+        self.filter.is_none() && !self.stress && !has_cluster()
+    }
+
     fn at_once(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let default = if has_cluster() { 1 } else { 3 * processors };
@@ -121,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         File::create(&log).with_context(|| format!("failed to make the log {}", log.display()))?;
     let ended = follow(screen, &jobs, &events, &mut log_file, profile.as_mut())?;
     let tables = profile.map(|profile| profile.end(&jobs, &ended, compiled));
-    let ended = if options.is_whole() && !options.stress {
+    let ended = if options.has_second_try() {
         once_more(
             screen,
             &jobs,

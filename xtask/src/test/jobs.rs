@@ -31,7 +31,7 @@ struct Group {
 }
 
 /// Suites in parts, those that take longest first.
-const DIVIDED: [(&str, &[Group]); 6] = [
+const DIVIDED: [(&str, &[Group]); 7] = [
     (
         "failure",
         &[
@@ -94,6 +94,14 @@ const DIVIDED: [(&str, &[Group]); 6] = [
     ),
     ("gate", &[TURNS]),
     ("connect", &[Group { parts: 2, ..TURNS }]),
+    // Each part has a real node. Only when it is named, since it takes root.
+    (
+        "node",
+        &[Group {
+            timed: true,
+            ..TURNS
+        }],
+    ),
 ];
 
 /// The group of tests that run one at a time, since each starts and stops oz.

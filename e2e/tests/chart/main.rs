@@ -9,8 +9,10 @@ mod schemas;
 mod uninstall;
 mod values;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
 use oz_e2e::{repository, run};
@@ -43,8 +45,23 @@ fn template(flags: &[&str]) -> Result<Output> {
     command.output().context("failed to run helm")
 }
 
-/// The objects that the chart consists of with these flags.
+/// The objects that the chart consists of with these flags. Many tests look at the same, and helm takes a second of a
+/// processor each time.
 fn rendered(flags: &[&str]) -> Result<Vec<Value>> {
+    static RENDERED: std::sync::Mutex<BTreeMap<Vec<String>, Vec<Value>>> =
+        std::sync::Mutex::new(BTreeMap::new());
+    let rendered = || RENDERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key: Vec<String> = flags.iter().map(ToString::to_string).collect();
+    let known = rendered().get(&key).cloned();
+    if let Some(objects) = known {
+        return Ok(objects);
+    }
+    let objects = render(flags)?;
+    rendered().insert(key, objects.clone());
+    Ok(objects)
+}
+
+fn render(flags: &[&str]) -> Result<Vec<Value>> {
     let output = template(flags)?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(

@@ -12,16 +12,6 @@ use tokio::sync::OnceCell;
 /// The library, and what it is made of.
 pub(crate) const LIBRARY: [&str; 3] = ["oz-listen", "oz-runtime", "oz-admission"];
 
-/// The features and profile that workspace and application have in common, so that what both depend on is
-/// compiled once.
-const PROFILE: &str = r#"
-[profile.dev]
-debug = "line-tables-only"
-
-[profile.dev.package."*"]
-debug = false
-"#;
-
 /// What somebody writes who has not read much yet.
 const WRONG: &str = r#"
 use oz_admission::{Hook, Notes, Rejection};
@@ -79,7 +69,8 @@ fn build() -> Result<PathBuf> {
         .collect();
     let manifest = format!(
         "[package]\nname = \"asked-by\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         {dependencies}\n[patch.crates-io]\n{patches}{PROFILE}"
+         {dependencies}\n[patch.crates-io]\n{patches}{}",
+        profile()?
     );
     write(&application.join("Cargo.toml"), manifest.as_bytes())?;
     write(&application.join("examples/wrong.rs"), WRONG.as_bytes())?;
@@ -92,6 +83,23 @@ fn build() -> Result<PathBuf> {
     command.args(["build", "--target-dir"]).arg(&target);
     run(command)?;
     Ok(target.join("debug/asked-by"))
+}
+
+/// The profile of the workspace, so that what both depend on is compiled once.
+fn profile() -> Result<String> {
+    let manifest = fs::read_to_string(repository().join("Cargo.toml"))?;
+    let mut profile = String::new();
+    let mut is_profile = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_profile = line.starts_with("[profile.dev");
+        }
+        if is_profile {
+            profile = profile + "\n" + line;
+        }
+    }
+    ensure!(!profile.is_empty(), "the workspace has no profile");
+    Ok(profile)
 }
 
 /// Packages the library and unpacks it: a directory for each package.

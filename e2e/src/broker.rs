@@ -6,20 +6,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::{ListParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, Config, ResourceExt as _};
+use oz_core::access::seal::Keys;
 use oz_core::api::harness::HarnessRun;
-use oz_core::harness::authority;
+use oz_core::audit::RequestRef;
+use oz_core::harness::pod::BROKER_AUDIENCE;
+use oz_core::harness::{authority, reserved, voucher};
 use oz_core::{labels, names};
 use oz_testkit::{Cluster, Process, eventually, free_address};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use crate::system::{command, get, ready};
+use crate::system::{apply_as, command, get, ready};
 use crate::{NAMESPACE, Options, Scene};
 
 /// A running broker.
@@ -94,6 +98,25 @@ impl Broker {
         config.read_timeout = Some(Duration::from_secs(30));
         Ok(BrokerClient(Client::try_from(config)?))
     }
+}
+
+/// The keys of an operator, of which there is none where Jobs are made by hand.
+fn voucher_keys() -> Result<Keys> {
+    Ok(Keys::new(vec![vec![7; Keys::MIN_BYTES]])?)
+}
+
+/// Publishes the keys of the vouchers of [`Scene::pod_of_job`], in an operator's place.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn publish_voucher_keys(admin: &Client) -> Result<()> {
+    let keys = ByteString(voucher::published(&voucher_keys()?).into_bytes());
+    let secret = json!({
+        "metadata": {"name": names::RUN_VOUCHER_KEYS}, "data": {voucher::PUBLIC_KEYS: keys},
+    });
+    let secrets = Api::<Secret>::namespaced(admin.clone(), NAMESPACE);
+    apply_as(&secrets, secret).await?;
+    Ok(())
 }
 
 /// Somebody who reaches the broker.
@@ -196,6 +219,26 @@ impl Scene {
     /// # Errors
     /// As the API server answers, or when no pod is made.
     pub async fn pod_of_job(&self, job: &str, run: &HarnessRun) -> Result<Pod> {
+        let signed = RequestRef {
+            namespace: self.name().to_owned(),
+            name: run.name_any(),
+            uid: run.uid().unwrap_or_default(),
+            ..RequestRef::default()
+        };
+        let voucher = voucher::sign(&voucher_keys()?, &signed);
+        self.pod_of_vouched_job(job, run, &voucher).await
+    }
+
+    /// The same with another voucher.
+    ///
+    /// # Errors
+    /// As [`Scene::pod_of_job`].
+    pub async fn pod_of_vouched_job(
+        &self,
+        job: &str,
+        run: &HarnessRun,
+        voucher: &str,
+    ) -> Result<Pod> {
         let labels = json!({
             "paddock.dev/run": run.name_any(),
             labels::OWNER_UID: run.metadata.uid,
@@ -205,7 +248,7 @@ impl Scene {
             "metadata": {
                 "name": job,
                 "labels": labels,
-                "annotations": {"oz.wizardofoz.co/recent-events": "10"},
+                "annotations": {"oz.wizardofoz.co/recent-events": "10", labels::VOUCHER: voucher},
                 "ownerReferences": [{
                     "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": run.name_any(),
                     "uid": run.metadata.uid, "controller": true,
@@ -280,5 +323,8 @@ fn spec() -> Value {
         "restartPolicy": "Never",
         "schedulerName": "nobody",
         "containers": [{"name": "agent", "image": "example.org/agent:1"}],
+        "volumes": [{"name": reserved::TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": {
+            "audience": BROKER_AUDIENCE, "expirationSeconds": 600, "path": "token",
+        }}]}}],
     })
 }

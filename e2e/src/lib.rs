@@ -39,7 +39,7 @@ pub use access::{
 pub use api_proxy::{ApiProxy, Kept};
 pub use approvals::{Person, answer_to, approval_rule, approved_template};
 pub use audit::Auditor;
-pub use broker::{Broker, BrokerAnswer, BrokerClient};
+pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_voucher_keys};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
 pub use examples::{EXAMPLES, example_values, examples, install_example};

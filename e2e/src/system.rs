@@ -321,6 +321,26 @@ impl Webhook {
         Ok(get(self.address, "/metrics").await?.1)
     }
 
+    /// Waits until it knows from which address the API server calls: what it records until then may be forged.
+    ///
+    /// # Errors
+    /// When no operator's canary reaches it in time.
+    pub async fn knows_an_api_server(&self) -> Result<()> {
+        eventually(
+            "the webhook to know the API server",
+            READY_TIMEOUT,
+            async || {
+                let metrics = self.metrics().await?;
+                let known = metrics.lines().any(|line| {
+                    let count = line.strip_prefix("admission_known_callers ");
+                    count.is_some_and(|count| count != "0")
+                });
+                Ok(known.then_some(()))
+            },
+        )
+        .await
+    }
+
     /// What `/readyz` answers: the code and the text.
     ///
     /// # Errors
@@ -370,11 +390,18 @@ impl System {
             cargo_binary(name)?;
         }
         install(cluster).await?;
-        let (webhook, operator) = tokio::try_join!(
+        let (started, operator) = tokio::try_join!(
             Webhook::start(cluster, webhook),
             Operator::start(cluster, operator)
         )?;
-        Ok(Self { webhook, operator })
+        // Programs of another build may not tell.
+        if webhook.programs.is_none() {
+            started.knows_an_api_server().await?;
+        }
+        Ok(Self {
+            webhook: started,
+            operator,
+        })
     }
 }
 

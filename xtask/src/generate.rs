@@ -4,6 +4,7 @@
 
 mod policies;
 mod rbac;
+mod requested;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,9 +59,34 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // First: others are made of these.
+    let sources = requested::files(&root)?;
+    let stale_sources =
+        brought_up_to_date(options, &root, &sources, &stale_among(&root, &sources))?;
     let files = files(&root)?;
     let stale = stale(&root, &files)?;
-    for path in &stale {
+    let stale_files = brought_up_to_date(options, &root, &files, &stale)?;
+    let any = stale_sources || stale_files;
+    Ok(ExitCode::from(u8::from(options.check && any)))
+}
+
+/// Those whose text is another one.
+fn stale_among(root: &Path, files: &BTreeMap<PathBuf, String>) -> BTreeSet<PathBuf> {
+    let differs = |(path, text): &(&PathBuf, &String)| {
+        fs::read_to_string(root.join(path)).ok().as_ref() != Some(*text)
+    };
+    let stale = files.iter().filter(differs);
+    stale.map(|(path, _)| path.clone()).collect()
+}
+
+/// Writes what is stale, or names it. Says whether anything was.
+fn brought_up_to_date(
+    options: &Options,
+    root: &Path,
+    files: &BTreeMap<PathBuf, String>,
+    stale: &BTreeSet<PathBuf>,
+) -> Result<bool> {
+    for path in stale {
         if options.check {
             say(&format!(
                 "stale: {}; run `cargo xtask generate`\n",
@@ -72,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             say(&format!("updated {}\n", path.display()))?;
         }
     }
-    Ok(ExitCode::from(u8::from(options.check && !stale.is_empty())))
+    Ok(!stale.is_empty())
 }
 
 /// Every generated file: its path from the root of the repository, and its text.
@@ -189,13 +215,7 @@ fn definitions() -> Result<BTreeMap<PathBuf, String>> {
 
 /// The files that are missing or different, and those in our directory that nothing generates.
 fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
-    let mut stale = BTreeSet::new();
-    for (path, text) in files {
-        let there = fs::read_to_string(root.join(path));
-        if !there.is_ok_and(|there| there == *text) {
-            stale.insert(path.clone());
-        }
-    }
+    let mut stale = stale_among(root, files);
     for name in DIRECTORIES {
         let directory = match fs::read_dir(root.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

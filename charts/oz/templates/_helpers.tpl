@@ -460,6 +460,42 @@ cluster knows it. What leaves a node of the control plane through a tunnel bears
 {{- toYaml $peers -}}
 {{- end -}}
 
+{{/* What seeds must not reach: what is named, or what is known of API server, Services and nodes. */}}
+{{- define "oz.seedDeniedRanges" -}}
+{{- $ranges := .Values.harness.seedDeniedRanges -}}
+{{- if not $ranges -}}
+{{- $addresses := list -}}
+{{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "").items -}}
+{{- if eq (get (.metadata.labels | default dict) "kubernetes.io/service-name") "kubernetes" -}}
+{{- range .endpoints -}}
+{{- $addresses = concat $addresses .addresses -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $addresses = concat $addresses (dig "spec" "clusterIPs" list (lookup "v1" "Service" "default" "kubernetes" | default dict)) -}}
+{{- $nodes := (lookup "v1" "Node" "" "").items -}}
+{{- /* Of many nodes, which come and go, somebody has to name the range. */ -}}
+{{- if le (len $nodes) 64 -}}
+{{- range $nodes -}}
+{{- range .status.addresses -}}
+{{- if eq .type "InternalIP" -}}
+{{- $addresses = append $addresses .address -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $addresses -}}
+{{- $ranges = append $ranges (printf "%s/%s" . (contains ":" . | ternary "128" "32")) -}}
+{{- end -}}
+{{- if .Capabilities.APIVersions.Has "networking.k8s.io/v1/ServiceCIDR" -}}
+{{- range (lookup "networking.k8s.io/v1" "ServiceCIDR" "" "").items -}}
+{{- $ranges = concat $ranges .spec.cidrs -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $ranges | uniq | sortAlpha | join "," -}}
+{{- end -}}
+
 {{/* Whether there are NetworkPolicies. */}}
 {{- define "oz.networkPolicy" -}}
 {{- $create := toString .Values.networkPolicy.create -}}

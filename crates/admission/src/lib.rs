@@ -2,6 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod cache;
+mod caller;
 mod certificate;
 mod changes;
 pub mod connect;
@@ -31,6 +32,7 @@ mod watch;
 mod wire;
 
 pub use cache::{Cache, NotSynced};
+pub use caller::Caller;
 pub use certificate::{
     CertPolicy, CertSource, ClientAuthority, ClientCertificate, Reason,
     authority::Error as CertificateError, needs_rotation, secret::ROTATE_ANNOTATION,

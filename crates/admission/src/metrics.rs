@@ -117,6 +117,7 @@ pub(crate) struct Metrics {
     upkeep_failures: Family<NameLabels, Counter>,
     upkeep_success: Family<NameLabels, Gauge<f64, AtomicU64>>,
     connections: Gauge,
+    known_callers: Gauge,
     watch_events: Family<WatcherLabels, Counter>,
     watch_errors: Family<WatcherLabels, Counter>,
 }
@@ -148,6 +149,7 @@ impl Metrics {
             upkeep_failures: Family::default(),
             upkeep_success: Family::default(),
             connections: Gauge::default(),
+            known_callers: Gauge::default(),
             watch_events: Family::default(),
             watch_errors: Family::default(),
         };
@@ -197,6 +199,11 @@ impl Metrics {
             "connections",
             "Open connections",
             metrics.connections.clone(),
+        );
+        registry.register(
+            "known_callers",
+            "Addresses that handlers vouched for as those of API servers",
+            metrics.known_callers.clone(),
         );
         registry.register(
             "watch_events",
@@ -273,6 +280,11 @@ impl Metrics {
         self.repairs.get_or_create(&NameLabels { name: kind }).inc();
     }
 
+    pub(crate) fn callers_known(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.known_callers.set(count);
+    }
+
     pub(crate) fn rotation_step(&self, step: Step) {
         let (step, reason) = match step {
             Step::Wait(_) => return,
@@ -282,6 +294,10 @@ impl Metrics {
             Step::Remember => ("remember", ""),
             Step::Promote => ("promote", ""),
             Step::Forget => ("forget", ""),
+            Step::StagePaths => ("stage_paths", ""),
+            Step::PromotePaths => ("promote_paths", ""),
+            Step::ForgetPaths => ("forget_paths", ""),
+            Step::Callers => ("callers", ""),
         };
         self.rotation
             .get_or_create(&StepLabels { step, reason })

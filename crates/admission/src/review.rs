@@ -12,6 +12,8 @@ use oz_runtime::{Event, Recorder, with_causes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::caller::{Caller, KnownCallers};
+
 /// Anything an admission review can carry: a typed resource, a
 /// [`DynamicObject`](kube::core::DynamicObject), the options of a `CONNECT`
 /// request (see [`connect`](crate::connect)) or a bare [`Value`].
@@ -126,7 +128,8 @@ impl<K> Review<K> {
 #[derive(Clone)]
 pub struct Cx {
     /// A client for the API server. On the admission path every call adds to what the
-    /// user waits for; prefer what a reflector already holds.
+    /// user waits for; prefer what a reflector already holds. For a caller that is not
+    /// proven, it asks little ([`ManagerBuilder::vouches_for_callers`](crate::ManagerBuilder::vouches_for_callers)).
     pub client: kube::Client,
     /// The name of this product, see [`Manager::builder`](crate::Manager::builder).
     pub fingerprint: Arc<str>,
@@ -134,10 +137,22 @@ pub struct Cx {
     pub now: Timestamp,
     /// Whether the request is a dry run; always `false` outside reviews.
     pub dry_run: bool,
+    /// Who calls; [`Caller::Local`] outside reviews.
+    pub caller: Caller,
+    pub(crate) callers: KnownCallers,
     pub(crate) recorder: Recorder,
 }
 
 impl Cx {
+    /// Vouches for the caller's address: the handler found something in the review that nobody but an API server
+    /// passes on, such as a word that a client of the API server sealed a moment ago, and that is good once. For half
+    /// an hour, whoever calls from there is taken for an API server, by every replica that shares the authority.
+    pub fn vouch(&self) {
+        if let Caller::Vouched(address) | Caller::Unproven(address) = self.caller {
+            self.callers.vouch(address, self.now);
+        }
+    }
+
     /// Publishes a Kubernetes event, unless the request is a dry run.
     ///
     /// Does not wait for the API server: an event is a courtesy and must not slow down

@@ -32,6 +32,7 @@ mod conversion;
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -47,6 +48,7 @@ pub use conversion::{ConversionRequest, Converted};
 
 use crate::{
     cache::Cache,
+    caller::{Caller, KnownCallers},
     manager::Manager,
     review::{Cx, Operation},
     watch::Watched,
@@ -54,7 +56,7 @@ use crate::{
 
 /// One request to the API server, to be reviewed.
 #[derive(Clone, Debug)]
-pub struct Request(Value);
+pub struct Request(Value, Option<IpAddr>);
 
 impl Request {
     /// The creation of an object, given with its `apiVersion` and `kind`.
@@ -86,18 +88,29 @@ impl Request {
         // As the plural is for most kinds; see `resource`.
         let resource = format!("{}s", kind.to_lowercase());
         let text = |field: &str| known["metadata"][field].as_str().unwrap_or_default();
-        Self(json!({
-            "uid": "00000000-0000-4000-8000-000000000000",
-            "kind": {"group": group, "version": version, "kind": kind},
-            "resource": {"group": group, "version": version, "resource": resource},
-            "name": text("name"),
-            "namespace": text("namespace"),
-            "operation": operation,
-            "userInfo": {"username": "test", "groups": ["system:authenticated"]},
-            "object": object,
-            "oldObject": old,
-            "dryRun": false,
-        }))
+        Self(
+            json!({
+                "uid": "00000000-0000-4000-8000-000000000000",
+                "kind": {"group": group, "version": version, "kind": kind},
+                "resource": {"group": group, "version": version, "resource": resource},
+                "name": text("name"),
+                "namespace": text("namespace"),
+                "operation": operation,
+                "userInfo": {"username": "test", "groups": ["system:authenticated"]},
+                "object": object,
+                "oldObject": old,
+                "dryRun": false,
+            }),
+            None,
+        )
+    }
+
+    /// It comes by a connection from this address, without a certificate. By default it comes by none
+    /// ([`Caller::Local`](crate::Caller::Local)).
+    #[must_use]
+    pub fn from_address(mut self, address: impl Into<IpAddr>) -> Self {
+        self.1 = Some(address.into());
+        self
     }
 
     /// Who asks; `test` by default.
@@ -160,7 +173,10 @@ impl Request {
 
     /// Has it reviewed by the hook at `path`, such as `/mutate/<name>`.
     pub async fn send(&self, manager: &Manager, path: &str) -> Answer {
-        let reply = manager.review(path, &self.body()).await;
+        let reply = match self.1 {
+            Some(address) => manager.review_from(address, path, &self.body()).await,
+            None => manager.review(path, &self.body()).await,
+        };
         let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         Answer {
             status: reply.status,
@@ -255,6 +271,8 @@ pub fn cx(client: kube::Client) -> Cx {
         fingerprint: "testing".into(),
         now: Timestamp::now(),
         dry_run: false,
+        caller: Caller::Local,
+        callers: KnownCallers::default(),
         recorder,
     }
 }

@@ -2,10 +2,12 @@
 //! arrived everywhere yet. No I/O and no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 
 use jiff::Timestamp;
 use oz_core::audit::{
-    Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Record, Writer,
+    Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Quota, Record,
+    Writer, is_recorded_each,
 };
 use tokio::sync::oneshot;
 
@@ -13,6 +15,9 @@ use crate::outlets::{Outlet, Written};
 
 /// Records that wait at most; more would only hide that nothing is written.
 pub(crate) const BACKLOG: usize = 4_096;
+/// From how many records that wait on no connection is recorded any more, where each has a record: the rest is for
+/// grants, their ends and refusals.
+pub(crate) const CONNECTION_BACKLOG: usize = BACKLOG / 2;
 /// How many facts that were written are remembered, so that a retry does not write them again.
 const REMEMBERED: usize = 4_096;
 
@@ -37,6 +42,17 @@ pub(crate) enum Submitted {
     Done,
     /// Not taken.
     Full,
+    /// Not taken: beyond a quota, or a connection beyond what may wait of all connections.
+    Beyond(Beyond),
+}
+
+/// What a record is beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// A quota.
+    Quota(Quota),
+    /// What may wait of all users' connections.
+    Backlog,
 }
 
 /// A record that is not everywhere yet.
@@ -94,6 +110,11 @@ impl Ledger {
         }
     }
 
+    /// Sets how many connections of one user are recorded in a minute, where each has a record; any number if absent.
+    pub(crate) fn limit_connections(&mut self, per_minute: Option<NonZeroU32>) {
+        self.gate = FloodCounter::with_connections_per_minute(per_minute);
+    }
+
     /// Takes in a record, unless it is known or only counted.
     pub(crate) fn submit(&mut self, record: Record, now: Timestamp) -> (Submitted, Vec<Written>) {
         if let Some(under_way) = self.known(&record.id) {
@@ -103,7 +124,13 @@ impl Ledger {
         for summary in self.summaries(now) {
             written.extend(self.append(summary).1);
         }
+        let connects = is_recorded_each(&record);
         match self.gate.admit(record) {
+            Admitted::Exceeded(quota) => (Submitted::Beyond(Beyond::Quota(quota)), written),
+            // Asked after the quota, so that a user who is refused for the sake of others has used up a share.
+            Admitted::Write(_) if connects && self.open.len() >= CONNECTION_BACKLOG => {
+                (Submitted::Beyond(Beyond::Backlog), written)
+            }
             // What may only happen once it is on record may, once the one that it equals is.
             Admitted::Counted { first } => {
                 let submitted = self.known(&first).unwrap_or(Submitted::Done);

@@ -19,6 +19,7 @@ mod sink;
 mod spool;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use anyhow::{Context, bail};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use oz_core::audit::{Action, Decision, Record};
+use oz_core::audit::{Action, Decision, Quota, Record};
 use oz_core::controller::Failure;
 use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
@@ -39,13 +40,15 @@ pub use rotation::KeyRotation;
 pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};
 pub use sink::{LogSink, Sink};
 
-use ledger::{Ledger, Origin, Submitted};
+use ledger::{Beyond, Ledger, Origin, Submitted};
 use meters::Meters;
 use notify::Notifier;
 use outlets::{Intake, Outlet, Written};
 
 /// How long somebody waits for a record.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
+/// The reason of a failure to record a connection beyond its user's quota, or beyond what may wait of all.
+pub const TOO_MANY_CONNECTIONS: &str = "TooManyConnections";
 /// How long the end of a process waits for what is still to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -63,6 +66,12 @@ struct Shared {
     changed: Notify,
     outlets: Vec<Box<dyn Intake>>,
     notifier: Notifier,
+}
+
+/// A record that is on its way: told when it is in the log, and when it is everywhere.
+struct UnderWay {
+    log: oneshot::Receiver<()>,
+    all: oneshot::Receiver<()>,
 }
 
 impl Trail {
@@ -151,6 +160,14 @@ impl Trail {
         Ok(trail)
     }
 
+    /// With how many connections of one user are recorded in a minute, where each has a record of its own; any number
+    /// if absent. To be set before anything is recorded.
+    #[must_use]
+    pub fn with_connections_per_minute(self, per_minute: Option<NonZeroU32>) -> Self {
+        self.ledger().limit_connections(per_minute);
+        self
+    }
+
     /// Adds what the trail counts.
     pub fn register(&self, registry: &mut Registry) {
         self.shared.meters.register(registry);
@@ -235,8 +252,8 @@ impl Trail {
         ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a record in; what comes back tells when it is written.
-    fn submit(&self, record: Record) -> Result<Submitted, Failure> {
+    /// Takes a record in; what comes back tells when it is written, unless there is nothing to wait for.
+    fn submit(&self, record: Record) -> Result<Option<UnderWay>, Failure> {
         // Under one lock: what follows in the chain follows in every queue.
         let mut ledger = self.ledger();
         let (submitted, written) = ledger.submit(record, self.shared.clock.now());
@@ -246,13 +263,22 @@ impl Trail {
             .sizes(ledger.waiting(), ledger.unsigned());
         drop(ledger);
         self.shared.changed.notify_one();
-        if matches!(submitted, Submitted::Full) {
-            self.shared.meters.refused.inc();
-            return Err(failed(
-                "so many records wait to be written that no more can be kept",
-            ));
+        match submitted {
+            Submitted::Full => {
+                self.shared.meters.refused.inc();
+                Err(failed(
+                    "so many records wait to be written that no more can be kept",
+                ))
+            }
+            Submitted::Beyond(beyond) => {
+                if beyond == Beyond::Backlog {
+                    self.shared.meters.refused.inc();
+                }
+                Err(too_many(beyond))
+            }
+            Submitted::Under { log, all } => Ok(Some(UnderWay { log, all })),
+            Submitted::Done => Ok(None),
         }
-        Ok(submitted)
     }
 
     /// As [`Trail::submit`], past the flood control.
@@ -261,8 +287,8 @@ impl Trail {
         let (submitted, written) = ledger.append(record);
         self.hand_out(written);
         match submitted {
-            Submitted::Full => Err(failed("too many records wait")),
-            _ => Ok(()),
+            Submitted::Full | Submitted::Beyond(_) => Err(failed("too many records wait")),
+            Submitted::Under { .. } | Submitted::Done => Ok(()),
         }
     }
 
@@ -315,20 +341,34 @@ fn failed(why: &str) -> Failure {
     )
 }
 
+/// The failure of what is not recorded for want of room.
+fn too_many(beyond: Beyond) -> Failure {
+    let message = match beyond {
+        Beyond::Quota(Quota::Unproven) => {
+            "it comes from an address that is not known to be an API server's, and of such no more is recorded in a \
+             minute; try again in some seconds"
+        }
+        Beyond::Quota(Quota::Connections) => {
+            "each connection has a record of its own here, and this user has opened as many as are recorded in a \
+             minute; wait some seconds and try again, or have an administrator raise --max-connections-per-minute \
+             of the webhook"
+        }
+        Beyond::Backlog => {
+            "each connection has a record of its own here, and so many wait to be written that no more can be kept; \
+             try again in some seconds"
+        }
+    };
+    Failure::transient(TOO_MANY_CONNECTIONS, message)
+}
+
 impl Sink for Trail {
     fn record<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
         let everywhere = record.action.is_gate();
         async move {
-            let receiver: oneshot::Receiver<()> = match self.submit(record.clone())? {
-                Submitted::Under { log, all } => {
-                    if everywhere {
-                        all
-                    } else {
-                        log
-                    }
-                }
-                Submitted::Done | Submitted::Full => return Ok(()),
+            let Some(UnderWay { log, all }) = self.submit(record.clone())? else {
+                return Ok(());
             };
+            let receiver = if everywhere { all } else { log };
             match tokio::time::timeout(RECORD_TIMEOUT, receiver).await {
                 Ok(Ok(())) => Ok(()),
                 _ => {

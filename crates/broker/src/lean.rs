@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use oz_core::api::harness::RunPhase;
 use oz_core::harness::objects::RECENT_EVENTS;
-use oz_core::labels::{OWNER_KIND, OWNER_UID};
+use oz_core::labels::{OWNER_KIND, OWNER_UID, VOUCHER};
 use serde::{Deserialize, Deserializer};
 
 /// As much of an object of kind `K` as is asked for.
@@ -32,7 +32,7 @@ impl<K> Lean<K> {
         owners.retain(|owner| owner.controller == Some(true));
         owners.shrink_to_fit();
         let mut annotations = metadata.annotations.unwrap_or_default();
-        annotations.retain(|name, _| name == RECENT_EVENTS);
+        annotations.retain(|name, _| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()));
         let mut labels = metadata.labels.unwrap_or_default();
         labels.retain(|name, _| [OWNER_UID, OWNER_KIND].contains(&name.as_str()));
         Self {

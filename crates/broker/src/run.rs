@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let reports = Arc::new(Reports::new(Applied(client.clone()), metrics.clone()));
     let broker = Broker {
         callers: Callers::new(client.clone(), Arc::new(clock.clone()), metrics.clone()),
-        runs: Runs::new(client.clone(), runtime.feeds()),
+        runs: Runs::new(client.clone(), runtime.feeds(), namespace),
         reports: Arc::clone(&reports),
         limits: Limits::default(),
         trail: trail.clone(),

@@ -3,13 +3,16 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource};
 use oz_core::api::harness::{HarnessRun, RunPhase};
+use oz_core::audit::Trust;
 use oz_core::harness::caller::{self, Caller, Owner, Standing};
 use oz_core::harness::pod::RUN_LABEL;
+use oz_core::harness::voucher::{self, PUBLIC_KEYS};
+use oz_core::names;
 use oz_runtime::{CallError, Feeds, Keep, Kind, Selection, Store};
 
 use crate::answer::Refused;
@@ -31,11 +34,13 @@ pub(crate) struct Runs {
     pods: Store<Lean<Pod>>,
     jobs: Store<Lean<Job>>,
     runs: Store<Lean<HarnessRun>>,
+    /// The Secret with the keys by which vouchers are checked.
+    voucher_keys: Store<Secret>,
 }
 
 impl Runs {
     /// Watches what is needed.
-    pub(crate) fn new(client: Client, feeds: &Feeds) -> Self {
+    pub(crate) fn new(client: Client, feeds: &Feeds, namespace: &str) -> Self {
         fn kept<K>(feeds: &Feeds, selection: Selection) -> Store<Lean<K>>
         where
             K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -50,6 +55,11 @@ impl Runs {
             pods: kept(feeds, labelled()),
             jobs: kept(feeds, labelled()),
             runs: kept(feeds, Selection::default()),
+            voucher_keys: feeds.store_in(
+                &Kind::of::<Secret>(),
+                namespace,
+                Selection::named(names::RUN_VOUCHER_KEYS),
+            ),
         }
     }
 
@@ -64,7 +74,7 @@ impl Runs {
             .known(&self.jobs, space, &owner.name, &owner.uid)
             .await?;
         let job = job.map(|it| it.metadata);
-        let run_owner = caller::run_of(caller, &owner, job.as_ref())?;
+        let run_owner = caller::run_of(caller, &owner, job.as_ref(), &self.trust()?)?;
         caller::confined(caller, pod.as_ref().map(|it| &it.metadata), &run_owner)?;
         let run = self
             .known(&self.runs, space, &run_owner.name, &run_owner.uid)
@@ -81,6 +91,22 @@ impl Runs {
             recent_events: job.as_ref().map_or(0, caller::recent_events),
             standing,
         })
+    }
+
+    /// Whose vouchers are believed. As long as nobody published keys, no Job is.
+    fn trust(&self) -> Result<Trust, Refused> {
+        let secrets = self.voucher_keys.objects();
+        let data = secrets.first().and_then(|secret| secret.data.as_ref());
+        let keys = data.and_then(|data| data.get(PUBLIC_KEYS));
+        let keys = keys.and_then(|keys| str::from_utf8(&keys.0).ok());
+        let keys = keys.filter(|keys| !keys.is_empty());
+        keys.and_then(|keys| voucher::trust(keys).ok())
+            .ok_or_else(|| {
+                let name = names::RUN_VOUCHER_KEYS;
+                Refused::busy(&format!(
+                    "Secret {name} of oz's namespace holds no keys yet, which the operator publishes there"
+                ))
+            })
     }
 
     /// What is known of an object of this UID; else what the API server says of the one of this name.

@@ -27,6 +27,8 @@ pub const GRANT_ROLE: &str = "oz.wizardofoz.co/grant-role";
 pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";
 /// Annotation on a request: the signed stamp, see [`crate::access::stamp`].
 pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
+/// The word of the operator's canary, by which the webhook knows an API server.
+pub const CANARY: &str = "crds.wizardofoz.co/canary";
 /// Label on an answer to a request: UID of the request.
 pub const REQUEST_UID: &str = "crds.wizardofoz.co/request-uid";
 /// Annotation on a review: the seal over what it says, see [`crate::access::emergency::review`].
@@ -37,6 +39,9 @@ pub const REVIEWED_BY: &str = "crds.wizardofoz.co/reviewed-by";
 pub const AUTHOR: &str = "crds.wizardofoz.co/author";
 /// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].
 pub const GRANT: &str = "oz.wizardofoz.co/grant";
+
+/// Annotation on the Job of a run: the operator's signature, see [`crate::harness::voucher`].
+pub const VOUCHER: &str = "oz.wizardofoz.co/voucher";
 
 /// Label on an AuditEvent: who.
 pub const AUDIT_USER: &str = "oz.wizardofoz.co/user";

@@ -8,6 +8,7 @@ pub mod access_command;
 pub mod api;
 pub mod audit;
 pub mod build;
+pub mod canary;
 pub mod composite;
 pub mod conditions;
 pub mod connect;

@@ -24,6 +24,8 @@ pub const SIGNING_KEY: &str = "oz-signing-key";
 pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
 /// The Secret with the authority that the broker's certificates come from, with its key.
 pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
+/// The Secret with the public keys by which the broker checks the vouchers of runs' Jobs.
+pub const RUN_VOUCHER_KEYS: &str = "oz-run-voucher-keys";
 /// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
 pub const BROKER_CA: &str = "oz-broker-ca";
 /// The Secret with the authority that the gate's certificates come from, with its key.

@@ -40,6 +40,8 @@ pub struct Installation {
     pub break_glass: Vec<String>,
     /// Whether harness runs are switched on, and with them the policies that are theirs.
     pub harness: bool,
+    /// The same of composites.
+    pub composites: bool,
 }
 
 impl Installation {
@@ -81,6 +83,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Feature {
+    Composites,
     Harness,
 }
 
@@ -98,6 +101,7 @@ impl Policy {
         let File { mut policies } = serde_json::from_str(FILE)?;
         policies.retain(|one| match one.feature {
             None => true,
+            Some(Feature::Composites) => installation.composites,
             Some(Feature::Harness) => installation.harness,
         });
         for one in &mut policies {
@@ -131,7 +135,12 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::CustomResourceExt as _;
+
     use super::*;
+    use crate::composite::api::CompositeController;
+    use crate::composite::rego::RegoController;
 
     fn installation() -> Installation {
         Installation {
@@ -139,6 +148,41 @@ mod tests {
             namespace: "access".to_owned(),
             break_glass: vec!["menders".to_owned(), String::new()],
             harness: true,
+            composites: true,
+        }
+    }
+
+    /// The plurals of our kinds that have a status of their own to write.
+    fn with_a_status() -> impl Iterator<Item = String> {
+        let composites = [CompositeController::crd(), RegoController::crd()];
+        let all = crate::api::crds()
+            .into_iter()
+            .chain(composites)
+            .chain(crate::api::harness::crds());
+        let has_one = |crd: &CustomResourceDefinition| {
+            let mut versions = crd.spec.versions.iter();
+            versions.any(|version| {
+                let subresources = version.subresources.as_ref();
+                subresources.is_some_and(|it| it.status.is_some())
+            })
+        };
+        all.filter(has_one).map(|crd| crd.spec.names.plural)
+    }
+
+    #[test]
+    fn status_of_every_kind_is_written_by_oz_alone() {
+        let policies = Policy::all(&installation()).unwrap();
+        let statuses = policies
+            .iter()
+            .filter(|policy| policy.name.contains("status"));
+        let guarded: Vec<String> = statuses
+            .filter_map(|policy| policy.policy.match_constraints.as_ref())
+            .flat_map(|constraints| constraints.resource_rules.iter().flatten())
+            .flat_map(|rule| rule.resources.iter().flatten().cloned())
+            .collect();
+        for plural in with_a_status() {
+            let status = format!("{plural}/status");
+            assert!(guarded.contains(&status), "{status} is not in {guarded:?}");
         }
     }
 
@@ -199,7 +243,7 @@ mod tests {
         };
         let (with, without) = (names(true), names(false));
         let of_runs = |name: &&String| name.contains("-harness-");
-        assert_eq!(with.iter().filter(of_runs).count(), 3, "{with:?}");
+        assert!(with.iter().filter(of_runs).count() >= 4, "{with:?}");
         assert_eq!(without.iter().filter(of_runs).count(), 0, "{without:?}");
     }
 

@@ -85,7 +85,8 @@ impl Refused {
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.reason {
-            "QueryTooLong" | "QueryMalformed" | "OptionUnknown" | "ContainerMalformed" => {
+            "QueryTooLong" | "QueryMalformed" | "OptionUnknown" | "OptionRepeated"
+            | "OptionMalformed" | "ContainerMalformed" | "UpgradeMalformed" => {
                 StatusCode::BAD_REQUEST
             }
             _ => StatusCode::FORBIDDEN,

@@ -78,7 +78,7 @@ impl Door {
         gate::settle(grant, &path.rest, found)?;
         let added = debug::read(patch, grant, &pod)?;
         let ticket = self.ticket(grant, user, None)?;
-        let target = path.rest.upstream().unwrap_or_default();
+        let target = path.target().unwrap_or_default();
         let sent = self
             .upstream
             .patch(parts, &target, added.patch(grant), &ticket);

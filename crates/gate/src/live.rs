@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use oz_audit::{Sink as _, Trail};
 use oz_core::access::stamp::Requester;
-use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
+use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Refusal;
 use oz_core::gate::live::{self, Listing, Live as Asked, Watcher};
@@ -27,8 +27,8 @@ use tokio::sync::watch;
 use crate::answer::{Refused, document};
 use crate::idle::Idle;
 use crate::moderated::Moderation;
-use crate::relay::Speaks;
 use crate::router::Door;
+use crate::socket::Spoken;
 use crate::traffic::{Traffic, View};
 
 /// How many watch one session at once.
@@ -41,7 +41,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 const UNRECORDED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Offered,
     input: RecordedInput::None,
-    non_interactive: NonInteractive::All,
+    non_interactive: None,
 };
 
 /// The open sessions of this process.
@@ -57,8 +57,8 @@ pub(crate) struct Live {
     pub(crate) about: About,
     pub(crate) user: Requester,
     pub(crate) until: Timestamp,
-    /// What its client can be told, once that was agreed on.
-    speaks: OnceLock<Speaks>,
+    /// Whether what is said in it is read, once its protocol was agreed on.
+    watchable: OnceLock<bool>,
     /// As the template has it recorded, if it does.
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
@@ -92,18 +92,17 @@ pub(crate) struct Entry {
 impl Register {
     /// Puts a session in.
     pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
-        let speaks = OnceLock::new();
+        let watchable = OnceLock::new();
         if opened.moderation.is_some() {
             // The API server will be asked for nothing that cannot be shown.
-            let tty = opened.about.tty;
-            let _ = speaks.set(Speaks::Channels { tty });
+            let _ = watchable.set(true);
         }
         let live = Arc::new(Live {
             key: opened.key.clone(),
             about: opened.about,
             user: opened.user,
             until: opened.until,
-            speaks,
+            watchable,
             recording: opened.recording,
             recorded: opened.recorded,
             idle: opened.idle,
@@ -151,15 +150,17 @@ impl Drop for Entry {
 }
 
 impl Live {
-    /// What its client can be told, as the API server has agreed to.
-    pub(crate) fn agreed(&self, speaks: Speaks) {
+    /// What is spoken in it, as the API server has agreed to.
+    pub(crate) fn agreed(&self, spoken: Option<Spoken>) {
         // Where it was known before, it was agreed to as well.
-        let _ = self.speaks.set(speaks);
+        let _ = self
+            .watchable
+            .set(spoken.is_some_and(|spoken| spoken.tty.is_some()));
     }
 
-    /// What its client can be told.
-    pub(crate) fn speaks(&self) -> Speaks {
-        self.speaks.get().copied().unwrap_or(Speaks::Other)
+    /// Whether what is said in it can be shown.
+    fn is_watchable(&self) -> bool {
+        self.watchable.get().copied().unwrap_or_default()
     }
 
     /// Ready when somebody ends it, with what its user is told.
@@ -213,7 +214,7 @@ impl Live {
             bytes_in,
             bytes_out,
             recorded: self.recorded,
-            watchable: self.speaks() != Speaks::Other,
+            watchable: self.is_watchable(),
             watchers: self.watchers().clone(),
             replica: replica.to_owned(),
             state: match self.moderation.as_ref().map(Moderation::phase) {
@@ -347,7 +348,7 @@ impl Door {
         viewer: &Requester,
         live: Arc<Live>,
     ) -> Result<Response<Body>, Refused> {
-        if live.speaks() == Speaks::Other {
+        if !live.is_watchable() {
             let message = format!(
                 "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
                  (kubectl older than 1.30)",

@@ -1,4 +1,4 @@
-//! The oz gate: a part of the API server's own paths. What somebody asks of one pod there is passed on as it came,
+//! The oz gate: a part of the API server's own paths. What somebody asks of one pod there is passed on as it was read,
 //! by the gate's account, as long as their grant lasts; then the gate closes it.
 
 mod answer;
@@ -7,8 +7,10 @@ mod caller;
 mod debug;
 mod discovery;
 mod grants;
+mod handshake;
 mod idle;
 mod live;
+mod message_room;
 mod metrics;
 mod moderated;
 mod opening;
@@ -20,6 +22,7 @@ mod relay;
 mod router;
 mod run;
 mod sessions;
+mod socket;
 
 mod spool;
 mod storage;

@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     open: Gauge,
     ended: Family<EndLabels, Counter>,
     bytes: Family<DirectionLabels, Counter>,
+    /// Recorded sessions that carried something of which nothing is recorded.
+    pub(crate) nothing_recorded: Counter,
     /// Of recordings that wait to be stored.
     pub(crate) spool: SpoolMeters,
 }
@@ -58,6 +60,11 @@ impl Metrics {
             "session_bytes",
             "Bytes that ended sessions carried, in from the user and out to them",
             metrics.bytes.clone(),
+        );
+        registry.register(
+            "sessions_recorded_empty",
+            "Sessions that were to be recorded and carried something, of which nothing is in the recording",
+            metrics.nothing_recorded.clone(),
         );
         metrics.spool.register(registry);
         metrics

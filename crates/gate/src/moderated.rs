@@ -4,17 +4,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::api::ModerationConfig;
 use oz_core::connect::Refusal;
 use oz_core::gate::moderation::{self, Moderated, Phase};
+use oz_core::gate::upgrade::Upgrade;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::answer::Refused;
-use crate::recordings::offers_channels;
 
 /// How often the client of a session that is held hears that it is still there: kubectl gives up after a minute.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -132,7 +132,7 @@ impl Moderation {
 pub(crate) fn needed(
     grant: &Grant,
     way: &str,
-    headers: &HeaderMap,
+    asked: Option<&Upgrade>,
 ) -> Result<Option<ModerationConfig>, Refused> {
     let Some(config) = grant.sessions.moderation.as_ref() else {
         return Ok(None);
@@ -145,7 +145,7 @@ pub(crate) fn needed(
         Err(Refused::new(StatusCode::FORBIDDEN, "NotModerated", message))
     };
     match way {
-        "exec" | "attach" if offers_channels(headers) => Ok(Some(config.clone())),
+        "exec" | "attach" if asked.is_some_and(Upgrade::is_recorded) => Ok(Some(config.clone())),
         "exec" | "attach" => refused(
             "that takes a WebSocket; use kubectl 1.30 or newer, or ozctl. If this one waited before, nobody came",
         ),

@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use oz_core::audit::{Action, Decision};
+use oz_core::connect::Refusal;
+use oz_core::gate::upgrade::DIFFERS;
 
+use crate::answer::Refused;
+use crate::relay::Carried;
 use crate::router::{Door, Session};
 
 /// Why a session is not opened whose handler is dropped.
@@ -32,6 +36,20 @@ impl OpeningSession {
     /// Why it is not opened, should it be dropped from here on.
     pub(crate) fn fails(&mut self, why: impl Into<String>) {
         self.why = why.into();
+    }
+
+    /// It is refused. One for which the API server took another protocol than was planned was cut.
+    pub(crate) fn refused(&mut self, refused: &Refused) {
+        self.fails(&refused.message);
+        if refused.reason == DIFFERS
+            && let Some(session) = self.session.take()
+        {
+            let why = Refusal {
+                reason: refused.reason,
+                message: refused.message.clone(),
+            };
+            self.door.note_end(&session, Some(&why), Carried::default());
+        }
     }
 
     /// It was answered, and not opened. What RBAC or the hook refuses was never on record as opened.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::SEC_WEBSOCKET_PROTOCOL;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use oz_audit::{Sink, Trail};
 use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::api::{RecordingConfig, RecordingMode};
 use oz_core::audit::{Action, Decision, Record, arguments};
 use oz_core::encode;
+use oz_core::gate::query::Options;
+use oz_core::gate::upgrade::Upgrade;
 use oz_core::recording::{About, ENCRYPTED_TO, Head, Recorder, SessionKey};
 use oz_recording::age::Recipient;
 use oz_runtime::Clock;
@@ -26,8 +26,6 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the trail is left alone after it did not take a record, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The protocols whose messages are read.
-pub(crate) const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
 /// Where recordings go.
 #[derive(Clone, Debug)]
@@ -53,7 +51,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) user: &'a Requester,
     pub(crate) way: &'static str,
     pub(crate) key: &'a SessionKey,
-    pub(crate) query: Option<&'a str>,
+    pub(crate) options: &'a Options,
     pub(crate) at: jiff::Timestamp,
 }
 
@@ -71,7 +69,7 @@ impl Plan {
         recordings: Option<&Recordings>,
         grant: &Grant,
         way: &str,
-        parts: &Parts,
+        asked: Option<&Upgrade>,
     ) -> Result<Self, Refused> {
         // Forwarded ports and logs are no sessions that somebody types in; what they carried is counted.
         let config = grant
@@ -88,7 +86,9 @@ impl Plan {
             // again over SPDY, and shows what it is told then.
             Some(recordings) => match recordings.spool.room() {
                 Err(full) => full.to_string(),
-                Ok(()) if offers_channels(&parts.headers) => return Ok(Self::Record(config)),
+                Ok(()) if asked.is_some_and(Upgrade::is_recorded) => {
+                    return Ok(Self::Record(config));
+                }
                 Ok(()) => {
                     "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl"
                         .to_owned()
@@ -105,18 +105,6 @@ impl Plan {
         );
         Err(Refused::new(StatusCode::FORBIDDEN, "NotRecorded", message))
     }
-}
-
-/// Whether whatever the API server agrees to can be read.
-pub(crate) fn offers_channels(headers: &HeaderMap) -> bool {
-    let mut offered = headers
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .peekable();
-    offered.peek().is_some() && offered.all(|one| CHANNELS.contains(&one))
 }
 
 impl Recordings {
@@ -226,18 +214,10 @@ pub(crate) fn about(opening: &Opening<'_>) -> About {
         user,
         way,
         key,
-        query,
+        options,
         at,
     } = *opening;
-    let options: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
-    let values = |wanted: &str| {
-        let of_it = options.iter().filter(move |(name, _)| name == wanted);
-        of_it
-            .map(|(_, value)| value.clone().into_owned())
-            .collect::<Vec<String>>()
-    };
-    let command = values("command");
-    let named = values("container").pop();
+    let command = options.command();
     About {
         session: key.to_string(),
         request_uid: grant.request.uid.clone(),
@@ -246,19 +226,13 @@ pub(crate) fn about(opening: &Opening<'_>) -> About {
         user_uid: user.uid.clone(),
         pod: grant.pod.name.clone(),
         pod_uid: grant.pod.uid.clone(),
-        container: grant.container(named.as_deref()).map(str::to_owned),
+        container: grant.container(options.container()).map(str::to_owned),
         way: way.to_owned(),
-        tty: is_tty(query),
+        tty: options.tty(),
         command_digest: (!command.is_empty()).then(|| encode::digest(&command)),
         command: arguments(&command, grant.sessions.record_arguments),
         opened_at: at,
         part: 0,
         previous: String::new(),
     }
-}
-
-/// Whether a terminal is asked for.
-pub(crate) fn is_tty(query: Option<&str>) -> bool {
-    let mut options = query.unwrap_or_default().split('&');
-    options.any(|option| option == "tty=true" || option == "tty=1")
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{
-    ACCEPT, CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
-};
+use axum::http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use futures::{StreamExt as _, stream};
@@ -23,12 +21,13 @@ use oz_core::access::grant::Grant;
 use oz_core::access::stamp::Requester;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
-use oz_core::gate::activity::Activity;
 use oz_core::gate::live::{self, Live as AskedLive};
 use oz_core::gate::moderation::{self, Phase};
 use oz_core::gate::path::{self, Path, Rest};
 use oz_core::gate::peer;
+use oz_core::gate::query::Options;
 use oz_core::gate::ticket::Ticket;
+use oz_core::gate::upgrade::Upgrade;
 use oz_core::gate::{self, Asked, GROUP, VERSION};
 use oz_core::recording::SessionKey;
 use oz_runtime::Clock;
@@ -39,6 +38,7 @@ use crate::caller::Callers;
 use crate::debug;
 use crate::discovery;
 use crate::grants::Grants;
+use crate::handshake::{switching, values};
 use crate::idle::Idle;
 use crate::live::{Entry, Live, Opened, Register, not_allowed, over, shown};
 use crate::metrics::Metrics;
@@ -46,11 +46,12 @@ use crate::moderated::{self, Moderation, Turn};
 use crate::opening::{OpeningSession, WaitingSession};
 use crate::peers::{Peers, Question};
 use crate::play::Viewings;
-use crate::recordings::{self, CHANNELS, Opening, Plan, Recordings};
-use crate::relay::{Beside, Carried, Speaks, relay};
+use crate::recordings::{self, Opening, Plan, Recordings};
+use crate::relay::{Beside, Carried, relay};
 use crate::sessions::{Sessions, Slot};
+use crate::socket::{self, Spoken};
 use crate::tape::{Tape, Writer};
-use crate::upstream::{Upstream, head, whole};
+use crate::upstream::{Asked as Answered, Upstream, head, whole};
 
 /// How long either side may take to become a stream once that was agreed on.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,7 +90,6 @@ pub(crate) struct Session {
     pub(crate) key: SessionKey,
     must_be_recorded: bool,
     idle: Arc<Idle>,
-    activity: Activity,
     live: Arc<Live>,
     _entry: Entry,
     _slot: Slot,
@@ -168,6 +168,10 @@ async fn answered(door: &Arc<Door>, request: Request) -> Response<Body> {
     if let Some(peer) = peer {
         peer.has_shown_the_key();
     }
+    if let Some(refused) = not_described(request.uri().path()) {
+        door.metrics.answered("openapi", refused.reason);
+        return refused.response();
+    }
     if let Some(answered) = of_the_group(request.method(), request.uri().path(), request.headers())
     {
         door.metrics.answered("group", "OK");
@@ -200,6 +204,16 @@ fn discovers(headers: &HeaderMap) -> bool {
         value
             .to_str()
             .is_ok_and(|text| text.contains("as=APIGroupDiscoveryList"))
+    })
+}
+
+/// That the group has no description in OpenAPI, for which the API server asks again and again: it leaves out a group
+/// for which it gets 404, and writes any other answer into its log, each time.
+fn not_described(path: &str) -> Option<Refused> {
+    const DESCRIPTIONS: [&str; 2] = ["/openapi/v2", "/openapi/v3"];
+    DESCRIPTIONS.contains(&path).then(|| {
+        let message = "the gate has no description of its group";
+        Refused::new(StatusCode::NOT_FOUND, "NotDescribed", message)
     })
 }
 
@@ -353,12 +367,10 @@ impl Door {
             Rest::Pod { .. } | Rest::Listed { .. } => {
                 // Whatever it is, nobody reads it; and its length could be read in two ways.
                 bodiless(request.headers())?;
-                let upgrade = request.headers().contains_key(UPGRADE);
-                let upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
+                let asked = Upgrade::read(|name| values(request.headers(), name))?;
+                let asked = asked.map(|asked| (asked, hyper::upgrade::on(&mut request)));
                 let (parts, _) = request.into_parts();
-                return self
-                    .to_pod(user, path, standing.grant, &parts, upgrade)
-                    .await;
+                return self.to_pod(user, path, standing.grant, &parts, asked).await;
             }
         };
         discovered(request.headers(), &found)
@@ -383,10 +395,10 @@ impl Door {
         path: &Path,
         grant: Arc<Grant>,
         parts: &Parts,
-        upgrade: Option<OnUpgrade>,
+        asked: Option<(Upgrade, OnUpgrade)>,
     ) -> Result<Response<Body>, Refused> {
         let is_session = path.rest.is_session();
-        if is_session && upgrade.is_none() {
+        if is_session && asked.is_none() {
             let message = "a session needs a WebSocket or SPDY; use kubectl 1.30 or newer";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "NoUpgrade", message));
         }
@@ -396,9 +408,9 @@ impl Door {
             .then(|| self.sessions.take(&user.user))
             .transpose()?;
         let way = path.rest.title();
-        let plan = Plan::of(self.recordings.as_ref(), &grant, way, parts)?;
-        let query = parts.uri.query();
-        let moderation = moderated::needed(&grant, way, &parts.headers)?;
+        let protocol = asked.as_ref().map(|(asked, _)| asked);
+        let plan = Plan::of(self.recordings.as_ref(), &grant, way, protocol)?;
+        let moderation = moderated::needed(&grant, way, protocol)?;
         let begun = slot.map(|slot| Begun {
             grant: Arc::clone(&grant),
             user: user.clone(),
@@ -407,21 +419,21 @@ impl Door {
             moderation: moderation.map(|config| Moderation::new(config, &grant, &user)),
             slot,
         });
-        let session = begun.map(|begun| self.session(begun, &plan, query));
+        let session = begun.map(|begun| self.session(begun, &plan, &path.options));
         if let Some(session) = &session {
             self.opens(session).await?;
         }
         let entered = self.settled(&grant, &path.rest).await?;
-        let target = path.rest.upstream().unwrap_or_default();
+        let target = path.target().unwrap_or_default();
         let ticket = is_session
             .then(|| self.ticket(&grant, &user, entered.as_deref()))
             .transpose()?;
         let Some(session) = session else {
-            let answered = self.upstream.send(parts, &target, None).await?;
+            let answered = self.upstream.send(parts, &target).await?;
             return Ok(whole(answered));
         };
-        let (Some(client), Some(ticket)) = (upgrade, ticket) else {
-            let answered = self.upstream.send(parts, &target, None).await?;
+        let (Some((asked, client)), Some(ticket)) = (asked, ticket) else {
+            let answered = self.upstream.send(parts, &target).await?;
             if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let message = "the API server wants another protocol that nobody asked for";
                 return Err(Refused::unavailable("ApiServer", message));
@@ -430,9 +442,9 @@ impl Door {
         };
         self.open(
             OpeningSession::new(self, session),
-            client,
+            (client, &asked),
             (parts, &target, &ticket),
-            plan,
+            (plan, &path.options),
         )
         .await
     }
@@ -453,34 +465,29 @@ impl Door {
     async fn open(
         self: &Arc<Self>,
         mut opening: OpeningSession,
-        client: OnUpgrade,
+        (client, asked): (OnUpgrade, &Upgrade),
         (parts, target, ticket): (&Parts, &str, &str),
-        plan: Plan,
+        (plan, options): (Plan, &Options),
     ) -> Result<Response<Body>, Refused> {
-        let sent = self.upstream.send(parts, target, Some(ticket)).await;
-        let answered = sent.inspect_err(|refused| opening.fails(&refused.message))?;
-        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-            opening.answered(answered.status());
-            return Ok(whole(answered));
-        }
-        let response = head(&answered);
-        let query = parts.uri.query();
+        let sent = self.upstream.open((parts, target), ticket, asked).await;
+        let answered = sent.inspect_err(|refused| opening.refused(refused))?;
+        let (agreed, upstream) = match answered {
+            Answered::Open(agreed, upstream) => (agreed, upstream),
+            Answered::Answered(answered) => {
+                opening.answered(answered.status());
+                return Ok(whole(answered));
+            }
+        };
+        let response = switching(asked, &agreed)?;
         let writer = match opening.session() {
-            Some(session) => self.record(session, &plan, query).await,
+            Some(session) => self.record(session, &plan, options).await,
             None => Ok(None),
         };
         let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
-        let speaks = speaks(answered.headers(), query);
-        let upgraded = answered.headers().get(UPGRADE);
-        let activity = Activity::of(upgraded.map(HeaderValue::as_bytes));
         if let Some(session) = opening.opened() {
-            let session = Session {
-                activity,
-                ..session
-            };
-            let upstream = hyper::upgrade::on(answered);
-            session.live.agreed(speaks);
-            tokio::spawn(Arc::clone(self).carry(session, client, upstream, writer));
+            let spoken = Spoken::new(&agreed, options);
+            session.live.agreed(spoken);
+            tokio::spawn(Arc::clone(self).carry(session, (client, upstream), spoken, writer));
         }
         Ok(response)
     }
@@ -544,7 +551,7 @@ impl Door {
     }
 
     /// A session, which is known of from now on.
-    fn session(&self, begun: Begun, plan: &Plan, query: Option<&str>) -> Session {
+    fn session(&self, begun: Begun, plan: &Plan, options: &Options) -> Session {
         let Begun {
             grant,
             user,
@@ -563,7 +570,7 @@ impl Door {
             user: &user,
             way,
             key: &key,
-            query,
+            options,
             at: opened_at,
         });
         let (live, entry) = self.register.enter(Opened {
@@ -580,7 +587,6 @@ impl Door {
             key,
             must_be_recorded: plan.is_required(),
             idle,
-            activity: Activity::of(None),
             grant,
             user,
             way,
@@ -596,7 +602,7 @@ impl Door {
         &self,
         session: &Session,
         plan: &Plan,
-        query: Option<&str>,
+        options: &Options,
     ) -> Result<Option<Writer>, Refused> {
         let why = match (plan, &self.recordings) {
             (Plan::None, _) => return Ok(None),
@@ -606,7 +612,7 @@ impl Door {
                     user: &session.user,
                     way: session.way,
                     key: &session.key,
-                    query,
+                    options,
                     at: session.opened_at,
                 };
                 match recordings.begin(&opening, config).await {
@@ -626,16 +632,15 @@ impl Door {
     async fn carry(
         self: Arc<Self>,
         session: Session,
-        client: OnUpgrade,
-        upstream: OnUpgrade,
+        (client, upstream): (OnUpgrade, OnUpgrade),
+        spoken: Option<Spoken>,
         writer: Option<Writer>,
     ) {
         self.metrics.opened();
         let both = async { tokio::try_join!(client, upstream) };
         let (why, carried) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
             Ok(Ok((client, upstream))) => {
-                let client = session.idle.watch(TokioIo::new(client), &session.activity);
-                let upstream = TokioIo::new(upstream);
+                let (client, upstream) = (TokioIo::new(client), TokioIo::new(upstream));
                 let tape = writer.as_ref().map(Writer::tape);
                 let end = async {
                     tokio::select! {
@@ -647,8 +652,15 @@ impl Door {
                 let beside = Beside {
                     traffic: &session.live.traffic,
                     tape: tape.map(Arc::as_ref),
+                    idle: &session.idle,
                 };
-                relay(client, upstream, end, session.live.speaks(), beside).await
+                match spoken {
+                    Some(spoken) => {
+                        let how = (spoken, self.sessions.message_room());
+                        socket::relay(client, upstream, end, how, beside).await
+                    }
+                    None => relay(client, upstream, end, beside).await,
+                }
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a session was not opened after all");
@@ -660,17 +672,23 @@ impl Door {
         session.live.traffic.end(&how);
         self.ended(&session, why.as_ref(), carried);
         if let Some(writer) = writer {
-            self.recorded(&session, writer, &how).await;
+            self.recorded(&session, writer, &how, carried).await;
         }
     }
 
     /// Ends the recording of a session that is over, and puts it on record.
-    async fn recorded(&self, session: &Session, writer: Writer, how: &str) {
+    async fn recorded(&self, session: &Session, writer: Writer, how: &str, carried: Carried) {
         let Some(ended) = writer.end(how).await else {
             return;
         };
+        let passed = carried.inward.saturating_add(carried.outward);
         if let Some(why) = &ended.broken {
             self.unrecorded(session, why);
+        } else if passed > 0 && !ended.heard {
+            // It cannot be: what passes is what was read. Whoever finds a way is to be seen.
+            self.metrics.nothing_recorded.inc();
+            let why = format!("it carried {passed} bytes, and none of them is in its recording");
+            self.unrecorded(session, &why);
         }
         let (key, now) = (&session.key, self.clock.now());
         match ended.head {
@@ -769,7 +787,7 @@ impl Door {
     }
 
     /// Puts on record that a session is over.
-    fn note_end(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
+    pub(crate) fn note_end(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
         let reason = why.map_or("Closed", |why| why.reason);
         let action = match why {
             Some(_) => Action::SessionCut,
@@ -865,17 +883,6 @@ async fn not_recorded(tape: Option<&Arc<Tape>>) -> Refusal {
     }
 }
 
-/// What the client of a session can be told, by the protocol that the API server agreed to.
-fn speaks(headers: &HeaderMap, query: Option<&str>) -> Speaks {
-    let protocol = headers.get(SEC_WEBSOCKET_PROTOCOL);
-    if protocol.is_some_and(|one| CHANNELS.iter().any(|known| one == known)) {
-        return Speaks::Channels {
-            tty: recordings::is_tty(query),
-        };
-    }
-    Speaks::Other
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -906,6 +913,24 @@ mod tests {
     }
 
     #[test]
+    fn description_in_openapi_is_not_found_for_the_group_alone() {
+        for path in ["/openapi/v2", "/openapi/v3"] {
+            let refused = not_described(path).unwrap();
+            assert_eq!(refused.response().status(), 404, "{path}");
+        }
+        let behind = format!("{}/openapi/v2", oz_core::gate::prefix("shop", "mine"));
+        for path in [
+            "/openapi",
+            "/openapi/v3/",
+            "/openapi/v2/../v3",
+            behind.as_str(),
+            "/apis",
+        ] {
+            assert_eq!(not_described(path), None, "{path}");
+        }
+    }
+
+    #[test]
     fn who_takes_no_plain_json_is_told_that_there_is_nothing_else() {
         let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let both = "application/json;as=APIGroupDiscoveryList,application/json";
@@ -923,18 +948,5 @@ mod tests {
         assert!(other.is_none());
         let post = of_the_group(&Method::POST, "/apis", &headers(&[])).unwrap();
         assert_eq!(post.status().as_u16(), 405);
-    }
-
-    #[test]
-    fn only_a_protocol_of_channels_is_told_why_it_ends() {
-        let v5 = headers(&[("sec-websocket-protocol", "v5.channel.k8s.io")]);
-        assert_eq!(
-            speaks(&v5, Some("stdin=true&tty=true")),
-            Speaks::Channels { tty: true }
-        );
-        assert_eq!(speaks(&v5, None), Speaks::Channels { tty: false });
-        let tunnel = headers(&[("sec-websocket-protocol", "SPDY/3.1+portforward.k8s.io")]);
-        assert_eq!(speaks(&tunnel, None), Speaks::Other);
-        assert_eq!(speaks(&headers(&[]), Some("tty=true")), Speaks::Other);
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Refused;
+use crate::message_room::MessageRoom;
 
 /// How long sessions may take to end once they are told to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,6 +22,7 @@ pub(crate) struct Sessions {
     open: Mutex<Open>,
     one_ended: Notify,
     closing: CancellationToken,
+    messages: MessageRoom,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +51,13 @@ impl Sessions {
             open: Mutex::default(),
             one_ended: Notify::new(),
             closing: CancellationToken::new(),
+            messages: MessageRoom::default(),
         })
+    }
+
+    /// The room for messages that are being read.
+    pub(crate) fn message_room(&self) -> &MessageRoom {
+        &self.messages
     }
 
     /// Room for one more session of this user.

@@ -1,6 +1,7 @@
 //! The recording of a session that is open: what passes goes to the recorder, and its lines to the spool, beside the
 //! session. Who writes faster than the disk takes is read from more slowly.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,19 +32,14 @@ pub(crate) struct Tape {
     written: Notify,
     /// Why nothing more is recorded.
     broken: watch::Sender<Option<String>>,
+    /// How many messages it was told of.
+    heard: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     recorder: Recorder,
-    sizes: Sizes,
     over: bool,
-}
-
-/// Reads the sizes of a terminal out of the messages about them.
-#[derive(Debug, Default)]
-pub(crate) struct Sizes {
-    begun: Vec<u8>,
 }
 
 /// What writes a tape; it goes on until the tape ends.
@@ -59,18 +55,11 @@ struct Size {
     height: u16,
 }
 
-impl Sizes {
-    /// A piece of such a message; columns and rows, once it is whole.
-    pub(crate) fn passed(&mut self, piece: Piece<'_>) -> Option<(u16, u16)> {
-        if self.begun.len() + piece.bytes.len() <= MAX_RESIZE {
-            self.begun.extend_from_slice(piece.bytes);
-        }
-        if !piece.last {
-            return None;
-        }
-        let size: Size = serde_json::from_slice(&std::mem::take(&mut self.begun)).ok()?;
-        Some((size.width, size.height))
-    }
+/// Reads the size of a terminal, columns and rows, out of a message about it.
+pub(crate) fn size(piece: Piece<'_>) -> Option<(u16, u16)> {
+    let message = Some(piece.bytes).filter(|bytes| bytes.len() <= MAX_RESIZE)?;
+    let size: Size = serde_json::from_slice(message).ok()?;
+    Some((size.width, size.height))
 }
 
 /// What a channel is in one direction, if it carries what somebody says.
@@ -98,12 +87,12 @@ impl Tape {
             opened: Instant::now(),
             state: Mutex::new(State {
                 recorder,
-                sizes: Sizes::default(),
                 over: false,
             }),
             news: Notify::new(),
             written: Notify::new(),
             broken: watch::Sender::new(None),
+            heard: AtomicU64::new(0),
         });
         let task = tokio::spawn(Arc::clone(&tape).write(recording));
         Ok(Writer { task, tape })
@@ -111,6 +100,7 @@ impl Tape {
 
     /// Something was said by the user (`inward`) or to them.
     pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
         if inward && piece.channel == RESIZE {
             return self.resized(piece);
         }
@@ -126,8 +116,8 @@ impl Tape {
     }
 
     fn resized(&self, piece: Piece<'_>) {
-        let mut state = self.state();
-        if let Some((columns, rows)) = state.sizes.passed(piece) {
+        if let Some((columns, rows)) = size(piece) {
+            let mut state = self.state();
             state.recorder.resized(self.opened.elapsed(), columns, rows);
             self.news.notify_one();
         }
@@ -216,6 +206,8 @@ pub(crate) struct Ended {
     pub(crate) head: Result<Head, SpoolError>,
     /// Why it ended before the session did.
     pub(crate) broken: Option<String>,
+    /// Whether it was told of any message.
+    pub(crate) heard: bool,
 }
 
 impl Writer {
@@ -240,6 +232,7 @@ impl Writer {
             recording,
             head,
             broken,
+            heard: self.tape.heard.load(Ordering::Relaxed) > 0,
         })
     }
 }
@@ -247,7 +240,7 @@ impl Writer {
 #[cfg(test)]
 pub(crate) mod tests {
     use jiff::Timestamp;
-    use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
+    use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
     use oz_core::recording::{About, Code, Form, Part, PartName, SessionKey};
 
     use super::*;
@@ -272,7 +265,7 @@ pub(crate) mod tests {
         let config = RecordingConfig {
             mode: RecordingMode::Required,
             input: RecordedInput::All,
-            non_interactive: NonInteractive::All,
+            non_interactive: None,
         };
         let recorder = Recorder::new(about(&key.to_string()), &config);
         (spool, storage, recorder, key)
@@ -300,11 +293,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn piece(channel: u8, bytes: &[u8]) -> Piece<'_> {
-        Piece {
-            channel,
-            bytes,
-            last: true,
-        }
+        Piece { channel, bytes }
     }
 
     #[tokio::test]

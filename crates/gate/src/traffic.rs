@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Bytes;
-use oz_core::api::RecordingConfig;
+use oz_core::api::{NonInteractive, RecordingConfig};
 use oz_core::gate::messages::{Piece, RESIZE};
 use oz_core::recording::{About, Code, Event, Header, Recorder};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::tape::{Sizes, stream};
+use crate::tape::{size, stream};
 
-/// How many pieces wait for one who watches. A piece is what was said at once: at most one buffer of it.
+/// How many pieces wait for one who watches. A piece is what was said at once: at most what is passed on in one message.
 const MAX_WAITING: usize = 64;
 /// How many words wait to be said to the user.
 const MAX_WORDS: usize = 16;
@@ -49,7 +49,6 @@ pub(crate) enum Word {
 #[derive(Debug)]
 struct Feed {
     size: (u16, u16),
-    sizes: Sizes,
     watching: Option<Watching>,
     over: bool,
 }
@@ -91,7 +90,6 @@ impl Default for Traffic {
             watched: AtomicBool::new(false),
             feed: Mutex::new(Feed {
                 size: SIZE,
-                sizes: Sizes::default(),
                 watching: None,
                 over: false,
             }),
@@ -118,8 +116,8 @@ impl Traffic {
     /// Something was said by the user (`inward`) or to them.
     pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
         if inward && piece.channel == RESIZE {
-            let mut feed = self.feed();
-            if let Some((columns, rows)) = feed.sizes.passed(piece) {
+            if let Some((columns, rows)) = size(piece) {
+                let mut feed = self.feed();
                 feed.size = (columns, rows);
                 if let Some(watching) = &mut feed.watching {
                     watching
@@ -161,7 +159,12 @@ impl Traffic {
         }
         let (width, height) = feed.size;
         let watching = feed.watching.get_or_insert_with(|| {
-            let mut recorder = Recorder::new(about.clone(), config);
+            let config = RecordingConfig {
+                // Who watches sees all of it, however much of it is kept.
+                non_interactive: Some(NonInteractive::All),
+                ..*config
+            };
+            let mut recorder = Recorder::new(about.clone(), &config);
             recorder.resized(at, width, height);
             // Each one who watches is given a header of their own.
             recorder.mark(at, "");
@@ -291,7 +294,7 @@ fn line(line: &impl serde::Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::{NonInteractive, RecordedInput, RecordingMode};
+    use oz_core::api::{RecordedInput, RecordingMode};
     use oz_core::gate::messages::{STDIN, STDOUT};
     use oz_core::recording::Part;
     use tokio::sync::broadcast::error::TryRecvError;
@@ -302,7 +305,7 @@ mod tests {
     const CONFIG: RecordingConfig = RecordingConfig {
         mode: RecordingMode::Offered,
         input: RecordedInput::Echoed,
-        non_interactive: NonInteractive::All,
+        non_interactive: Some(NonInteractive::All),
     };
 
     fn about() -> About {
@@ -350,6 +353,33 @@ mod tests {
         assert_eq!(bob.lines.try_recv(), Err(TryRecvError::Closed));
         assert_eq!(all(&mut carol).events.len(), 2);
         assert!(traffic.watch(&about(), &CONFIG).is_none());
+    }
+
+    #[tokio::test]
+    async fn view_of_a_session_without_a_terminal_has_what_its_recording_leaves_out() {
+        let traffic = Traffic::default();
+        let about = About {
+            tty: false,
+            ..about()
+        };
+        let config = RecordingConfig {
+            non_interactive: Some(NonInteractive::Digest),
+            ..CONFIG
+        };
+        let mut view = traffic.watch(&about, &config).unwrap();
+        let pieces = [vec![b'x'; 64 << 10], b"rm -rf /data".to_vec()];
+        // More than a digest keeps, and the viewer reads meanwhile.
+        let mut seen = 0;
+        for bytes in pieces.iter().cycle().take(50) {
+            traffic.said(false, piece(STDOUT, bytes));
+            seen += all(&mut view)
+                .events
+                .iter()
+                .map(|event| event.2.len())
+                .sum::<usize>();
+        }
+        let said: usize = pieces.iter().map(Vec::len).sum::<usize>() * 25;
+        assert_eq!(seen, said);
     }
 
     #[tokio::test]

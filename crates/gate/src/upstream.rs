@@ -1,15 +1,13 @@
-//! The API server, asked by the gate's own account. Of a request that comes in, the method, the query and the few
-//! headers go on that carry streams; of what comes back, what a client needs to read it.
+//! The API server, asked by the gate's own account. Of a request that comes in, the method, the options that were read
+//! and the few headers go on that carry streams; of what comes back, what a client needs to read it.
 
 use std::time::Duration;
 
-use axum::http::header::{
-    ACCEPT, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, USER_AGENT, WARNING,
-};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT, WARNING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyDataStream;
+use hyper::upgrade::OnUpgrade;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
@@ -18,9 +16,12 @@ use oz_core::access::grant::Grant;
 use oz_core::gate::GateAccount;
 use oz_core::gate::debug::PATCH_TYPE;
 use oz_core::gate::ticket::EXTRA;
+use oz_core::gate::upgrade::{Agreed, Upgrade};
 use serde_json::Value;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 
 use crate::answer::Refused;
+use crate::handshake::{agreed, ask};
 
 /// How long a connection to the API server may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,28 +30,20 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 /// How long the API server may take to say which pod there is.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// What of a request goes on.
-const ONWARD: [HeaderName; 7] = [
-    ACCEPT,
-    USER_AGENT,
-    UPGRADE,
-    SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_VERSION,
-    SEC_WEBSOCKET_PROTOCOL,
-    STREAM_PROTOCOL,
-];
-/// What of an answer goes back.
-const BACK: [HeaderName; 6] = [
-    CONTENT_TYPE,
-    WARNING,
-    UPGRADE,
-    SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_PROTOCOL,
-    STREAM_PROTOCOL,
-];
+/// What of a request goes on as it came.
+const ONWARD: [HeaderName; 2] = [ACCEPT, USER_AGENT];
+/// What of an answer goes back as it came.
+const BACK: [HeaderName; 2] = [CONTENT_TYPE, WARNING];
+
+/// What came of asking for a session.
+pub(crate) enum Asked {
+    /// It is open.
+    Open(Agreed, OnUpgrade),
+    /// Something else was answered.
+    Answered(Response<Body>),
+}
 
 /// The API server.
 pub(crate) struct Upstream {
@@ -129,32 +122,33 @@ impl Upstream {
         self.answer(request).await
     }
 
-    /// Asks for `path` as was asked in `parts`; with a ticket where a session is to be opened.
+    /// Asks for `target`, path and query, as was asked in `parts`.
     pub(crate) async fn send(
         &self,
         parts: &Parts,
-        path: &str,
-        ticket: Option<&str>,
+        target: &str,
     ) -> Result<Response<Body>, Refused> {
-        let target = match parts.uri.query() {
-            Some(query) => format!("{path}?{query}"),
-            None => path.to_owned(),
-        };
-        let mut request = Request::new(Body::empty());
-        *request.method_mut() = parts.method.clone();
-        *request.uri_mut() = target.parse().map_err(|_| {
-            let message = "the query cannot be read; leave out what needs no escape and has one";
-            Refused::new(StatusCode::BAD_REQUEST, "QueryMalformed", message)
-        })?;
-        let headers = request.headers_mut();
-        copy(&parts.headers, headers, &ONWARD);
-        if headers.contains_key(UPGRADE) {
-            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        self.answer(onward(parts, target)?).await
+    }
+
+    /// Asks for a session, over one of the protocols that its client offers, in the name that the ticket says.
+    pub(crate) async fn open(
+        &self,
+        (parts, target): (&Parts, &str),
+        ticket: &str,
+        asked: &Upgrade,
+    ) -> Result<Asked, Refused> {
+        let mut request = onward(parts, target)?;
+        // Its own: no answer to another one is taken for the answer to this.
+        let key = generate_key();
+        ask(request.headers_mut(), asked, &key)?;
+        self.say(request.headers_mut(), ticket)?;
+        let answered = self.answer(request).await?;
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Asked::Answered(answered));
         }
-        if let Some(ticket) = ticket {
-            self.say(headers, ticket)?;
-        }
-        self.answer(request).await
+        let agreed = agreed(asked, &key, answered.headers())?;
+        Ok(Asked::Open(agreed, hyper::upgrade::on(answered)))
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refused> {
@@ -183,17 +177,24 @@ impl Upstream {
     }
 }
 
+/// A request to the API server for what was asked in `parts`.
+fn onward(parts: &Parts, target: &str) -> Result<Request<Body>, Refused> {
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = target.parse().map_err(|_| {
+        let message =
+            "the query is too long to be passed on; pass what is long through standard input";
+        Refused::new(StatusCode::BAD_REQUEST, "QueryTooLong", message)
+    })?;
+    copy(&parts.headers, request.headers_mut(), &ONWARD);
+    Ok(request)
+}
+
 /// The head of an answer as it goes back.
 pub(crate) fn head(from: &Response<Body>) -> Response<axum::body::Body> {
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = from.status();
     copy(from.headers(), response.headers_mut(), &BACK);
-    if from.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let upgrade = HeaderValue::from_static("Upgrade");
-        response.headers_mut().insert(CONNECTION, upgrade);
-    } else {
-        response.headers_mut().remove(UPGRADE);
-    }
     response
 }
 
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn nothing_goes_on_that_says_who_somebody_is_or_what_a_connection_is() {
-        let mut from = HeaderMap::new();
+        let mut from = Request::get("/").body(()).unwrap();
         for (name, value) in [
             ("x-remote-user", "alice"),
             ("x-remote-group", "system:masters"),
@@ -243,19 +244,17 @@ mod tests {
             ("cookie", "a=b"),
             ("upgrade", "SPDY/3.1"),
             ("x-stream-protocol-version", "v4.channel.k8s.io"),
+            ("user-agent", "kubectl"),
         ] {
-            from.append(
+            from.headers_mut().append(
                 HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             );
         }
-        let protocol = HeaderValue::from_static("v3.channel.k8s.io");
-        from.append(STREAM_PROTOCOL, protocol);
-        let mut to = HeaderMap::new();
-        copy(&from, &mut to, &ONWARD);
-        let mut names: Vec<&str> = to.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["upgrade", "x-stream-protocol-version"]);
-        assert_eq!(to.get_all(STREAM_PROTOCOL).iter().count(), 2);
+        let (parts, ()) = from.into_parts();
+        let sent = onward(&parts, "/api?tty=true").unwrap();
+        assert_eq!(sent.uri(), "/api?tty=true");
+        let names: Vec<&str> = sent.headers().keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["user-agent"]);
     }
 }

@@ -1,26 +1,34 @@
-//! Proves, once a minute, that the stamp hook is in the path of new requests: a dry-run creation
+//! Proves, every 20 s, that the stamp hook is in the path of new requests: a dry-run creation
 //! must come back with a stamp that opens. Without it every request would be denied, and the
 //! reason should be known before the first user finds out.
+//!
+//! Each try carries a word that the webhook opens, so that it learns from which addresses API servers call it. Each has a
+//! connection of its own, since a connection stays with one API server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use oz_audit::{Trail, signing_keys};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
-use oz_core::names;
+use oz_core::canary::Word;
+use oz_core::{labels, names};
 use oz_runtime::{Clock, Common, Task, Warnings};
 use prometheus_client::metrics::gauge::Gauge;
 
-const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(20);
 /// After a failure, which at the start is only the webhook not being up yet.
-const RETRY_PAUSE: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// From how many failures in a row on it is an alarm: the webhook may start a moment after us.
+const ALARMING: u32 = 4;
 /// How long the API server, and the webhook behind it, may take to answer.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "oz-canary";
@@ -30,11 +38,12 @@ const CHECK: Duration = Duration::from_secs(60);
 
 /// Tries until a request comes back stamped, for `helm test` and for whoever wants to know.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
-    let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let began = Instant::now();
     loop {
-        match try_stamp(&client, &keys, &common.namespace).await {
+        let word = word(&keys, &common.replica, clock.now());
+        match try_stamp(&client, &keys, &common.namespace, word).await {
             Ok(()) => {
                 tracing::info!("a new request comes back stamped: oz is in the path");
                 return Ok(());
@@ -45,18 +54,36 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
             ),
             Err(why) => {
                 tracing::info!(why, "not stamped yet");
-                tokio::time::sleep(RETRY_PAUSE / 5).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
+/// The annotation by which the webhook knows that an API server passed it on. Without it, requests are stamped as well.
+fn word(keys: &Keys, replica: &str, at: Timestamp) -> BTreeMap<String, String> {
+    let word = Word {
+        replica: replica.to_owned(),
+        at,
+    };
+    let sealed = word.seal(keys);
+    let sealed = sealed.inspect_err(|error| tracing::error!(%error, "the canary has no word"));
+    let annotation = |sealed| (labels::CANARY.to_owned(), sealed);
+    sealed.ok().map(annotation).into_iter().collect()
+}
+
 /// Creates a request without storing it, and sees that it comes back with a stamp that opens.
-async fn try_stamp(client: &Client, keys: &Keys, namespace: &str) -> Result<(), String> {
+async fn try_stamp(
+    client: &Client,
+    keys: &Keys,
+    namespace: &str,
+    word: BTreeMap<String, String>,
+) -> Result<(), String> {
     let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
     let request = ExecAccessRequest {
         metadata: ObjectMeta {
             generate_name: Some(format!("{NAME}-")),
+            annotations: Some(word),
             ..ObjectMeta::default()
         },
         spec: ExecAccessRequestSpec {
@@ -82,7 +109,8 @@ async fn try_stamp(client: &Client, keys: &Keys, namespace: &str) -> Result<(), 
 
 /// What the canary needs.
 pub(crate) struct Canary {
-    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) replica: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) trail: Trail,
     pub(crate) keys: Keys,
@@ -96,7 +124,7 @@ impl Task for Canary {
     async fn run(&self) {
         let mut failures = 0_u32;
         loop {
-            match try_stamp(&self.client, &self.keys, &self.namespace).await {
+            match self.try_stamp().await {
                 Ok(()) => {
                     if failures > 0 {
                         tracing::info!("the stamp hook is in the path again");
@@ -121,9 +149,15 @@ impl Task for Canary {
 }
 
 impl Canary {
+    async fn try_stamp(&self) -> Result<(), String> {
+        let connected = oz_runtime::client(self.config.clone());
+        let (client, _) = connected.map_err(|error| error.to_string())?;
+        let word = word(&self.keys, &self.replica, self.clock.now());
+        try_stamp(&client, &self.keys, &self.namespace, word).await
+    }
+
     async fn alarm(&self, failures: u32, why: &str) {
-        // The first failure may be the webhook starting a moment after us.
-        if failures < 2 {
+        if failures < ALARMING {
             tracing::info!(why, "the stamp hook is not in the path yet");
             return;
         }
@@ -133,7 +167,7 @@ impl Canary {
             "the stamp hook is not in the path: every request will be denied"
         );
         // Once for each time that it goes missing.
-        if failures == 2 {
+        if failures == ALARMING {
             let now = self.clock.now();
             self.trail.note(Record::about(
                 now,

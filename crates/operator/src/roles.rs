@@ -39,18 +39,18 @@ pub(crate) async fn rules(
 pub(crate) async fn may(cx: &Cx, review: &SubjectAccessReview) -> Result<bool, Failure> {
     let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
     let user = review.spec.user.as_deref().unwrap_or_default();
-    let what = || format!("failed to find out what {user} may do with a role");
+    let what = || format!("failed to find out what {user} may do");
     let parameters = PostParams::default();
     let answer = within(reviews.create(&parameters, review), what).await;
     let answer = answer.map_err(oz_engine::of_call)?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// What is known of rights that a child of a composite would hand out.
+/// What is known of the rights of authors that something done with a child of a composite takes.
 pub(crate) async fn found(cx: &Cx, want: &Want) -> Found {
-    let rules = match want.act {
-        Act::Bind => rules(cx, want.namespace.as_deref(), &want.role).await,
-        Act::Write(_) => Ok(None),
+    let rules = match &want.act {
+        Act::Bind(role) => rules(cx, want.namespace.as_deref(), role).await,
+        Act::Write(..) | Act::Touch(..) => Ok(None),
     };
     let lacks = async {
         for (author, review) in want.reviews() {

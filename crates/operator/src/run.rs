@@ -88,6 +88,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
+        config: config.clone(),
         client,
         clock,
         keys,
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         operator.composites(&mut engine, config)?;
     }
     if args.harness.harness {
-        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
+        crate::harness::controllers(&mut engine, &operator.client, &args, &operator.keys)?;
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
@@ -110,6 +111,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// What everything here is made of.
 struct Operator<'a> {
     args: &'a Args,
+    config: Config,
     client: Client,
     clock: ServerClock,
     keys: Keys,
@@ -197,6 +199,7 @@ impl Operator<'_> {
             judge: self.client.clone(),
             webhooks,
             most: args.max_composites,
+            adopt_as_original: args.adopt_as_original.clone(),
             identities: Mutex::default(),
             told: told.clone(),
             reports: reports.clone(),
@@ -412,7 +415,8 @@ impl Operator<'_> {
             in_path.clone(),
         );
         Canary {
-            client: self.client.clone(),
+            config: self.config.clone(),
+            replica: self.args.common.replica.clone(),
             clock: Arc::new(self.clock.clone()),
             trail: self.trail.clone(),
             keys: self.keys.clone(),
@@ -433,6 +437,7 @@ impl Operator<'_> {
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
             harness: self.args.harness.harness,
+            composites: self.args.composites.composites,
         }
     }
 

@@ -127,7 +127,10 @@ fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Option<Opene
         let way = record.details.get("way");
         way.is_some_and(|way| way == Way::Exec.title())
     };
-    let opened = opened.into_iter();
+    // What an unproven caller of the webhook said is no fact that another follows from.
+    let opened = opened
+        .into_iter()
+        .filter(|record| record.unproven_peer().is_none());
     let ending = opened.filter(|record| with_pod || exec(record));
     let ending = ending.map(|record| match record.repeated {
         Some(repeated) => (repeated.first, repeated.count),

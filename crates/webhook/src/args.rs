@@ -7,6 +7,7 @@ use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_audit::AuditArgs;
+use oz_core::audit::CONNECTIONS_PER_MINUTE;
 use oz_core::composite::Account;
 use oz_core::duration::{positive, wait};
 use oz_core::names;
@@ -81,6 +82,12 @@ pub(crate) struct Args {
     /// false it opens; that it is not on record is logged and counted.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) audit_required: bool,
+
+    /// How many connections of one user to pods of enforcing namespaces are recorded within a minute; 0 for any number.
+    /// Each has a record of its own, and more are refused (TooManyConnections), but for those of break-glass groups,
+    /// which are logged and counted as not recorded. Each replica counts for itself.
+    #[arg(long, default_value_t = CONNECTIONS_PER_MINUTE, value_name = "COUNT")]
+    pub(crate) max_connections_per_minute: u32,
 
     #[command(flatten)]
     pub(crate) limits: RequestLimits,

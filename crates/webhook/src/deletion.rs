@@ -1,15 +1,15 @@
-//! The hook that sees requests deleted, which is how access is ended early: who did is put on record,
-//! and whoever has only the right to give their own back ends nobody else's. It is in nobody's way when
-//! it does not answer; oz's policy `deletions` refuses the same without us.
+//! The hook that observes deletions of what people request, which is how access, bindings and runs are ended early: it
+//! records who deletes, and refuses whoever may only give their own back and deletes that of somebody else. It is in
+//! nobody's way when it does not answer; oz's policy `oz-deletions` refuses the same without us.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use kube::Resource;
 use kube::core::PartialObjectMeta;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::audit::{Action, Decision, Record, RequestRef};
-use oz_core::kinds::AccessRequest;
 use oz_core::labels;
 
 use crate::permission;
@@ -31,7 +31,10 @@ impl<R> DeletionObserver<R> {
     }
 }
 
-impl<R: AccessRequest + Debug> Validate for DeletionObserver<R> {
+impl<R> Validate for DeletionObserver<R>
+where
+    R: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
     /// Whatever a request says, it can be deleted.
     type Object = PartialObjectMeta<R>;
 
@@ -53,7 +56,7 @@ impl<R: AccessRequest + Debug> Validate for DeletionObserver<R> {
     }
 }
 
-impl<R: AccessRequest> DeletionObserver<R> {
+impl<R: Resource<DynamicType = ()>> DeletionObserver<R> {
     /// Why whoever deletes a request of `owner` may not. What cannot be found out is no reason: our
     /// policy asks the API server itself.
     async fn others(
@@ -63,12 +66,13 @@ impl<R: AccessRequest> DeletionObserver<R> {
         owner: &str,
     ) -> Option<Rejection> {
         let namespace = review.namespace.as_deref().unwrap_or_default();
-        let plural = R::plural(&());
-        match permission::may_revoke(&cx.client, &review.user, namespace, &plural).await {
+        let (group, plural) = (R::group(&()), R::plural(&()));
+        let right = (&*group, &*plural);
+        match permission::may_revoke(&cx.client, &review.user, namespace, right).await {
             Ok(false) => Some(Rejection::forbidden(
                 "NotYours",
                 format!(
-                    "{} may not end the access of {owner}: that takes the right to revoke {plural}, which \
+                    "{} may not delete what {owner} asked for: that takes the right to revoke {plural}, which \
                      the ClusterRole oz-revoke-access gives",
                     review.user.username
                 ),
@@ -82,7 +86,7 @@ impl<R: AccessRequest> DeletionObserver<R> {
     }
 }
 
-fn record_of<R: AccessRequest>(
+fn record_of<R: Resource<DynamicType = ()>>(
     cx: &Cx,
     review: &Review<PartialObjectMeta<R>>,
     owner: Option<&String>,
@@ -101,8 +105,10 @@ fn record_of<R: AccessRequest>(
             Decision::End,
             "Deleted".to_owned(),
             match owner {
-                Some(owner) if owner != user => format!("{user} deleted a request of {owner}"),
-                _ => format!("{user} deleted the request"),
+                Some(owner) if owner != user => {
+                    format!("{user} deleted a {} of {owner}", R::kind(&()))
+                }
+                _ => format!("{user} deleted the {}", R::kind(&())),
             },
         ),
     };
@@ -115,7 +121,7 @@ fn record_of<R: AccessRequest>(
     let mut record = Record::about(cx.now, action, decision, subject, &reason, message);
     record.user = Some(requester(&review.user));
     record.request = RequestRef {
-        kind: R::title().to_owned(),
+        kind: R::kind(&()).into_owned(),
         namespace: review.namespace.clone().unwrap_or_default(),
         name: old.and_then(|old| old.name.clone()).unwrap_or_default(),
         uid,

@@ -6,6 +6,7 @@ mod connections;
 mod copies;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -17,15 +18,18 @@ use oz_admission::{
 };
 use oz_audit::Sink;
 use oz_core::access::seal::Keys;
+use oz_core::api::harness::HarnessRun;
 use oz_core::api::{AccessReview, AuditEvent};
+use oz_core::canary::UsedWords;
 use oz_core::composite::Account;
-use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
+use oz_core::connect::Mode;
+use oz_core::kinds::{AccessRequest, AccessTemplate, Kind, example_com};
 use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
 use oz_runtime::Feeds;
 
 use crate::approval;
-use crate::connect::{self, Connect, Connections, Mode};
+use crate::connect::{self, Connect, Connections};
 use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
@@ -36,7 +40,7 @@ use crate::lock::{self, Locks};
 use crate::note_author;
 use crate::policy::{self, Judges};
 use crate::review;
-use crate::stamp::Stamper;
+use crate::stamp::{Sealing, Stamper};
 use crate::transient;
 use crate::validate_audit_event::AuditEventGuard;
 use crate::validate_request::RequestValidator;
@@ -51,6 +55,8 @@ const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garba
 /// What the hooks decide by.
 pub(crate) struct Grounds {
     pub(crate) keys: Keys,
+    /// The words of the operator's canary that were used.
+    pub(crate) words: Arc<UsedWords>,
     pub(crate) records: Arc<dyn Sink>,
     /// oz's own namespace.
     pub(crate) namespace: Arc<str>,
@@ -103,7 +109,11 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         }));
         all.push(stamp::<R>(grounds, &templates, &judges));
         all.push(request::<R>(grounds, templates, (&locks, &reviews)));
-        all.push(deletion::<R>(grounds));
+    });
+    for_each_kind!(requested R => {
+        if is_served::<R>(grounds) {
+            all.push(deletion::<R>(grounds));
+        }
     });
     for_each_kind!(bindings B => {
         approved.push(Box::new(approval::Bindings::<B>::new(&judges, &grounds.namespace)));
@@ -173,7 +183,14 @@ fn stamp<R: AccessRequest>(
 ) -> Hook {
     let kind = R::NAME;
     let (keys, operator) = (grounds.keys.clone(), grounds.operator.clone());
-    let handler = Stamper::<R>::new(keys, templates.clone(), judges.clone(), operator);
+    let handler = Stamper::<R> {
+        sealing: Sealing::new(keys.clone()),
+        words: (keys, Arc::clone(&grounds.words)),
+        templates: templates.clone(),
+        judges: judges.clone(),
+        operator,
+        kind: PhantomData,
+    };
     Hook::mutating(&format!("stamp-{kind}"), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)
@@ -206,17 +223,35 @@ fn request<R: AccessRequest>(
     )
 }
 
+/// Whether the kind is there to be asked for.
+fn is_served<R: Resource<DynamicType = ()>>(grounds: &Grounds) -> bool {
+    let group = R::group(&());
+    if group == HarnessRun::group(&()) {
+        grounds.harness
+    } else {
+        group != example_com::GROUP || grounds.serve_example_com
+    }
+}
+
 /// Deletion is how access ends: nobody waits for us to answer, and what ends it for Kubernetes or oz is
 /// not asked about.
-fn deletion<R: AccessRequest>(grounds: &Grounds) -> Hook {
-    let kind = R::NAME;
+fn deletion<R>(grounds: &Grounds) -> Hook
+where
+    R: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    let (group, kind) = (R::group(&()), R::kind(&()).to_ascii_lowercase());
+    // Both groups of transient bindings have kinds of these names.
+    let kind = match &*group {
+        example_com::GROUP => format!("published-{kind}"),
+        _ => kind,
+    };
     let handler = DeletionObserver::<R>::new(grounds.records.clone());
     Hook::validating(&format!("observe-deletion-{kind}"), handler)
         .on([Operation::Delete])
         .failure(FailurePolicy::Ignore)
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::NoneOnDryRun)
-        .path(&path::<R>("observe-deletion"))
+        .path(&path_of::<R>("observe-deletion"))
         .webhook_name(&format!("d{kind}.kb.io"))
         .when(
             "not-by-oz-or-the-system",
@@ -448,8 +483,13 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
 
 /// Where the API server asks about a kind, as the original had it.
 pub(crate) fn path<K: Kind>(verb: &str) -> String {
-    let (group, version) = (<K as Resource>::group(&()), K::version(&()));
-    let kind = K::title().to_ascii_lowercase();
+    path_of::<K>(verb)
+}
+
+/// The same of a kind that is not in the registry.
+fn path_of<K: Resource<DynamicType = ()>>(verb: &str) -> String {
+    let (group, version) = (K::group(&()), K::version(&()));
+    let kind = K::kind(&()).to_ascii_lowercase();
     format!("/{verb}-{}-{version}-{kind}", group.replace('.', "-"))
 }
 

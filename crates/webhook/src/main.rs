@@ -2,6 +2,7 @@
 
 mod approval;
 mod args;
+mod attributed;
 mod connect;
 mod deletion;
 mod guard_composite;

@@ -10,7 +10,6 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_admission::{Rejection, UserInfo};
-use oz_core::api::GROUP;
 use oz_core::kinds::Right;
 
 /// How long all answers together may take: well below what the API server waits for ours.
@@ -87,7 +86,7 @@ pub(crate) async fn allowed(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Whether the user may end the access of others in the namespace.
+/// Whether the user may end what others asked for in the namespace, of a kind that people request.
 ///
 /// # Errors
 /// When it could not be found out.
@@ -95,11 +94,11 @@ pub(crate) async fn may_revoke(
     client: &Client,
     user: &UserInfo,
     namespace: &str,
-    plural: &str,
+    (group, plural): (&str, &str),
 ) -> Result<bool, Rejection> {
     let revoking = ResourceAttributes {
         namespace: Some(namespace.to_owned()),
-        group: Some(GROUP.to_owned()),
+        group: Some(group.to_owned()),
         verb: Some("revoke".to_owned()),
         resource: Some(plural.to_owned()),
         ..ResourceAttributes::default()

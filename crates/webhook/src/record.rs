@@ -9,6 +9,7 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_audit::Sink;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 
+use crate::attributed::log_unwritten;
 use crate::stamp::requester;
 
 /// The record of a request that is let in.
@@ -142,7 +143,7 @@ pub(crate) async fn write_refusal(records: &dyn Sink, record: &Record) {
 /// Puts on record what does not wait for that.
 pub(crate) async fn write_if_possible(records: &dyn Sink, record: &Record) {
     if let Err(unwritten) = write(records, record).await {
-        tracing::error!(error = %unwritten, record = %record.line(), "it is not on record");
+        log_unwritten(&unwritten.to_string(), record);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the webhook consists of, put together.
 
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -13,6 +14,7 @@ use oz_runtime::Who::Everyone;
 use oz_runtime::{Clock, ClockAlarm, Runtime, Warnings, shutdown_on_signal};
 
 use crate::args::Args;
+use crate::attributed::Attributed;
 use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, composites, hooks};
@@ -37,7 +39,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         replica,
         &args.audit,
     )
-    .await?;
+    .await?
+    .with_connections_per_minute(NonZeroU32::new(args.max_connections_per_minute));
 
     let mut manager = Manager::builder(client.clone(), REGISTRATION)
         .namespace(namespace)
@@ -47,6 +50,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .registration(args.registration())
         .drain(args.drain)
         .clock(clock.clone())
+        .vouches_for_callers()
         .observer(observer(trail.clone(), clock.clone()));
     let runs_composites = args.composite_account.is_some();
     let parents = runs_composites.then(|| composites::parents(&mut manager));
@@ -101,7 +105,9 @@ fn grounds(
     trail: &Trail,
     grants: &Grants,
 ) -> Grounds {
-    let records: Arc<dyn Sink> = Arc::new(trail.clone());
+    let records = Attributed::new(Arc::new(trail.clone()));
+    records.register(&mut runtime.registry());
+    let records: Arc<dyn Sink> = Arc::new(records);
     let copies = Copies::new(grants.clone(), Arc::clone(&records));
     let connections = Connections::new(
         grants.clone(),
@@ -115,6 +121,7 @@ fn grounds(
     let namespace = args.common.namespace.as_str();
     Grounds {
         keys: keys.clone(),
+        words: Arc::default(),
         counter: RequestCounter::new(args.limits, grants.clone()),
         copies,
         connections,

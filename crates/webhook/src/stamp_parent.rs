@@ -1,5 +1,6 @@
-//! The hook that stamps the parents of composites whose children hand out rights: who created one, and who
-//! changed it since, sealed. The operator makes such children only if all of them could do it themselves.
+//! The hook that stamps the parents of composites whose children hand out rights, or that adopt what they select: who
+//! created one, and who changed it since, sealed. The operator makes such children, and has objects adopted, only if all of
+//! them could do it themselves.
 
 use kube::core::DynamicObject;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};

@@ -1,6 +1,7 @@
 //! The chart: what it renders, that it may do exactly what `deploy/rbac` says, and that the API server
 //! takes it. Whether it works is shown on a real node (`e2e/tests/node/chart.rs`).
 
+mod egress;
 mod install;
 mod narrowed;
 mod permissions;

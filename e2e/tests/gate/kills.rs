@@ -20,7 +20,7 @@ use crate::{TURN, Whole, cluster};
 const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: RecordedInput::Echoed,
-    non_interactive: NonInteractive::Digest,
+    non_interactive: Some(NonInteractive::Digest),
 };
 /// How many sessions are open at each kill.
 const OPEN: usize = 2;

@@ -295,6 +295,22 @@ async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operat
 }
 
 #[tokio::test]
+async fn api_server_asks_for_a_description_of_the_group_and_is_told_that_there_is_none()
+-> Result<()> {
+    let whole = Whole::start("openapi").await?;
+    eventually("the API server to ask", CONDITION_TIMEOUT, async || {
+        let metrics = whole.gate.metrics().await?;
+        ensure!(
+            !metrics.contains("what=\"none\""),
+            "something else was refused: {metrics}"
+        );
+        let told = metrics.contains("reason=\"NotDescribed\"");
+        Ok(told.then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
 async fn without_a_gate_a_template_that_needs_one_gives_nothing() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;

@@ -17,7 +17,7 @@ use crate::{TURN, cluster};
 pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: oz_core::api::RecordedInput::Echoed,
-    non_interactive: oz_core::api::NonInteractive::Digest,
+    non_interactive: Some(oz_core::api::NonInteractive::Digest),
 };
 
 /// The records of an action about a scene, once there are as many.

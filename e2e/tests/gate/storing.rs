@@ -21,7 +21,7 @@ use crate::{TURN, cluster};
 const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: RecordedInput::All,
-    non_interactive: NonInteractive::All,
+    non_interactive: Some(NonInteractive::All),
 };
 
 /// A command that prints so many bytes that cannot be packed.

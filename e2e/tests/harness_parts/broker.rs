@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use oz_core::api::harness::HarnessRun;
 use oz_core::names;
-use oz_e2e::{Broker, BrokerClient, Options, Scene, identity};
+use oz_e2e::{Broker, BrokerClient, Options, Scene, identity, publish_voucher_keys};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -25,8 +25,9 @@ static BROKER: OnceCell<Broker> = OnceCell::const_new();
 /// The broker of this process, started by whoever comes first.
 async fn broker() -> Result<&'static Broker> {
     let started = BROKER.get_or_try_init(|| async {
-        let replica = Options::replica("oz-broker-0");
-        Broker::start(cluster().await?, &replica).await
+        let (cluster, replica) = (cluster().await?, Options::replica("oz-broker-0"));
+        publish_voucher_keys(&cluster.client("admin").await?).await?;
+        Broker::start(cluster, &replica).await
     });
     started.await
 }

@@ -104,7 +104,8 @@ async fn a_race_against_the_end() -> Result<()> {
         }
     }
     assert!(before > 0 && after >= 50, "{before} before, {after} after");
-    // Equal ones of a minute are one record, whose count comes when the minute is over.
+    // Those of before the API server knew that the namespace enforces are counted, and their count comes when the
+    // minute is over.
     let opened = eventually("every session to be on record", MINUTES, async || {
         let mut opened = records_in(&stage.oz()?.webhook.process)?;
         opened.retain(|record| {

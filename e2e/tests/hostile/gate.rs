@@ -334,8 +334,8 @@ async fn a_ticket_from_the_audit_log() -> Result<()> {
     .await
 }
 
-/// Options that the gate does not know, a container that is named twice, names with escapes: 400, since another
-/// might read them otherwise.
+/// Options that the gate does not know, one that is there twice, names with escapes: 400, since another might read them
+/// otherwise.
 #[tokio::test]
 async fn options_that_could_be_read_in_two_ways() -> Result<()> {
     let gated = Gated::set("options").await?;
@@ -349,7 +349,7 @@ async fn options_that_could_be_read_in_two_ways() -> Result<()> {
         ("?watch=true".to_owned(), "OptionUnknown"),
         (
             format!("/exec?command=id&container={container}&container=other"),
-            "ContainerMalformed",
+            "OptionRepeated",
         ),
         (
             "/exec?command=id&container=..%2fother".to_owned(),
@@ -358,7 +358,7 @@ async fn options_that_could_be_read_in_two_ways() -> Result<()> {
         // The API server has decoded it by then.
         (
             format!("/exec?command=id&container={container}&%63ontainer=other"),
-            "ContainerMalformed",
+            "OptionRepeated",
         ),
     ] {
         gated

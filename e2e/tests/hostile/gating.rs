@@ -8,8 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use oz_core::api::{ExecAccessTemplate, RecordedInput, RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
-use oz_e2e::{GATED, Gate, Options, Scene, exec_request, gate_template, refusal};
+use oz_e2e::{
+    GATED, Gate, RecordingStore, Scene, exec_request, gate_template, recording_template, refusal,
+};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,7 +23,13 @@ use tokio_rustls::client::TlsStream;
 
 use crate::Stage;
 
-static GATE: OnceCell<Gate> = OnceCell::const_new();
+static GATE: OnceCell<(Gate, RecordingStore)> = OnceCell::const_new();
+/// What is recorded of a session that must be.
+const REQUIRED: RecordingConfig = RecordingConfig {
+    mode: RecordingMode::Required,
+    input: RecordedInput::Echoed,
+    non_interactive: None,
+};
 /// How many sessions one user has at once here.
 pub(crate) const PER_USER: usize = 12;
 
@@ -28,6 +37,8 @@ pub(crate) const PER_USER: usize = 12;
 pub(crate) struct Gated {
     pub(crate) stage: Stage,
     pub(crate) gate: &'static Gate,
+    /// Where it keeps recordings.
+    pub(crate) recordings: &'static RecordingStore,
     pub(crate) pod: String,
 }
 
@@ -39,21 +50,38 @@ impl Gated {
 
     /// For so long.
     pub(crate) async fn lasting(name: &str, duration: &str) -> Result<Self> {
+        Self::by(&gate_template(), name, duration).await
+    }
+
+    /// By a template that has every session recorded.
+    pub(crate) async fn recorded(name: &str) -> Result<Self> {
+        Self::by(&recording_template(REQUIRED), name, "10m").await
+    }
+
+    async fn by(template: &ExecAccessTemplate, name: &str, duration: &str) -> Result<Self> {
         let stage = Stage::set(name).await?;
-        let gate = GATE
+        let (gate, recordings) = GATE
             .get_or_try_init(async || {
                 let most = format!("--max-sessions-per-user={PER_USER}");
-                Gate::start(stage.cluster, &Options::default().flag(&most)).await
+                let recordings = RecordingStore::new()?;
+                let options = recordings.options().flag(&most);
+                let gate = Gate::start(stage.cluster, &options).await?;
+                anyhow::Ok((gate, recordings))
             })
             .await?;
-        stage.template(&gate_template()).await?;
+        stage.template(template).await?;
         let alice = stage.requests("alice").await?;
         let asked = alice
             .granted(&exec_request("mine", GATED, duration))
             .await?;
         let pod = asked.pod();
         gets_in(&stage, "alice", "mine", &pod).await?;
-        Ok(Self { stage, gate, pod })
+        Ok(Self {
+            stage,
+            gate,
+            recordings,
+            pod,
+        })
     }
 
     /// Name of a grant's pod, of a request of bob's.
@@ -179,6 +207,12 @@ impl<'a> Written<'a> {
         self
     }
 
+    /// Going over to another protocol, as the headers say.
+    pub(crate) fn switching(mut self) -> Self {
+        self.goes_on = true;
+        self
+    }
+
     /// Asking for a WebSocket that speaks this.
     pub(crate) fn upgrading(mut self, protocol: &'a str) -> Self {
         self.goes_on = true;
@@ -293,6 +327,14 @@ impl Wire {
 async fn config_of(scene: &Scene, user: &str) -> Result<Config> {
     let theirs = Kubeconfig::read_from(scene.cluster.kubeconfig(user))?;
     Ok(Config::from_custom_kubeconfig(theirs, &KubeConfigOptions::default()).await?)
+}
+
+/// A frame with this first byte, masked with zeros.
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = frame_head(payload.len() as u64);
+    bytes[0] = first;
+    bytes.extend(payload);
+    bytes
 }
 
 /// The head of a frame of binary data with a payload of this length, which is masked with zeros.

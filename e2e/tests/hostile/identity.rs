@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_core::access::stamp::{self, MAX_DISTANCE};
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, TransientRoleBinding};
+use oz_core::audit::{Action, Decision};
 use oz_core::labels;
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, conditions_line, exec_request, exec_template, pod_request,
-    refusal, refused, unregister,
+    records_in, refusal, refused, unregister,
 };
 use oz_testkit::eventually;
 use serde_json::json;
@@ -281,5 +283,77 @@ async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
     let status = alice.phase("mine", Phase::Revoked).await?;
     let line = conditions_line(&status);
     assert!(line.contains("the stamp of mine was changed"), "{line}");
+    Ok(())
+}
+
+const BINDINGS: &str = "transientrolebindings";
+const SOON: Duration = Duration::from_secs(60);
+
+/// Deleting the transient binding of somebody else, with every right that asking for bindings takes: refused. Whoever may
+/// `revoke` deletes it, and is recorded with the requester's name.
+#[tokio::test]
+async fn binding_of_somebody_else_is_deleted_with_the_right_to_revoke_alone() -> Result<()> {
+    let stage = Stage::set("others-binding").await?;
+    let group = json!(["crds.wizardofoz.co"]);
+    let asks = json!({
+        "apiGroups": group, "resources": [BINDINGS],
+        "verbs": ["create", "get", "list", "watch", "delete"],
+    });
+    let binds = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+        "verbs": ["bind"],
+    });
+    let revokes = json!({"apiGroups": group, "resources": [BINDINGS], "verbs": ["revoke"]});
+    stage
+        .allow("asks-alice", "alice", &[asks.clone(), binds])
+        .await?;
+    stage
+        .allow("asks-mallory", "mallory", &[asks.clone()])
+        .await?;
+    stage.allow("revokes-bob", "bob", &[asks, revokes]).await?;
+    let role: ClusterRole = serde_json::from_value(json!({
+        "metadata": {"name": format!("team-{}", stage.name())},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}],
+    }))?;
+    let roles: Api<ClusterRole> = Api::all(stage.admin.clone());
+    let role = roles.create(&PostParams::default(), &role).await?;
+    let of = async |user: &str| -> Result<Api<TransientRoleBinding>> {
+        Ok(Api::namespaced(
+            stage.cluster.client(user).await?,
+            stage.name(),
+        ))
+    };
+    let asked: TransientRoleBinding = serde_json::from_value(json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
+        "metadata": {"name": "mine"},
+        "spec": {
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any(),
+            },
+            "subjects": [{"kind": "User", "name": "alice"}],
+            "duration": "10m",
+        },
+    }))?;
+    of("alice")
+        .await?
+        .create(&PostParams::default(), &asked)
+        .await?;
+    let now = DeleteParams::default();
+    let why = refused(of("mallory").await?.delete("mine", &now).await)?;
+    assert!(why.contains("oz-revoke-access"), "{why}");
+    of("bob").await?.delete("mine", &now).await?;
+    let record = eventually("the deletion to be on record", SOON, async || {
+        let mut records = records_in(&stage.oz()?.webhook.process)?;
+        records.retain(|record| {
+            record.action == Action::RequestDeleted
+                && record.decision == Decision::End
+                && record.request.namespace == stage.name()
+        });
+        Ok(records.pop())
+    })
+    .await?;
+    assert_eq!(record.request.kind, "TransientRoleBinding");
+    assert_eq!(record.details["requester"], "alice");
+    assert_eq!(record.user.context("no user")?.user, "bob");
     Ok(())
 }

@@ -12,6 +12,7 @@ mod ends;
 mod gate;
 mod gate_debug;
 mod gate_live;
+mod gate_protocol;
 mod gate_sessions;
 mod gating;
 mod identity;

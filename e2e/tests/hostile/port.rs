@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::StreamExt as _;
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use oz_core::api::{AuditEvent, Phase, TargetKind};
+use oz_core::audit::Action;
 use oz_e2e::{
     Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
 };
@@ -19,7 +21,7 @@ use tokio::net::TcpStream;
 
 use crate::Stage;
 use crate::bytes::connection;
-use crate::posting::{Poster, Registered, creation, first_line};
+use crate::posting::{ELSEWHERE, Poster, Registered, creation, first_line};
 
 const SOON: Duration = Duration::from_secs(60);
 const HOOKS: [&str; 4] = [
@@ -185,6 +187,162 @@ async fn a_flood_of_records() -> Result<()> {
     try_join_all(calls).await?;
     nothing_of(&stage, &["flooder"]).await?;
     the_api_server_is_answered(&stage).await
+}
+
+/// Forging a session with the key, which errors of the API server show, from an address that no API server has: it
+/// is answered, its record says that the caller is unproven and which address it has, `verify` names it, and no
+/// session that an API server tells of is marked or counted with it.
+#[tokio::test]
+async fn forged_session_with_the_key_is_recorded_as_unproven() -> Result<()> {
+    let stage = Stage::set("unproven").await?;
+    let auditor = Auditor::pinning(&stage.admin).await?;
+    let registered = Registered::read(&stage.admin).await?;
+    for path in ["/watch-v1-pod", "/connect-break-glass"] {
+        let forged = connection_of("victoria");
+        let (code, answer) = registered
+            .post_from_elsewhere(&stage, path, &forged)
+            .await?;
+        assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)));
+    }
+    let elsewhere = ELSEWHERE.to_string();
+    let records = records_in(&stage.oz()?.webhook.process)?;
+    let forged: Vec<_> = records
+        .iter()
+        .filter(|record| {
+            record
+                .user
+                .as_ref()
+                .is_some_and(|user| user.user == "victoria")
+        })
+        .collect();
+    ensure!(forged.len() >= 2, "{forged:?}");
+    for record in forged {
+        assert_eq!(
+            record.unproven_peer(),
+            Some(elsewhere.as_str()),
+            "{record:?}"
+        );
+        // Nobody reviews what is no fact.
+        assert!(!record.details.contains_key("reviewUntil"), "{record:?}");
+    }
+    let metrics = stage.oz()?.webhook.metrics().await?;
+    ensure!(
+        metrics.contains("oz_audit_unproven_records_total "),
+        "{metrics}"
+    );
+    eventually("a session that an API server tells of", SOON, async || {
+        let asked = stage
+            .exec("admin", &[&stage.pod()?, "--", "true"])
+            .output()?;
+        ensure!(asked.status.success(), "{asked:?}");
+        let records = records_in(&stage.oz()?.webhook.process)?;
+        let proven = records.iter().any(|record| {
+            record.action == Action::SessionOpened
+                && record.request.namespace == stage.name()
+                && record.unproven_peer().is_none()
+        });
+        Ok(proven.then_some(()))
+    })
+    .await?;
+    let report = eventually("verify to name the caller", SOON, async || {
+        let report = auditor.report().await?;
+        let named = report
+            .unproven_callers
+            .iter()
+            .any(|one| one.peer == elsewhere);
+        Ok(named.then_some(report))
+    })
+    .await?;
+    ensure!(report.problems.is_empty(), "{:#?}", report.problems);
+    ensure!(report.notes.iter().any(|note| note.contains(&elsewhere)));
+    Ok(())
+}
+
+/// A flood of forged sessions with the key, of a thousand users, from an address that no API server has: no more
+/// than three hundred in a minute are recorded, each as unproven, and the API server is answered meanwhile.
+#[tokio::test]
+async fn flood_of_forged_sessions_with_the_key_is_bounded() -> Result<()> {
+    let stage = Stage::alone("unproven-flood").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let calls = (0..1_000).map(|number| {
+        let (stage, registered) = (&stage, &registered);
+        async move {
+            let forged = connection_of(&format!("inundator-{number}"));
+            let answered = registered.post_from_elsewhere(stage, "/watch-v1-pod", &forged);
+            answered.await.map(|(code, _)| code)
+        }
+    });
+    let answered = futures::stream::iter(calls).buffer_unordered(20);
+    let answered: Vec<_> = answered.collect().await;
+    ensure!(
+        answered.iter().any(|one| matches!(one, Ok(200))),
+        "{answered:?}"
+    );
+    the_api_server_is_answered(&stage).await?;
+    let records = records_in(&stage.oz()?.webhook.process)?;
+    let forged = records.iter().filter(|record| {
+        record
+            .user
+            .as_ref()
+            .is_some_and(|user| user.user.starts_with("inundator"))
+    });
+    let forged: Vec<_> = forged.collect();
+    // One minute's quota, and what refills while this goes on.
+    ensure!(forged.len() < 800, "{} records", forged.len());
+    ensure!(forged.iter().all(|record| record.unproven_peer().is_some()));
+    Ok(())
+}
+
+/// Asking the webhook with the key, and from an address that no API server has, what somebody may do: few questions
+/// are passed on to the API server, and then none for a while.
+#[tokio::test]
+async fn asking_with_the_key_what_somebody_may_do_is_bounded() -> Result<()> {
+    let stage = Stage::alone("oracle-key").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let template = exec_template("asks", TargetKind::Deployment, WORKLOAD);
+    let mut review = creation(stage.name(), &template)?;
+    review["request"]["dryRun"] = json!(true);
+    let review = review.to_string();
+    let refused = eventually("a question that is not passed on", SOON, async || {
+        let asked = registered.post_from_elsewhere(&stage, HOOKS[3], &review);
+        let (code, answer) = asked.await?;
+        ensure!(code == 200, "{code}");
+        let status = &answer["response"]["status"];
+        let refused = status["reason"] == "PermissionsUnknown";
+        Ok(refused.then(|| status["message"].to_string()))
+    })
+    .await?;
+    ensure!(refused.contains("not known to be API servers"), "{refused}");
+    the_api_server_is_answered(&stage).await
+}
+
+/// Fourteen dry runs at once of a request with 2.5 MB, again and again, so that the API server gives a call up and
+/// shows its user the URL: each is answered in time, and no error shows the key.
+#[tokio::test]
+async fn large_dry_runs_show_nobody_the_key() -> Result<()> {
+    const AT_ONCE: usize = 14;
+    const ROUNDS: usize = 3;
+    let stage = Stage::alone("large-dry-runs").await?;
+    let key = Registered::read(&stage.admin).await?.key;
+    let alice = stage.requests("alice").await?;
+    let mut large = exec_request("large", TEMPLATE, "5m");
+    large.spec.reason = Some("x".repeat(2_500_000));
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    for _ in 0..ROUNDS {
+        let asked = (0..AT_ONCE).map(|_| alice.api().create(&dry_run, &large));
+        for answer in join_all(asked).await {
+            let Err(error) = answer else { continue };
+            let error = error.to_string();
+            ensure!(
+                !error.contains(&key) && !error.contains("https://"),
+                "{error}"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Asking the webhook what somebody may do, with a template in their name: 404, and the API server is

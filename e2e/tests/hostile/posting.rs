@@ -1,5 +1,6 @@
 //! Calls of the webhook's port, past the API server.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -10,8 +11,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -19,6 +20,10 @@ use crate::Stage;
 
 /// A hook whose registration tells where all are.
 const SOME_HOOK: &str = "/guard-rolebinding";
+/// The address of the API server, and of whoever does not choose another one.
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// An address that no API server has.
+pub(crate) const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// What the API server is told of the webhook, and whoever may read its registration.
 pub(crate) struct Registered {
@@ -46,6 +51,41 @@ impl Registered {
         stage: &Stage,
         protocol: &[u8],
     ) -> Result<TlsStream<TcpStream>> {
+        self.connect_from(stage, protocol, HERE).await
+    }
+
+    /// Posts to a hook from an address that no API server has, with the key; gives the code, and the review that came
+    /// back, if one did.
+    pub(crate) async fn post_from_elsewhere(
+        &self,
+        stage: &Stage,
+        path: &str,
+        body: &str,
+    ) -> Result<(u16, Value)> {
+        let mut stream = self.connect_from(stage, b"http/1.1", ELSEWHERE).await?;
+        let head = format!(
+            "POST {}{path} HTTP/1.1\r\nhost: oz\r\ncontent-type: application/json\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n",
+            self.key,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // The end of the connection may come without a word of TLS.
+        drop(stream.read_to_end(&mut answer).await);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let code = answer.split(' ').nth(1).context("no answer")?.parse()?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+        Ok((code, serde_json::from_str(body).unwrap_or_default()))
+    }
+
+    async fn connect_from(
+        &self,
+        stage: &Stage,
+        protocol: &[u8],
+        from: Ipv4Addr,
+    ) -> Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&self.authority) {
             roots.add(certificate?)?;
@@ -57,7 +97,9 @@ impl Registered {
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.to_vec()];
         let address = stage.oz()?.webhook.serving;
-        let stream = TcpStream::connect(address).await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = socket.connect(address).await?;
         let name = ServerName::try_from(address.ip().to_string())?;
         Ok(TlsConnector::from(Arc::new(config))
             .connect(name, stream)

@@ -12,7 +12,10 @@ use kube::{Api, ResourceExt as _};
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::Report;
 use oz_core::audit::{Action, Record};
-use oz_e2e::{Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, unregister};
+use oz_core::encode;
+use oz_e2e::{
+    Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, refusal, unregister,
+};
 use oz_testkit::{cargo_binary, eventually, fixtures};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -59,26 +62,137 @@ fn command(text: &str) -> Vec<String> {
     text.split(' ').map(ToOwned::to_owned).collect()
 }
 
-/// Three hundred sessions of one grant, all alike, each allowed: a record before the first, and one a
-/// minute that says how many there were; none is lost in the count.
+/// Alice's grant, and the sessions by it that are recorded.
+struct Sessions {
+    pod: String,
+    uid: String,
+}
+
+impl Sessions {
+    async fn granted(stage: &Stage) -> Result<Self> {
+        let alice = stage.requests("alice").await?;
+        let granted = alice
+            .granted(&exec_request("mine", TEMPLATE, "10m"))
+            .await?;
+        Ok(Self {
+            pod: granted.pod(),
+            uid: granted.request.uid().context("no UID")?,
+        })
+    }
+
+    fn records(&self, stage: &Stage) -> Result<Vec<Record>> {
+        let mut records = records(stage, Action::SessionOpened)?;
+        records.retain(|record| record.request.uid == self.uid);
+        Ok(records)
+    }
+}
+
+/// Three hundred sessions of one grant where nothing is enforced, all alike, each allowed: a record before the
+/// first, and one a minute that says how many there were; none is lost in the count.
 #[tokio::test]
 async fn hundreds_of_sessions_that_are_allowed() -> Result<()> {
     let stage = Stage::set("sessions").await?;
-    let alice = stage.requests("alice").await?;
-    let granted = alice
-        .granted(&exec_request("mine", TEMPLATE, "10m"))
-        .await?;
-    stage.enforce().await?;
-    let uid = granted.request.uid().context("no UID")?;
-    execs(&stage, "alice", &granted.pod(), &vec![command("true"); 300]).await?;
+    let sessions = Sessions::granted(&stage).await?;
+    execs(&stage, "alice", &sessions.pod, &vec![command("true"); 300]).await?;
     let records = eventually("all sessions to be on record", SOON, async || {
-        let mut records = records(&stage, Action::SessionOpened)?;
-        records.retain(|record| record.request.uid == uid);
+        let records = sessions.records(&stage)?;
         Ok((counted(&records) == 300).then_some(records))
     })
     .await?;
     assert!(records.len() <= 8, "{} records", records.len());
     assert!(records[0].repeated.is_none());
+    Ok(())
+}
+
+/// Hiding one command behind forty others in the same second, where connections are enforced: each session has a
+/// record of its own with its command, before it is admitted.
+#[tokio::test]
+async fn command_after_forty_others_is_recorded_with_its_name() -> Result<()> {
+    let stage = Stage::set("hidden").await?;
+    let sessions = Sessions::granted(&stage).await?;
+    stage.enforce().await?;
+    let alone = command("true before");
+    // The API server learns by and by that the namespace enforces; until then equal ones are counted.
+    eventually("the namespace to be enforcing", SOON, async || {
+        execs(&stage, "alice", &sessions.pod, std::slice::from_ref(&alone)).await?;
+        let enforced = |record: &Record| record.details["mode"] == "enforcing";
+        Ok(sessions.records(&stage)?.iter().any(enforced).then_some(()))
+    })
+    .await?;
+    let others: Vec<_> = (0..40)
+        .map(|number| command(&format!("true {number}")))
+        .collect();
+    execs(&stage, "alice", &sessions.pod, &others).await?;
+    let telling = command("printf telling");
+    execs(
+        &stage,
+        "alice",
+        &sessions.pod,
+        std::slice::from_ref(&telling),
+    )
+    .await?;
+    let records = sessions.records(&stage)?;
+    let of = |command: &Vec<String>| {
+        let digest = encode::digest(command);
+        let same = |record: &&Record| record.details["commandDigest"] == digest;
+        records.iter().filter(same).collect::<Vec<_>>()
+    };
+    for command in others.iter().chain([&telling]) {
+        let [record] = of(command)[..] else {
+            anyhow::bail!("{command:?}: {:?}", of(command));
+        };
+        assert!(record.repeated.is_none(), "{record:?}");
+    }
+    assert!(of(&telling)[0].details["command"].starts_with("printf"));
+    Ok(())
+}
+
+/// More connections in a minute than are recorded one by one, where they are enforced: those beyond the quota of
+/// their user are refused, and that is recorded; another user gets in meanwhile.
+#[tokio::test]
+async fn connections_beyond_the_quota_are_refused_for_their_user_alone() -> Result<()> {
+    const QUOTA: usize = 10;
+    let mut place = SYSTEM.write().await;
+    let cluster = crate::cluster().await?;
+    drop(place.take());
+    let few = Options::default().flag(&format!("--max-connections-per-minute={QUOTA}"));
+    let system = System::start_as(cluster, &few, &Options::default()).await?;
+    let scene = Scene::set(cluster, "quota").await?;
+    let mut granted = Vec::new();
+    for user in ["alice", "bob"] {
+        let requests = scene.requests(user).await?;
+        let name = format!("for-{user}");
+        granted.push(
+            requests
+                .granted(&exec_request(&name, TEMPLATE, "10m"))
+                .await?,
+        );
+    }
+    scene.enforce().await?;
+    let exec = |user: &str, pod: &str| -> Result<Option<String>> {
+        Ok(refusal(&scene.exec(user, &[pod, "--", "true"]).output()?))
+    };
+    let (alices, bobs) = (granted[0].pod(), granted[1].pod());
+    let why = eventually("alice to exceed her quota", SOON, async || {
+        exec("alice", &alices)
+    })
+    .await?;
+    assert!(why.contains("--max-connections-per-minute"), "{why}");
+    assert_eq!(exec("bob", &bobs)?, None);
+    let records = records_in(&system.webhook.process)?;
+    let refused = |record: &&Record| record.action == Action::SessionRefused;
+    let refused = records.iter().find(refused).context("no refusal")?;
+    assert_eq!(refused.reason, "TooManyConnections");
+    assert_eq!(refused.user.as_ref().context("no user")?.user, "alice");
+    let enforced = |record: &&Record| {
+        record.action == Action::SessionOpened && record.details["mode"] == "enforcing"
+    };
+    assert!(
+        records
+            .iter()
+            .filter(enforced)
+            .all(|record| record.repeated.is_none())
+    );
     Ok(())
 }
 

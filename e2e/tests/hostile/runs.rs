@@ -2,12 +2,17 @@
 //! whose pods they are. Carol is an administrator who is in no group that mends clusters.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::harness::{HarnessRun, Workspace};
-use oz_core::labels;
-use oz_e2e::{apply, install_harness, refused, stamped};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
+use oz_core::{conditions, labels};
+use oz_e2e::{
+    Operator, Options, Webhook, announce_broker, apply, apply_as, install_harness, refused, stamped,
+};
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -35,7 +40,12 @@ async fn ruin(prefix: &str) -> Result<Ruin> {
             .create(&dry_run, &workspace("probe", None)?)
             .await;
         let of_workspaces = answer.is_err_and(|why| why.to_string().contains("not stamped"));
-        Ok((of_runs && of_pods && of_workspaces).then_some(()))
+        let answer = ruin
+            .api()
+            .create(&dry_run, &job("probe", &marks("x"))?)
+            .await;
+        let of_jobs = answer.is_err_and(|why| why.to_string().contains("Jobs of oz alone"));
+        Ok((of_runs && of_pods && of_workspaces && of_jobs).then_some(()))
     })
     .await?;
     Ok(ruin)
@@ -58,6 +68,16 @@ fn pod(name: &str, labels: &Value) -> Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "main", "image": "example.test/other:1"}]},
+    }))?)
+}
+
+fn job(name: &str, labels: &Value) -> Result<Job> {
+    let spec = json!({
+        "restartPolicy": "Never", "containers": [{"name": "main", "image": "example.test/other:1"}],
+    });
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": spec}},
     }))?)
 }
 
@@ -155,6 +175,108 @@ async fn a_pod_that_is_to_be_taken_for_a_runs() -> Result<()> {
     Ok(())
 }
 
+/// Making a workload whose pod template bears the labels of a harness run's pods, of each kind that makes pods by one, or
+/// giving a pod template these labels: refused. Kubernetes' own controllers would make these pods.
+#[tokio::test]
+async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
+    let ruin = ruin("ruin-workloads").await?;
+    let labels = |marks: &Value| {
+        let mut labels = marks.clone();
+        labels["app"] = json!("mine");
+        labels
+    };
+    let template = |marks: &Value, restart: &str| {
+        let containers = json!([{"name": "main", "image": "example.test/other:1"}]);
+        let spec = json!({"restartPolicy": restart, "containers": containers});
+        json!({"metadata": {"labels": labels(marks)}, "spec": spec})
+    };
+    let spec = |kind: &str, marks: &Value| {
+        let always = template(marks, "Always");
+        let once = json!({"template": template(marks, "Never")});
+        let selected = json!({"selector": {"matchLabels": {"app": "mine"}}, "template": always});
+        match kind {
+            "Job" => once,
+            "CronJob" => json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": once}}),
+            "ReplicationController" => json!({"selector": {"app": "mine"}, "template": always}),
+            "StatefulSet" => {
+                let mut spec = selected;
+                spec["serviceName"] = json!("mine");
+                spec
+            }
+            _ => selected,
+        }
+    };
+    for (group, kind) in [
+        ("batch", "Job"),
+        ("batch", "CronJob"),
+        ("apps", "Deployment"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("apps", "ReplicaSet"),
+        ("", "ReplicationController"),
+    ] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let space = ruin.scene.name();
+        let api = Api::<DynamicObject>::namespaced_with(ruin.carol.clone(), space, &resource);
+        let object = |marks: &Value| {
+            let mut object = DynamicObject::new("mine", &resource);
+            object.data = json!({"spec": spec(kind, marks)});
+            object
+        };
+        for owner in ["HarnessRun", "Workspace"] {
+            let marks = json!({labels::OWNER_KIND: owner, labels::OWNER_UID: "uid-1"});
+            let why = refused(api.create(&PostParams::default(), &object(&marks)).await)?;
+            assert!(why.contains("Jobs of oz alone make"), "{kind}: {why}");
+        }
+        api.create(&PostParams::default(), &object(&json!({})))
+            .await?;
+        // Of a Job that is there, the template stays as it is in any case.
+        if kind != "Job" {
+            let patch = Patch::Merge(json!({"spec": spec(kind, &marks("uid-1"))}));
+            let merged = api.patch("mine", &PatchParams::default(), &patch).await;
+            let why = refused(merged)?;
+            assert!(why.contains("given by oz alone"), "{kind}: {why}");
+        }
+        let touched = Patch::Merge(json!({"metadata": {"labels": {"team": "shop"}}}));
+        api.patch("mine", &PatchParams::default(), &touched).await?;
+        api.delete("mine", &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+/// Adding an ephemeral container to a pod of a harness run, as an administrator too, and having it mount the token by
+/// which the broker knows the pod, as a member of a break-glass group too: refused.
+#[tokio::test]
+async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
+    let ruin = ruin("ruin-ephemeral").await?;
+    let submitted = ruin.api::<HarnessRun>();
+    let submitted = submitted
+        .create(&PostParams::default(), &run("mine", Some("carol"))?)
+        .await?;
+    let pod = ruin.scene.pod_of_job("mine", &submitted).await?;
+    let added = |mounts: Value| {
+        let container =
+            json!({"name": "debug", "image": "example.test/other:1", "volumeMounts": mounts});
+        Patch::Strategic(json!({"spec": {"ephemeralContainers": [container]}}))
+    };
+    let token = json!([{"name": "oz-token", "mountPath": "/token"}]);
+    for (client, mounts, why_not) in [
+        (&ruin.carol, json!([]), "gets no ephemeral container"),
+        (&ruin.carol, token.clone(), "gets no ephemeral container"),
+        (&ruin.scene.admin, token, "mounts the token"),
+    ] {
+        let pods = Api::<Pod>::namespaced(client.clone(), ruin.scene.name());
+        let (name, how) = (pod.name_any(), PatchParams::default());
+        let patch = added(mounts);
+        let answer = pods
+            .patch_subresource("ephemeralcontainers", &name, &how, &patch)
+            .await;
+        let why = refused(answer)?;
+        assert!(why.contains(why_not), "{why}");
+    }
+    Ok(())
+}
+
 /// Taking the labels off a pod of a harness run by which its NetworkPolicy confines it, by any way that leads to a
 /// pod, or naming another owner: refused; other labels may be written, and the pod may be deleted.
 #[tokio::test]
@@ -203,4 +325,70 @@ async fn a_runs_pod_is_let_out_with_nobody_there() -> Result<()> {
     assert_eq!(after.labels().get(labels::OWNER_UID), Some(before));
     pods.delete(&name, &DeleteParams::default()).await?;
     Ok(())
+}
+
+/// Making a NetworkPolicy that lets the pods of harness runs ask name servers, since policies add up, before a run and
+/// during one, where runs must be confined: the run is refused, or ends, and both name the policy.
+#[tokio::test]
+async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
+    let ruin = ruin("opened-runs").await?;
+    let cluster = crate::cluster().await?;
+    announce_broker(&ruin.scene.admin).await?;
+    let webhook = Options::default().flag("--harness");
+    let operator = Options::default()
+        .harness()
+        .flag("--harness-require-confined");
+    let _oz = tokio::try_join!(
+        Webhook::start(cluster, &webhook),
+        Operator::start(cluster, &operator)
+    )?;
+    let template = json!({
+        "metadata": {"name": "echo"},
+        "spec": {
+            "image": "registry.test/echo:1", "command": ["/echo"], "workspace": {"required": false},
+            "podTemplateOverlay": {"spec": {"nodeSelector": {"node": "nowhere"}}},
+        },
+    });
+    apply_as(&ruin.api::<HarnessTemplate>(), template).await?;
+    let (runs, policies, create) = (
+        ruin.api::<HarnessRun>(),
+        ruin.api::<NetworkPolicy>(),
+        PostParams::default(),
+    );
+    let ends = async |name: &str, phase: RunPhase| {
+        let run = eventually("the end of the run", SOON, async || {
+            let run = runs.get(name).await?;
+            let ended = run.status.as_ref().and_then(|status| status.phase);
+            Ok(ended.filter(|it| it.is_terminal()).map(|_| run))
+        })
+        .await?;
+        let status = run.status.unwrap_or_default();
+        let completed = conditions::find(&status.conditions, "Completed");
+        let completed = completed.context("it does not say why")?;
+        assert_eq!(
+            (status.phase, completed.reason.as_str()),
+            (Some(phase), "NotConfined"),
+            "{completed:?}"
+        );
+        assert!(completed.message.contains("allow-dns"), "{completed:?}");
+        anyhow::Ok(())
+    };
+
+    runs.create(&create, &run("running", None)?).await?;
+    eventually("the Job of the run", SOON, async || {
+        let status = runs.get("running").await?.status.unwrap_or_default();
+        Ok(status.job_name)
+    })
+    .await?;
+    let allow_dns: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": {"name": "allow-dns"},
+        "spec": {
+            "podSelector": {}, "policyTypes": ["Egress"],
+            "egress": [{"ports": [{"protocol": "UDP", "port": 53}]}],
+        },
+    }))?;
+    policies.create(&create, &allow_dns).await?;
+    ends("running", RunPhase::Cancelled).await?;
+    runs.create(&create, &run("late", None)?).await?;
+    ends("late", RunPhase::Failed).await
 }

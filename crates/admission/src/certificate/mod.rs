@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod resolver;
 pub(crate) mod rotation;
 pub(crate) mod secret;
+pub(crate) mod shared;
 pub(crate) mod signer;
 pub(crate) mod store;
 pub(crate) mod supplied;
@@ -77,6 +78,9 @@ pub struct CertPolicy {
     /// How long an old authority stays published after the new one has taken over: as long
     /// as a replica may take to follow. 10 minutes by default.
     pub overlap: Duration,
+    /// How long the key in the paths of hooks is used, at most: another one takes over after that long, and after every
+    /// start of a process that registers. The one before is good for [`overlap`](Self::overlap). An hour by default.
+    pub path_life: Duration,
 }
 
 impl Default for CertPolicy {
@@ -89,6 +93,7 @@ impl Default for CertPolicy {
             renew_at: 2.0 / 3.0,
             settle: Duration::from_secs(10),
             overlap: Duration::from_secs(600),
+            path_life: Duration::from_secs(60 * 60),
         }
     }
 }

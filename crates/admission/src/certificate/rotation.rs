@@ -5,7 +5,7 @@
 //! first: *stage* a next authority so that it gets published beside the active one;
 //! *promote* it once it has been published for long enough; *forget* the old one when
 //! no replica can be serving with it any more. At every moment each leaf in use is
-//! signed by an authority that is published. The key of the paths takes the same steps.
+//! signed by an authority that is published. What else replicas share changes by steps of its own, see `shared`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -120,6 +120,14 @@ pub(crate) enum Step {
     Promote,
     /// Stop trusting the previous authorities.
     Forget,
+    /// Put a next key of the paths beside the active one.
+    StagePaths,
+    /// Let the next key of the paths take over.
+    PromotePaths,
+    /// Take no calls by the previous key of the paths any more.
+    ForgetPaths,
+    /// Tell other replicas which callers are known.
+    Callers,
 }
 
 /// The step that is due at `now`.

@@ -14,7 +14,11 @@ use super::{
     authority::{Authority, lifetime},
     rotation::Reason,
 };
-use crate::{registration::FINGERPRINT_LABEL, server::paths::PathKeys};
+use crate::{
+    caller::known::{self, Vouched},
+    registration::FINGERPRINT_LABEL,
+    server::paths::PathKeys,
+};
 
 /// Set this annotation, to any new value, to have the authority rotated.
 pub const ROTATE_ANNOTATION: &str = "oz-admission/rotate";
@@ -22,10 +26,14 @@ pub const ROTATE_ANNOTATION: &str = "oz-admission/rotate";
 const ROTATED_ANNOTATION: &str = "oz-admission/rotated";
 /// When the active authority took over.
 const PROMOTED_AT_ANNOTATION: &str = "oz-admission/promoted-at";
+/// When the keys of the paths last changed.
+const PATHS_AT_ANNOTATION: &str = "oz-admission/path-key-changed-at";
 
 const ACTIVE: (&str, &str) = ("ca.crt", "ca.key");
 const NEXT: (&str, &str) = ("next.crt", "next.key");
 const PREVIOUS: &str = "previous.crt";
+/// The addresses of known callers.
+const CALLERS: &str = "callers";
 
 /// What a readable Secret says.
 #[derive(Debug, PartialEq)]
@@ -36,6 +44,10 @@ pub(crate) struct Stored {
     pub(crate) previous: Vec<String>,
     /// Missing in what an earlier version has left, or somebody has taken out.
     pub(crate) paths: Option<PathKeys>,
+    /// When the keys of the paths last changed; none if another one is asked for, or if nobody knows.
+    pub(crate) paths_at: Option<Timestamp>,
+    /// The callers that replicas know.
+    pub(crate) callers: Vouched,
     pub(crate) promoted_at: Option<Timestamp>,
     /// The rotation asked for and the one last carried out.
     pub(crate) rotate: Option<String>,
@@ -50,6 +62,8 @@ impl Stored {
             next: None,
             previous: Vec::new(),
             paths,
+            paths_at: None,
+            callers: Vouched::new(),
             promoted_at: None,
             rotate: None,
             rotated: None,
@@ -78,8 +92,9 @@ impl Stored {
             next,
             previous: text(secret, PREVIOUS).map(certificates).unwrap_or_default(),
             paths: path_keys(secret),
-            promoted_at: annotation(secret, PROMOTED_AT_ANNOTATION)
-                .and_then(|instant| instant.parse().ok()),
+            paths_at: instant(secret, PATHS_AT_ANNOTATION),
+            callers: text(secret, CALLERS).map(known::read).unwrap_or_default(),
+            promoted_at: instant(secret, PROMOTED_AT_ANNOTATION),
             rotate: annotation(secret, ROTATE_ANNOTATION).map(str::to_owned),
             rotated: annotation(secret, ROTATED_ANNOTATION).map(str::to_owned),
         })
@@ -98,6 +113,12 @@ impl Stored {
             self.promoted_at.map(|at| at.to_string()),
         );
 
+        set(
+            annotations,
+            PATHS_AT_ANNOTATION,
+            self.paths_at.map(|at| at.to_string()),
+        );
+
         let mut data: BTreeMap<String, ByteString> = BTreeMap::new();
         let mut put = |key: &str, value: &str| {
             data.insert(key.to_owned(), ByteString(value.as_bytes().to_vec()));
@@ -110,6 +131,9 @@ impl Stored {
         }
         if !self.previous.is_empty() {
             put(PREVIOUS, &self.previous.concat());
+        }
+        if !self.callers.is_empty() {
+            put(CALLERS, &known::write(&self.callers));
         }
         let keys = self.paths.iter().flat_map(PathKeys::named);
         data.extend(keys.map(|(name, key)| (name.to_owned(), ByteString(key.bytes().to_vec()))));
@@ -193,6 +217,10 @@ fn annotation<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
         .as_ref()?
         .get(key)
         .map(String::as_str)
+}
+
+fn instant(secret: &Secret, key: &str) -> Option<Timestamp> {
+    annotation(secret, key)?.parse().ok()
 }
 
 fn set(annotations: &mut BTreeMap<String, String>, key: &str, value: Option<String>) {

@@ -17,8 +17,10 @@ use super::{
     authority::{self, Authority},
     rotation::{Step, next_step},
     secret::{SecretAddress, Stored, path_keys, salvage},
+    shared::next_shared_step,
 };
 use crate::{
+    caller::KnownCallers,
     metrics::Metrics,
     server::paths::{PathKey, PathKeys},
 };
@@ -65,6 +67,10 @@ pub(crate) struct Circumstances<'a> {
     /// Whether somebody will publish what is staged: a process that only serves must not
     /// begin what it cannot finish.
     pub(crate) may_stage: bool,
+    /// When this process started, if it serves hooks.
+    pub(crate) started: Option<Timestamp>,
+    /// The callers that this process knows.
+    pub(crate) callers: &'a KnownCallers,
 }
 
 /// The Secret, and what was last found in it.
@@ -122,9 +128,15 @@ impl Store {
                 circumstances.published_since,
             );
             let stored = secret.as_ref().and_then(|secret| Stored::read(secret).ok());
+            let step = match (step, &stored) {
+                (Step::Wait(wake), Some(stored)) => self.shared_step(stored, circumstances, wake),
+                (step, _) => step,
+            };
             let wake = match step {
                 Step::Wait(wake) => wake,
-                Step::Stage(_) | Step::KeyPaths if !circumstances.may_stage => None,
+                Step::Stage(_) | Step::KeyPaths | Step::StagePaths if !circumstances.may_stage => {
+                    None
+                }
                 step => {
                     let wanted = self.after(step, secret.as_ref(), stored, circumstances)?;
                     self.write(step, secret.as_ref(), &wanted).await?;
@@ -132,6 +144,9 @@ impl Store {
                 }
             };
             if let Some(stored) = stored {
+                let (callers, now) = (circumstances.callers, circumstances.now);
+                callers.merge(&stored.callers, now);
+                self.metrics.callers_known(callers.count(now));
                 self.held = Some(stored.active.clone());
                 self.held_paths.clone_from(&stored.paths);
                 return Ok((stored, wake));
@@ -141,6 +156,19 @@ impl Store {
             namespace: self.home.namespace.clone(),
             name: self.home.name.clone(),
         })
+    }
+
+    fn shared_step(
+        &self,
+        stored: &Stored,
+        circumstances: &Circumstances<'_>,
+        wake: Option<Timestamp>,
+    ) -> Step {
+        let Some(started) = circumstances.started else {
+            return Step::Wait(wake);
+        };
+        let times = (started, circumstances.now);
+        next_shared_step(stored, &self.policy, circumstances.callers, times, wake)
     }
 
     /// What the Secret is to say after `step`.
@@ -158,8 +186,13 @@ impl Store {
         match step {
             Step::Stage(_) => {
                 stored.next = Some(Arc::new(self.generate(now)?));
-                if let Some(paths) = &mut stored.paths {
-                    paths.next = Some(generate_key()?);
+                // The key of the paths follows.
+                if stored
+                    .paths
+                    .as_ref()
+                    .is_some_and(|paths| paths.next.is_none())
+                {
+                    stored.paths_at = None;
                 }
                 stored.rotated.clone_from(&stored.rotate);
             }
@@ -168,18 +201,33 @@ impl Store {
                     let old = std::mem::replace(&mut stored.active, next);
                     stored.previous.push(old.certificate.clone());
                     stored.promoted_at = Some(now);
-                    stored.paths.iter_mut().for_each(PathKeys::promote);
                 }
             }
             Step::KeyPaths => {
                 let held = self.held_paths.clone();
                 stored.paths = Some(held.map_or_else(new_keys, Ok)?);
+                stored.paths_at = Some(now);
+            }
+            Step::StagePaths | Step::PromotePaths | Step::ForgetPaths => {
+                if let Some(paths) = &mut stored.paths {
+                    exchange(paths, step)?;
+                }
+                // Since when the active one is, not since when the previous one is forgotten.
+                if step != Step::ForgetPaths {
+                    stored.paths_at = Some(now);
+                }
+            }
+            Step::Callers => {
+                if let Some(callers) = circumstances.callers.to_share(&stored.callers, now) {
+                    stored.callers = callers;
+                }
             }
             Step::Remember => {
                 if let (Some(paths), Some(held)) = (&mut stored.paths, &self.held_paths)
                     && !paths.contains(&held.active)
                 {
                     paths.previous = Some(held.active.clone());
+                    stored.paths_at = Some(now);
                 }
                 stored
                     .previous
@@ -188,9 +236,6 @@ impl Store {
             }
             Step::Forget => {
                 stored.previous.clear();
-                if let Some(paths) = &mut stored.paths {
-                    paths.previous = None;
-                }
                 stored.promoted_at = None;
             }
             Step::Wait(_) | Step::Replace(_) => {}
@@ -215,6 +260,7 @@ impl Store {
             .or_else(|| secret.and_then(path_keys));
         let paths = kept.map_or_else(new_keys, Ok)?;
         let mut stored = Stored::new(active, Some(paths));
+        stored.paths_at = Some(now);
         stored.promoted_at = (!previous.is_empty()).then_some(now);
         stored.previous = previous;
         Ok(stored)
@@ -295,6 +341,15 @@ impl Store {
             source: Box::new(source),
         }
     }
+}
+
+fn exchange(paths: &mut PathKeys, step: Step) -> Result<(), authority::Error> {
+    match step {
+        Step::StagePaths => paths.next = Some(generate_key()?),
+        Step::PromotePaths => paths.promote(),
+        _ => paths.previous = None,
+    }
+    Ok(())
 }
 
 fn generate_key() -> Result<PathKey, authority::Error> {

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use super::{Declared, Gates, Manager, Observer, RegistrationMode};
 use crate::{
     cache::Cached,
+    caller::KnownCallers,
     certificate::{CertSource, resolver::Current},
     conversion::Conversion,
     endpoint::Endpoint,
@@ -22,7 +23,7 @@ use crate::{
         Limits,
         conversions::Conversions,
         paths::{Paths, Served},
-        reviewer::Reviewer,
+        reviewer::{CallerTerms, Reviewer},
     },
     task::Task,
     watch::Watcher,
@@ -115,6 +116,7 @@ pub struct ManagerBuilder {
     drain: Duration,
     observer: Option<Observer>,
     pub(super) client_authority: Option<Vec<u8>>,
+    vouches: bool,
     replaces_eirinix: bool,
 }
 
@@ -147,6 +149,7 @@ impl ManagerBuilder {
             drain: Duration::from_secs(5),
             observer: None,
             client_authority: None,
+            vouches: false,
             replaces_eirinix: false,
         }
     }
@@ -262,6 +265,15 @@ impl ManagerBuilder {
         self
     }
 
+    /// Handlers vouch for callers ([`Cx::vouch`](crate::Cx::vouch)), so that one for which none did, and which presents
+    /// no certificate, is hardly an API server. Its reviews are answered all the same, since it may be a new one. They
+    /// have fewer connections and a part of the memory, and what handlers ask the API server for them is bounded:
+    /// beyond, [`Cx::client`](crate::Cx) answers with 429.
+    pub fn vouches_for_callers(mut self) -> Self {
+        self.vouches = true;
+        self
+    }
+
     /// What the server puts up with.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -329,7 +341,12 @@ impl ManagerBuilder {
             &self.limits,
         );
         let conversions = Conversions::new(&self.conversions, &self.limits);
-        let reviewer = Arc::new(reviewer.converting(conversions));
+        let reviewer = reviewer.converting(conversions);
+        let callers = CallerTerms {
+            known: KnownCallers::default(),
+            confined: self.vouches,
+        };
+        let reviewer = Arc::new(reviewer.telling_apart(callers.clone()));
         let readiness = self.runtime.readiness().clone();
         // A process that only watches or reconciles has no port and no certificate to wait for.
         let serves = !self.hooks.is_empty() || !self.conversions.is_empty();
@@ -368,6 +385,7 @@ impl ManagerBuilder {
             gates,
             current: Current::default(),
             paths,
+            callers: callers.known,
             client_authority: self.client_authority,
             observer: self.observer,
             replaces_eirinix: self.replaces_eirinix,

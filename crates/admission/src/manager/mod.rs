@@ -11,7 +11,7 @@ mod report;
 mod run;
 mod upkeep;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use oz_runtime::{Clock, Gate, Listen, Recorder, Runtime};
@@ -24,6 +24,7 @@ pub use run::Error;
 
 use crate::{
     cache::Cached,
+    caller::{Caller, KnownCallers},
     certificate::{CertSource, resolver::Current},
     conversion::Conversion,
     endpoint::Endpoint,
@@ -92,6 +93,7 @@ pub struct Manager {
     pub(crate) gates: Option<Gates>,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
+    pub(crate) callers: KnownCallers,
     pub(crate) client_authority: Option<Vec<u8>>,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) caches: Vec<Cached>,
@@ -148,7 +150,17 @@ impl Manager {
 
     /// Answers one call: the path and the bytes of an `AdmissionReview`, or of a `ConversionReview`.
     pub async fn review(&self, path: &str, body: &[u8]) -> Reply {
-        self.reviewer.review(path, body).await
+        let arrival = self.reviewer.arrival(path);
+        self.reviewer
+            .review(path, body, Caller::Local, arrival)
+            .await
+    }
+
+    /// The same, as if it came by a connection from this address.
+    pub(crate) async fn review_from(&self, address: IpAddr, path: &str, body: &[u8]) -> Reply {
+        let caller = self.reviewer.caller(address, false);
+        let arrival = self.reviewer.arrival(path);
+        self.reviewer.review(path, body, caller, arrival).await
     }
 
     /// The webhook configurations that will be registered, without certificates and without the

@@ -1,25 +1,33 @@
 //! What reviews may take at once, in number and in memory.
 //!
 //! Hooks that fail open have a capacity of their own. What they have no room for goes on as if there
-//! were no hook, and nobody is told; so nobody may take their room through the others.
+//! were no hook, and nobody is told; so nobody may take their room through the others. Reviews of callers that are
+//! not proven have a part of all this, and no more, so that whoever reaches the port does not fill it.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::time::Duration;
+
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use super::{Limits, budget::Budget};
-use crate::hook::FailurePolicy;
+use crate::{caller::Caller, hook::FailurePolicy};
 
 /// A body of more than this is large.
 const LARGE_BODY: usize = 256 << 10;
 /// Objects that take more than this when they are decoded are large.
 const LARGE_OBJECTS: usize = 1 << 20;
+/// Which part of everything reviews of unproven callers may take.
+const UNPROVEN_PART: usize = 4;
 
 /// What the hooks of one failure policy share.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     /// For bodies as they come in.
-    pub(crate) bodies: Budget,
+    bodies: Budget,
     /// For the objects in them, decoded.
-    pub(crate) objects: Budget,
+    objects: Budget,
     reviews: Semaphore,
 }
 
@@ -32,9 +40,67 @@ impl Capacity {
         }
     }
 
-    /// Lets one more review begin, unless there are too many.
-    pub(crate) fn begin(&self) -> Option<SemaphorePermit<'_>> {
-        self.reviews.try_acquire().ok()
+    /// Lets one more review begin, unless there are too many for longer than `wait`.
+    async fn begin(&self, wait: Duration) -> Option<SemaphorePermit<'_>> {
+        timeout(wait, self.reviews.acquire()).await.ok()?.ok()
+    }
+}
+
+/// A place or memory, given back when it is dropped: of those that unproven callers share, and of all.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    _of_unproven: Option<SemaphorePermit<'a>>,
+    _of_all: SemaphorePermit<'a>,
+}
+
+/// What the review of a caller may take of a capacity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share<'a> {
+    all: &'a Capacity,
+    /// What it shares with other unproven callers, if it is one.
+    unproven: Option<&'a Capacity>,
+}
+
+impl<'a> Share<'a> {
+    /// All of it.
+    pub(crate) const fn of_all(all: &'a Capacity) -> Self {
+        Self {
+            all,
+            unproven: None,
+        }
+    }
+
+    /// Memory for a body.
+    pub(crate) async fn body(self, bytes: usize, wait: Duration) -> Option<Room<'a>> {
+        let memory = |capacity: &'a Capacity| capacity.bodies.take(bytes, wait);
+        self.room(memory).await
+    }
+
+    /// Memory for decoded objects.
+    pub(crate) async fn objects(self, bytes: usize, wait: Duration) -> Option<Room<'a>> {
+        let memory = |capacity: &'a Capacity| capacity.objects.take(bytes, wait);
+        self.room(memory).await
+    }
+
+    /// A place among the reviews under way.
+    pub(crate) async fn begin(self, wait: Duration) -> Option<Room<'a>> {
+        self.room(|capacity: &'a Capacity| capacity.begin(wait))
+            .await
+    }
+
+    /// In this order: an unproven caller that waits for others of its kind takes nothing from anybody.
+    async fn room<F>(self, take: impl Fn(&'a Capacity) -> F) -> Option<Room<'a>>
+    where
+        F: Future<Output = Option<SemaphorePermit<'a>>>,
+    {
+        let of_unproven = match self.unproven {
+            Some(unproven) => Some(take(unproven).await?),
+            None => None,
+        };
+        Some(Room {
+            _of_unproven: of_unproven,
+            _of_all: take(self.all).await?,
+        })
     }
 }
 
@@ -43,6 +109,8 @@ impl Capacity {
 pub(crate) struct Capacities {
     closed: Capacity,
     open: Capacity,
+    /// What unproven callers share, whichever hooks they call.
+    unproven: Capacity,
 }
 
 impl Capacities {
@@ -50,14 +118,24 @@ impl Capacities {
         Self {
             closed: Capacity::new(limits),
             open: Capacity::new(limits),
+            unproven: Capacity::new(&Limits {
+                concurrent_reviews: limits.concurrent_reviews.div_ceil(UNPROVEN_PART),
+                bodies: limits.bodies / UNPROVEN_PART,
+                objects: limits.objects / UNPROVEN_PART,
+                ..limits.clone()
+            }),
         }
     }
 
-    /// That of the hooks that fail like this.
-    pub(crate) fn of(&self, policy: FailurePolicy) -> &Capacity {
-        match policy {
-            FailurePolicy::Fail => &self.closed,
-            FailurePolicy::Ignore => &self.open,
+    /// What a caller may take of the capacity of the hooks that fail like this. `confined` says whether unproven
+    /// callers have less.
+    pub(crate) fn share(&self, policy: FailurePolicy, caller: Caller, confined: bool) -> Share<'_> {
+        Share {
+            all: match policy {
+                FailurePolicy::Fail => &self.closed,
+                FailurePolicy::Ignore => &self.open,
+            },
+            unproven: (confined && !caller.is_proven()).then_some(&self.unproven),
         }
     }
 }

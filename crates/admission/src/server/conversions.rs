@@ -2,11 +2,17 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use super::{Limits, capacity::Capacity};
+use super::{
+    Limits,
+    capacity::{Capacity, Share},
+};
 use crate::conversion::Conversion;
 
 /// How long a conversion waits for each kind of memory.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
+/// An API server waits for 30 s for a conversion; it gets an answer before it gives up.
+pub(super) const LIMIT: Duration = Duration::from_secs(27);
+
 pub(super) struct Served {
     pub(super) conversion: Conversion,
     pub(super) definition: Arc<str>,
@@ -16,7 +22,7 @@ pub(super) struct Served {
 /// review, which may itself wait for somebody to read it.
 pub(crate) struct Conversions {
     served: HashMap<String, Served>,
-    pub(super) capacity: Capacity,
+    capacity: Capacity,
 }
 
 impl Conversions {
@@ -32,6 +38,10 @@ impl Conversions {
             served: served.collect(),
             capacity: Capacity::new(limits),
         }
+    }
+
+    pub(super) fn share(&self) -> Share<'_> {
+        Share::of_all(&self.capacity)
     }
 
     pub(super) fn at(&self, path: &str) -> Option<&Served> {

@@ -1,17 +1,14 @@
 //! One conversion, from bytes to bytes, within the same bounds as a review: time, size, memory, panics.
 
-use std::{
-    panic::AssertUnwindSafe,
-    time::{Duration, Instant},
-};
+use std::{panic::AssertUnwindSafe, time::Instant};
 
 use futures::FutureExt;
 use oz_runtime::with_causes;
 use serde_json::value::RawValue;
 
 use super::{
-    conversions::{Served, WAIT},
-    reviewer::{Reply, Reviewer},
+    conversions::{LIMIT, Served, WAIT},
+    reviewer::{Arrival, Reply, Reviewer},
 };
 use crate::{
     conversion::{objects, wire},
@@ -20,17 +17,15 @@ use crate::{
     review::Cx,
 };
 
-/// An API server waits for 30 s for a conversion; it gets an answer before it gives up.
-const TIMEOUT: Duration = Duration::from_secs(27);
 /// The object as it came, the one that is made of it, and its text.
 const COPIES: usize = 3;
 
 impl Reviewer {
     /// Answers a `ConversionReview`.
-    pub(super) async fn convert(&self, served: &Served, body: &[u8]) -> Reply {
+    pub(super) async fn convert(&self, served: &Served, body: &[u8], arrival: Arrival) -> Reply {
         let started = Instant::now();
-        let capacity = &self.conversions.capacity;
-        let Some(_permit) = capacity.begin() else {
+        let share = self.conversions.share();
+        let Some(_place) = share.begin(arrival.left(WAIT)).await else {
             return self.too_many_conversions();
         };
         let request = match wire::read(body) {
@@ -41,10 +36,10 @@ impl Reviewer {
             }
         };
         let cost: usize = request.objects.iter().copied().map(lean::decoded).sum();
-        let Some(_kept) = capacity.objects.take(cost * COPIES, WAIT).await else {
+        let Some(_kept) = share.objects(cost * COPIES, arrival.left(WAIT)).await else {
             return self.too_many_conversions();
         };
-        let (converted, outcome) = all(served, &self.cx(), &request).await;
+        let (converted, outcome) = all(served, &self.cx(), &request, arrival).await;
         if let Err(message) = &converted {
             tracing::warn!(definition = %served.definition, message, "a conversion failed");
         }
@@ -69,6 +64,7 @@ async fn all(
     served: &Served,
     cx: &Cx,
     request: &wire::Request<'_>,
+    arrival: Arrival,
 ) -> (Objects, ConversionOutcome) {
     let definition = &served.definition;
     let group = request.desired.split_once('/').map(|(group, _)| group);
@@ -92,7 +88,8 @@ async fn all(
             "failed to convert objects of {definition}: the conversion {what}"
         ))
     };
-    match tokio::time::timeout(TIMEOUT, AssertUnwindSafe(each).catch_unwind()).await {
+    let limit = arrival.left(LIMIT);
+    match tokio::time::timeout(limit, AssertUnwindSafe(each).catch_unwind()).await {
         Ok(Ok(Ok(objects))) => (Ok(objects), ConversionOutcome::Converted),
         Ok(Ok(Err(message))) => (Err(message), ConversionOutcome::Failed),
         Ok(Err(_panic)) => (ended("panicked"), ConversionOutcome::Panicked),

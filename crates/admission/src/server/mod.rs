@@ -19,14 +19,16 @@ use std::time::Duration;
 /// What the server puts up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Reviews under way at once; one more is answered with 429, which the API server tries
-    /// again within the webhook's timeout. This and the limits of `bodies` and `objects` hold for
+    /// Reviews under way at once; one more waits for a third of the webhook's timeout, and is then
+    /// answered with 429. The API server does not try it again. This and the limits of `bodies` and `objects` hold for
     /// the hooks that fail closed, and once more for those that fail open
     /// ([`FailurePolicy::Ignore`](crate::FailurePolicy::Ignore)): what these have no room for goes on
-    /// without them, so nobody may fill it through others; and once more for conversions. 256 by default.
+    /// without them, so nobody may fill it through others; and once more for conversions. Where handlers vouch for
+    /// callers, those that are not proven share a quarter of it. 256 by default.
     pub concurrent_reviews: usize,
     /// Open connections of those who have asked for a hook by its whole path; beyond, each
-    /// is closed when it has had its answer. 1024 by default.
+    /// is closed when it has had its answer. Where handlers vouch for callers, those that are not
+    /// proven have an eighth as many of their own. 1024 by default.
     pub connections: usize,
     /// Open connections of those who have not, yet. Whoever comes when all are taken gets the
     /// place of the one who has waited for longest, and nobody waits for longer than

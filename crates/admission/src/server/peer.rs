@@ -24,23 +24,40 @@ pub struct Peer {
     address: IpAddr,
     slot: ConnectionSlot,
     known: AtomicBool,
-    known_slots: Arc<Semaphore>,
+    places: Places,
     known_slot: OnceLock<OwnedSemaphorePermit>,
     over: CancellationToken,
 }
 
+/// The places of connections whose peers have shown the key.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    all: Arc<Semaphore>,
+    /// Of those that have shown nothing else.
+    unproven: Arc<Semaphore>,
+}
+
+impl Places {
+    /// So many, of which a part is for peers that have shown the key alone.
+    pub(crate) fn new(connections: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(connections)),
+            unproven: Arc::new(Semaphore::new(connections.div_ceil(UNPROVEN_PART))),
+        }
+    }
+}
+
+/// Which part as many places are for peers that have shown the key alone. They are beside the others.
+const UNPROVEN_PART: usize = 8;
+
 impl Peer {
-    /// One of which nothing is known. `known_slots` are for those that are.
-    pub(crate) fn new(
-        address: IpAddr,
-        slot: ConnectionSlot,
-        known_slots: Arc<Semaphore>,
-    ) -> Arc<Self> {
+    /// One of which nothing is known. `places` are for those that are.
+    pub(crate) fn new(address: IpAddr, slot: ConnectionSlot, places: Places) -> Arc<Self> {
         Arc::new(Self {
             address: address.to_canonical(),
             slot,
             known: AtomicBool::new(false),
-            known_slots,
+            places,
             known_slot: OnceLock::new(),
             over: CancellationToken::new(),
         })
@@ -54,11 +71,20 @@ impl Peer {
 
     /// It called a path with the key: from now on, its connection makes room for nobody.
     pub fn has_shown_the_key(&self) {
+        self.takes_a_place(&self.places.all);
+    }
+
+    /// The same of a peer that has shown nothing else, where the key is taken for public: it has one of fewer places.
+    pub(crate) fn has_shown_the_key_alone(&self) {
+        self.takes_a_place(&self.places.unproven);
+    }
+
+    fn takes_a_place(&self, places: &Arc<Semaphore>) {
         if self.known.swap(true, Ordering::Relaxed) {
             return;
         }
         self.slot.release();
-        match self.known_slots.clone().try_acquire_owned() {
+        match places.clone().try_acquire_owned() {
             Ok(slot) => drop(self.known_slot.set(slot)),
             // Answered all the same, and then asked to come again.
             Err(_taken) => self.over.cancel(),

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -11,9 +12,9 @@ use std::{
 
 use futures::FutureExt;
 use oz_runtime::{Clock, Recorder, with_causes};
-use tokio::sync::SemaphorePermit;
 
 use crate::{
+    caller::{Caller, KnownCallers, limited},
     decode::{DECODE_FAILED, UNEXPECTED_KIND},
     handler::check_kind,
     hook::{FailurePolicy, Hook},
@@ -22,7 +23,7 @@ use crate::{
     review::Cx,
     server::{
         Limits,
-        capacity::{Capacities, Capacity},
+        capacity::{Capacities, Room, Share},
         conversions::{self, Conversions},
     },
     verdict::{Notes, Rejection},
@@ -50,6 +51,10 @@ impl Reply {
     pub(super) fn too_many() -> Self {
         Self::text(429, "too many reviews at once; try again in a second")
     }
+
+    pub(super) fn too_late() -> Self {
+        Self::text(503, "the review took too long to come in; try again")
+    }
 }
 
 struct Served {
@@ -61,10 +66,43 @@ struct Served {
     wait: Duration,
 }
 
+/// When a call came in, and how long its answer may take. The API server shows its users the whole URL of a call that
+/// it gives up, so it is to get an answer before, whatever that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    at: tokio::time::Instant,
+    limit: Duration,
+}
+
+impl Arrival {
+    fn new(limit: Duration) -> Self {
+        Self {
+            at: tokio::time::Instant::now(),
+            limit,
+        }
+    }
+
+    /// How much of the time is left, and no more than `most`.
+    pub(crate) fn left(&self, most: Duration) -> Duration {
+        most.min(self.limit.saturating_sub(self.at.elapsed()))
+    }
+}
+
+/// What a manager says of its callers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallerTerms {
+    pub(crate) known: KnownCallers,
+    /// Whether a handler vouches for them: those for whom none did are confined.
+    pub(crate) confined: bool,
+}
+
 /// Answers reviews.
 pub(crate) struct Reviewer {
     hooks: HashMap<String, Served>,
     client: kube::Client,
+    /// The client of unproven callers.
+    unproven_client: kube::Client,
+    callers: CallerTerms,
     fingerprint: Arc<str>,
     clock: Arc<dyn Clock>,
     recorder: Recorder,
@@ -94,7 +132,9 @@ impl Reviewer {
                 .iter()
                 .map(|hook| (hook.served_path(), served(hook)))
                 .collect(),
+            unproven_client: client.clone(),
             client,
+            callers: CallerTerms::default(),
             fingerprint,
             clock,
             recorder,
@@ -112,6 +152,20 @@ impl Reviewer {
         }
     }
 
+    /// The same, which tells callers apart.
+    pub(crate) fn telling_apart(self, callers: CallerTerms) -> Self {
+        let unproven_client = if callers.confined {
+            limited(&self.client)
+        } else {
+            self.client.clone()
+        };
+        Self {
+            unproven_client,
+            callers,
+            ..self
+        }
+    }
+
     /// A context outside any review.
     pub(crate) fn cx(&self) -> Cx {
         Cx {
@@ -119,8 +173,29 @@ impl Reviewer {
             fingerprint: self.fingerprint.clone(),
             now: self.clock.now(),
             dry_run: false,
+            caller: Caller::Local,
+            callers: self.callers.known.clone(),
             recorder: self.recorder.clone(),
         }
+    }
+
+    /// Who is behind a connection from this address.
+    pub(crate) fn caller(&self, address: IpAddr, certified: bool) -> Caller {
+        if certified {
+            return Caller::Certified(address.to_canonical());
+        }
+        self.callers.known.of(address, self.clock.now())
+    }
+
+    /// Whether the caller has less than others.
+    pub(crate) fn confines(&self, caller: Caller) -> bool {
+        self.callers.confined && !caller.is_proven()
+    }
+
+    /// A call of what is at this path that comes in now.
+    pub(crate) fn arrival(&self, path: &str) -> Arrival {
+        let limit = self.hooks.get(path).map(|served| served.limit);
+        Arrival::new(limit.unwrap_or(conversions::LIMIT))
     }
 
     /// Whether there is a hook or a conversion at this path.
@@ -140,21 +215,25 @@ impl Reviewer {
         &self,
         path: &str,
         bytes: usize,
-    ) -> Result<SemaphorePermit<'_>, Reply> {
+        caller: Caller,
+        arrival: Arrival,
+    ) -> Result<Room<'_>, Reply> {
         if self.conversions.at(path).is_some() {
-            let bodies = &self.conversions.capacity.bodies;
-            let room = bodies.take(bytes, conversions::WAIT).await;
+            let wait = arrival.left(conversions::WAIT);
+            let room = self.conversions.share().body(bytes, wait).await;
             return room.ok_or_else(|| self.too_many_conversions());
         }
         let Some(served) = self.hooks.get(path) else {
             return Err(self.not_found(path));
         };
-        let room = self.capacity(served).bodies.take(bytes, served.wait).await;
+        let wait = arrival.left(served.wait);
+        let room = self.share(served, caller).body(bytes, wait).await;
         room.ok_or_else(|| self.overload(served))
     }
 
-    fn capacity(&self, served: &Served) -> &Capacity {
-        self.capacities.of(served.hook.effective_failure())
+    fn share(&self, served: &Served, caller: Caller) -> Share<'_> {
+        let policy = served.hook.effective_failure();
+        self.capacities.share(policy, caller, self.callers.confined)
     }
 
     fn not_found(&self, path: &str) -> Reply {
@@ -172,16 +251,22 @@ impl Reviewer {
     }
 
     /// Answers one call.
-    pub(crate) async fn review(&self, path: &str, body: &[u8]) -> Reply {
+    pub(crate) async fn review(
+        &self,
+        path: &str,
+        body: &[u8],
+        caller: Caller,
+        arrival: Arrival,
+    ) -> Reply {
         let started = Instant::now();
         if let Some(conversion) = self.conversions.at(path) {
-            return self.convert(conversion, body).await;
+            return self.convert(conversion, body, arrival).await;
         }
         let Some(served) = self.hooks.get(path) else {
             return self.not_found(path);
         };
-        let capacity = self.capacity(served);
-        let Some(_permit) = capacity.begin() else {
+        let share = self.share(served, caller);
+        let Some(_place) = share.begin(arrival.left(served.wait)).await else {
             return self.overload(served);
         };
         let request = match wire::read(body) {
@@ -194,14 +279,22 @@ impl Reviewer {
         let lean = Lean::of(&request);
         let request = lean.request(request);
         let cost = lean::cost(&request, served.hook.kind);
-        let Some(_kept) = capacity.objects.take(cost, served.wait).await else {
+        let wait = arrival.left(served.wait);
+        let Some(_kept) = share.objects(cost, wait).await else {
             return self.overload(served);
         };
+        let client = match self.confines(caller) {
+            true => &self.unproven_client,
+            false => &self.client,
+        };
         let cx = Cx {
+            client: client.clone(),
             dry_run: request.dry_run.unwrap_or(false),
+            caller,
             ..self.cx()
         };
-        let (mut answer, mut verdict) = call(served, &cx, &request).await;
+        let called = call(served, &cx, &request, arrival);
+        let (mut answer, mut verdict) = caller.during(called).await;
         if served.hook.monitor {
             (answer, verdict) = monitored(served, answer, verdict);
         }
@@ -214,14 +307,19 @@ impl Reviewer {
     }
 }
 
-async fn call(served: &Served, cx: &Cx, request: &Request<'_>) -> (Answer, Verdict) {
+async fn call(
+    served: &Served,
+    cx: &Cx,
+    request: &Request<'_>,
+    arrival: Arrival,
+) -> (Answer, Verdict) {
     if let Err(rejection) = check_kind(served.hook.expected.as_ref(), request) {
         return (Answer::Denied(rejection), Verdict::Undecodable);
     }
     // An extension that panics is no worse off than one that crashed: nothing of the
     // review outlives it, and its own shared state is its own to guard.
     let handling = AssertUnwindSafe(served.hook.handler.handle(cx, request)).catch_unwind();
-    match tokio::time::timeout(served.limit, handling).await {
+    match tokio::time::timeout(arrival.left(served.limit), handling).await {
         Ok(Ok(Answer::Denied(rejection))) if rejection.is_undecided() => {
             (undecided(served, rejection), Verdict::Undecided)
         }

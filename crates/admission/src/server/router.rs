@@ -17,8 +17,12 @@ use super::{
     Limits,
     paths::Paths,
     peer::Peer,
-    reviewer::{Reply, Reviewer},
+    reviewer::{Arrival, Reply, Reviewer},
 };
+use crate::{caller::Caller, certificate::ClientCertificate};
+
+/// How long the body of an unproven caller may take to come in: it takes memory that others wait for.
+const UNPROVEN_RECEIVE: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 struct Context {
@@ -62,13 +66,35 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
         }
         return response;
     };
-    peer.iter().for_each(|peer| peer.has_shown_the_key());
-    match review(&context, &path, request).await {
+    let caller = context.caller(&request);
+    match &peer {
+        Some(peer) if context.reviewer.confines(caller) => peer.has_shown_the_key_alone(),
+        Some(peer) => peer.has_shown_the_key(),
+        None => {}
+    }
+    let arrival = context.reviewer.arrival(&path);
+    match review(&context, (&path, caller, arrival), request).await {
         Ok(reply) | Err(reply) => respond(reply),
     }
 }
 
-async fn review(context: &Context, path: &str, request: Request) -> Result<Reply, Reply> {
+impl Context {
+    fn caller(&self, request: &Request) -> Caller {
+        let extensions = request.extensions();
+        // Presented is proven: the handshake fails for whoever has no certificate of the authority that is asked for.
+        let certified = extensions.get::<Arc<ClientCertificate>>().is_some();
+        let peer = extensions.get::<Arc<Peer>>();
+        peer.map_or(Caller::Local, |peer| {
+            self.reviewer.caller(peer.address(), certified)
+        })
+    }
+}
+
+async fn review(
+    context: &Context,
+    (path, caller, arrival): (&str, Caller, Arrival),
+    request: Request,
+) -> Result<Reply, Reply> {
     if request.method() != Method::POST {
         return Err(Reply::text(405, "an AdmissionReview is sent with POST"));
     }
@@ -91,12 +117,25 @@ async fn review(context: &Context, path: &str, request: Request) -> Result<Reply
             format!("the body is larger than {limit} bytes"),
         ));
     }
-    let _kept = context.reviewer.admit(path, length).await?;
-    let body = receive(context, body, length).await?;
-    Ok(context.reviewer.review(path, &body).await)
+    let reviewer = &context.reviewer;
+    let _kept = reviewer.admit(path, length, caller, arrival).await?;
+    let most = match reviewer.confines(caller) {
+        true => context.receive.min(UNPROVEN_RECEIVE),
+        false => context.receive,
+    };
+    let body = receive(context, body, length, arrival.left(most)).await?;
+    if arrival.left(Duration::MAX).is_zero() {
+        return Err(Reply::too_late());
+    }
+    Ok(reviewer.review(path, &body, caller, arrival).await)
 }
 
-async fn receive(context: &Context, mut body: Body, length: usize) -> Result<Vec<u8>, Reply> {
+async fn receive(
+    context: &Context,
+    mut body: Body,
+    length: usize,
+    limit: Duration,
+) -> Result<Vec<u8>, Reply> {
     let metrics = context.reviewer.metrics();
     let mut whole = Vec::with_capacity(length);
     let all = async {
@@ -107,7 +146,7 @@ async fn receive(context: &Context, mut body: Body, length: usize) -> Result<Vec
         }
         Ok::<(), axum::Error>(())
     };
-    match tokio::time::timeout(context.receive, all).await {
+    match tokio::time::timeout(limit, all).await {
         Ok(Ok(())) => Ok(whole),
         Ok(Err(error)) => {
             metrics.refused("broken_body");
@@ -131,14 +170,11 @@ fn respond(reply: Reply) -> Response {
         "text/plain; charset=utf-8"
     };
     let mut response = (status, reply.body).into_response();
-    let headers = response.headers_mut();
-    headers.insert(
+    // Without `Retry-After`: the API server's client would try again until its time is over, and then show its user
+    // the URL. A review waits here for room instead.
+    response.headers_mut().insert(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static(content),
     );
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        // The API server's client waits this long and tries again, within the timeout.
-        headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-    }
     response
 }

@@ -9,6 +9,7 @@ use oz_runtime::{CallError, Clock, Gate, Runtime, with_causes};
 use super::bundle::Bundle;
 use crate::{
     CertPolicy,
+    caller::KnownCallers,
     certificate::{
         authority,
         resolver::Current,
@@ -120,6 +121,9 @@ impl Upkeep {
             serving: leaf.as_ref().and_then(|leaf| leaf.serving(now)),
             published_since: &|pem| published.get(pem).copied(),
             may_stage: true,
+            // There are no hooks, so no paths with a key.
+            started: None,
+            callers: &KnownCallers::default(),
         };
         let settled = self.store.settle(&circumstances).await;
         let signer = Signer {

@@ -1,5 +1,6 @@
 use oz_core::audit::verify::{Evidence, Fault, Terms, verify};
 use oz_core::audit::{Action, Decision, Trust};
+use oz_core::connect::Mode;
 
 use super::*;
 
@@ -158,6 +159,60 @@ fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
     evidence.log("log", &lines.join("\n"));
     let report = verify(evidence, &terms());
     assert!(report.is_whole(), "{:?}", report.problems);
+}
+
+fn connected(user: &str, number: i64) -> Record {
+    let mut record = Record::about(
+        at(0),
+        Action::SessionOpened,
+        Decision::Allow,
+        &format!("{user} {number}"),
+        "Granted",
+        "may connect",
+    );
+    record.user.get_or_insert_default().user = user.to_owned();
+    record.detail(Mode::DETAIL, Mode::Enforcing.title())
+}
+
+#[test]
+fn connections_fill_half_of_the_backlog_and_leave_the_rest_to_other_records() {
+    let mut ledger = ledger(BOTH);
+    ledger.limit_connections(None);
+    let beyond =
+        (0..6_000).find_map(
+            |number| match ledger.submit(connected("alice", number), at(0)) {
+                (Submitted::Beyond(beyond), _) => Some(beyond),
+                _ => None,
+            },
+        );
+    assert_eq!(beyond, Some(Beyond::Backlog));
+    assert_eq!(ledger.waiting(), CONNECTION_BACKLOG);
+    let (granted, written) = ledger.submit(granted(1), at(0));
+    assert!(matches!(granted, Submitted::Under { .. }) && written.len() == 1);
+}
+
+#[test]
+fn connections_beyond_the_quota_of_a_user_are_not_taken_and_those_of_others_are() {
+    let mut ledger = ledger(BOTH);
+    ledger.limit_connections(NonZeroU32::new(5));
+    let taken = |ledger: &mut Ledger, user: &str, number| {
+        let submitted = ledger.submit(connected(user, number), at(0)).0;
+        match submitted {
+            Submitted::Under { .. } => None,
+            Submitted::Beyond(beyond) => Some(beyond),
+            Submitted::Done | Submitted::Full => panic!("neither taken nor exceeded"),
+        }
+    };
+    for number in 0..5 {
+        assert_eq!(taken(&mut ledger, "mallory", number), None);
+    }
+    assert_eq!(
+        taken(&mut ledger, "mallory", 5),
+        Some(Beyond::Quota(Quota::Connections))
+    );
+    assert_eq!(taken(&mut ledger, "alice", 1), None);
+    // The same review again is the same fact.
+    assert_eq!(taken(&mut ledger, "mallory", 4), None);
 }
 
 #[test]

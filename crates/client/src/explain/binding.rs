@@ -105,7 +105,8 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             } else {
                 Listed::ByPattern
             };
-            rules.push(role(&terms.role, listed, content.as_ref()));
+            let place = binding.namespace();
+            rules.push(role(&terms.role, listed, place, content.as_ref()));
             let may = may(cluster, &requester, binding.namespace(), &terms.role).await;
             rules.push(right(&requester, &terms.role, may.as_ref()));
             rules.push(list(flags, permits));
@@ -242,6 +243,7 @@ fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
 fn role(
     role: &RoleReference,
     listed: Listed,
+    namespace: Option<&str>,
     content: Result<&Option<Vec<PolicyRule>>, &Failure>,
 ) -> Rule {
     let title = format!("{} {}", role.kind, role.name);
@@ -252,7 +254,7 @@ fn role(
             format!("{title} cannot be read: {}", why.message()),
         ),
         Ok(None) => Rule::new("role", Some(false), format!("there is no {title}")),
-        Ok(Some(rules)) => match Policy::permits_content(role, listed, rules) {
+        Ok(Some(rules)) => match Policy::permits_content(role, listed, rules, namespace) {
             Ok(_) => Rule::new(
                 "role",
                 Some(true),

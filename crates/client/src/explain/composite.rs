@@ -8,6 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use oz_core::composite::declared::{Call, Declared, Family, Placed};
+use oz_core::composite::rights::{self, Want};
 use oz_core::composite::supervise::{ACCEPTED, Mode, PolicyFound, WOULD_DELETE};
 use oz_core::composite::{
     Called, Composite, Declaration, Facts, Function as Which, Moment, Pass, Question, ends,
@@ -249,9 +250,9 @@ async fn plan(
             } => facts.related = Some(Ok(related(cluster, &rules).await?)),
             // Not judged here, and so not asked.
             Verdict::Need {
-                question: Question::Rights(_),
+                question: Question::Rights(wants),
                 ..
-            } => facts.rights = Some(Vec::new()),
+            } => facts.rights.extend(wants.into_iter().map(unknown)),
             // The operator alone knows how often it has passed.
             Verdict::Need {
                 question: Question::Slowed(_),
@@ -274,6 +275,15 @@ async fn plan(
             }
         }
     }
+}
+
+/// What the operator alone finds out.
+fn unknown(want: Want) -> (Want, rights::Found) {
+    let why = || {
+        oz_core::controller::Failure::transient("Unknown", "only the operator knows the authors")
+    };
+    let (lacks, rules) = (Err(why()), Err(why()));
+    (want, rights::Found { lacks, rules })
 }
 
 fn told(

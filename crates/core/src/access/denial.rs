@@ -26,7 +26,7 @@ pub(super) fn named<'a>(
 }
 
 /// Names at most a few: messages go into conditions, records and events.
-pub(super) fn list(names: &[String]) -> String {
+pub(crate) fn list(names: &[String]) -> String {
     const NAMED: usize = 5;
     match names.len() {
         0 => "none".to_owned(),

@@ -16,8 +16,22 @@ pub struct RecordingConfig {
     pub input: RecordedInput,
 
     /// What is kept of sessions without a terminal. Digest: the first MiB of each stream, and how long it was, with
-    /// its SHA-256. All: everything.
-    pub non_interactive: NonInteractive,
+    /// its SHA-256. All: everything. Left out, it is All where the mode is Required, and Digest where it is Offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_interactive: Option<NonInteractive>,
+}
+
+impl RecordingConfig {
+    /// Returns what is kept of sessions without a terminal: what must be recorded is recorded whole, unless the template
+    /// says otherwise.
+    #[must_use]
+    pub fn kept_without_terminal(&self) -> NonInteractive {
+        match (self.non_interactive, self.mode) {
+            (Some(kept), _) => kept,
+            (None, RecordingMode::Required) => NonInteractive::All,
+            (None, RecordingMode::Offered | RecordingMode::Off) => NonInteractive::Digest,
+        }
+    }
 }
 
 /// Whether sessions are recorded.
@@ -45,10 +59,9 @@ pub enum RecordedInput {
 }
 
 /// What is kept of sessions without a terminal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum NonInteractive {
     /// How each stream begins, how long it was, and its digest.
-    #[default]
     Digest,
     /// Everything.
     All,

@@ -136,6 +136,9 @@ pub enum Action {
     RunStarted,
     /// A harness run is over, and nothing of it runs any more. The details name its phase.
     RunEnded,
+    /// Other NetworkPolicies let the pods of a harness run, or those that fill a workspace, reach more than oz does.
+    /// The details name them.
+    IsolationLost,
     /// A pod asked the broker for a harness run that it does not belong to, or that is over, and was refused.
     /// The user is its service account.
     RunRefused,
@@ -212,6 +215,7 @@ impl Action {
             | Self::SessionRecorded
             | Self::SessionUnrecorded
             | Self::SessionHeld
+            | Self::IsolationLost
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -265,6 +269,7 @@ impl Action {
             | Self::ForeignAccess
             | Self::RunStarted
             | Self::RunEnded
+            | Self::IsolationLost
             | Self::CanaryFailed => "operator",
         }
     }

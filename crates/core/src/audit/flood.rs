@@ -1,12 +1,15 @@
 //! Nobody floods the record: what a user does again within a minute is counted, and written as one
 //! record with how often. The first is written before it takes effect; what differs in a way that tells
-//! something is told apart, up to a bound for each user.
+//! something is told apart, up to a bound for each user. Connections where a namespace enforces are not counted:
+//! each has its record, and a user's quota of them bounds how many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
+use super::quota::{ConnectionQuota, Quota, is_recorded_each};
 use super::record::{Record, Repeated, SAMPLES};
 use super::{Action, Decision};
 
@@ -34,6 +37,8 @@ pub enum Admitted {
         /// Id of that one: what has to be on record before it happens is, when this is.
         first: String,
     },
+    /// It is not recorded: this quota is used up.
+    Exceeded(Quota),
 }
 
 /// What is never counted with anything else.
@@ -44,8 +49,9 @@ struct Kind {
     action: Action,
     decision: Decision,
     reason: String,
-    /// UID of the request of a session, which its end looks for, and the way in; of break-glass, until when one
-    /// review is about it.
+    /// The address of an unproven caller: what it says is never counted with what an API server says.
+    peer: Option<String>,
+    /// UID of the request of a session, which its end looks for, and the way in.
     session: Option<(String, String)>,
 }
 
@@ -63,6 +69,9 @@ struct Group {
 pub struct FloodCounter {
     kinds: BTreeMap<Kind, Group>,
     entries: usize,
+    quota: ConnectionQuota,
+    /// Of all records of unproven callers together.
+    unproven: ConnectionQuota,
 }
 
 #[derive(Debug)]
@@ -82,7 +91,6 @@ fn is_counted(record: &Record) -> bool {
     let asked = matches!(
         record.action,
         Action::SessionOpened
-            | Action::BreakGlassOpened
             | Action::RequestCreated
             | Action::TemplateChanged
             | Action::PolicyChanged
@@ -128,7 +136,6 @@ impl Kind {
         let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
         let session = match record.action {
             Action::SessionOpened => Some((record.request.uid.clone(), detail("way"))),
-            Action::BreakGlassOpened => Some((detail("reviewUntil"), detail("way"))),
             _ => None,
         };
         Self {
@@ -140,6 +147,7 @@ impl Kind {
             action: record.action,
             decision: record.decision,
             reason: record.reason.clone(),
+            peer: record.unproven_peer().map(ToOwned::to_owned),
             session,
         }
     }
@@ -149,14 +157,41 @@ impl Kind {
         Self {
             action: record.action,
             decision: record.decision,
+            peer: record.unproven_peer().map(|_| String::new()),
             ..Self::default()
         }
     }
 }
 
 impl FloodCounter {
+    /// A counter with another quota of connections that each have a record: so many of one user in a minute, or any
+    /// number.
+    #[must_use]
+    pub fn with_connections_per_minute(per_minute: Option<NonZeroU32>) -> Self {
+        Self {
+            quota: ConnectionQuota::new(per_minute),
+            ..Self::default()
+        }
+    }
+
     /// Lets a record through, or counts it.
     pub fn admit(&mut self, record: Record) -> Admitted {
+        if record.unproven_peer().is_some() {
+            // They cost the user whom they name nothing.
+            if !self.unproven.admit("", record.time) {
+                return Admitted::Exceeded(Quota::Unproven);
+            }
+            if is_recorded_each(&record) {
+                return Admitted::Write(Box::new(record));
+            }
+        } else if is_recorded_each(&record) {
+            let user = record.user.as_ref().map_or("", |user| &user.user);
+            return if self.quota.admit(user, record.time) {
+                Admitted::Write(Box::new(record))
+            } else {
+                Admitted::Exceeded(Quota::Connections)
+            };
+        }
         if !is_counted(&record) {
             return Admitted::Write(Box::new(record));
         }
@@ -315,6 +350,8 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
         samples: Vec::new(),
     };
     let id = format!("{}-repeated", record.id);
+    let peer = record.unproven_peer();
+    let peer = peer.map(|peer| if anybody { "several" } else { peer }.to_owned());
     let record = match (anybody, several) {
         (true, _) => Record::about(
             record.time,
@@ -347,6 +384,10 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
             }
             of
         }
+    };
+    let record = match peer {
+        Some(peer) => record.of_unproven(&peer),
+        None => record,
     };
     Record {
         id,

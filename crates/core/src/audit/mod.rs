@@ -2,6 +2,7 @@
 //! be changed, left out or put in between unseen, and the rules by which that is verified.
 
 mod action;
+mod caller;
 mod canonical;
 mod chain;
 mod checkpoint;
@@ -10,6 +11,7 @@ mod flood;
 mod head;
 mod keys;
 mod query;
+mod quota;
 mod record;
 mod redact;
 mod shortening;
@@ -28,6 +30,7 @@ pub use flood::{Admitted, FloodCounter};
 pub use head::{Head, Medium};
 pub use keys::{AuditKey, KeyError, Published, Trust};
 pub use query::Query;
+pub use quota::{CONNECTIONS_PER_MINUTE, Quota, is_recorded_each};
 pub use record::{PodRef, Record, Repeated, RequestRef};
 pub use redact::arguments;
 pub use shortening::{PruneOrder, Shortening, excess};

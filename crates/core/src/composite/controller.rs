@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, DynamicObject, Selector, SelectorExt};
 use serde_json::{Map, Value, json};
 
+use super::adoption::adopted;
 use super::api::Method;
 use super::claim::{Claimed, claim, controller_reference, selector};
 use super::declared::{Declared, Family};
@@ -17,7 +18,7 @@ use super::function::{Called, Function, title};
 use super::guard::Report;
 use super::protocol;
 use super::related::{Related, Rule};
-use super::rights::{Found, Judge, Judged, Want};
+use super::rights::{self, Found, Judge, Judged, Want};
 use super::settling::Change;
 use super::supervise::Mode;
 use super::window::Bounds;
@@ -73,8 +74,8 @@ pub struct Facts {
     pub related: Option<Result<Vec<Related>, Failure>>,
     /// What the function answered.
     pub called: Option<Result<Called, Refused>>,
-    /// What was found out about the rights that its children hand out.
-    pub rights: Option<Vec<(Want, Found)>>,
+    /// What was found out about the rights of its authors.
+    pub rights: Vec<(Want, Found)>,
     /// Until when nothing is to be changed that would be, `None` if it may be now.
     pub slowed: Option<Option<Timestamp>>,
 }
@@ -106,7 +107,7 @@ pub enum Question {
     Related(Vec<Rule>),
     /// What a function says to this request.
     Call(Function, Value),
-    /// Whether these rights may be handed out.
+    /// Whether the authors of the parent may do this.
     Rights(Vec<Want>),
     /// Until when this change has to wait.
     Slowed(Change),
@@ -333,7 +334,10 @@ impl Composite {
                     until,
                 };
             }
-            Some(Ok(true)) => {}
+            Some(Ok(true)) => match self.adopts(object, facts, claimed.adoptable) {
+                Ok(adoptable) => claimed.adoptable = adoptable,
+                Err(question) => return Verdict::Need { question, until },
+            },
             Some(_) => claimed.adoptable.clear(),
         }
         let refuse = |refused: &Refused| {
@@ -358,7 +362,7 @@ impl Composite {
             }
             Some(Ok(called)) => called,
         };
-        let rights = facts.rights.as_deref();
+        let rights = facts.rights.as_slice();
         match self.follow(now, parent, &claimed, &selector, (called, rights), bounds) {
             Ok(plan) => {
                 let status = Some(called.answer.status.clone().unwrap_or_default());
@@ -380,6 +384,21 @@ impl Composite {
                 decided(waking(self.unanswered(parent, &claimed.own, failure)))
             }
         }
+    }
+
+    /// What of these objects the parent adopts.
+    fn adopts(
+        &self,
+        object: &DynamicObject,
+        facts: &Facts,
+        adoptable: Vec<Live>,
+    ) -> Result<Vec<Live>, Question> {
+        let kind = &self.family.parent.resource;
+        let kind = rights::title(&kind.kind, &kind.group);
+        // Of authors who are not known none may anything.
+        let authors = rights::authors_of(&self.keys, &kind, object).ok();
+        let authors = authors.as_deref();
+        adopted(&self.declared, object, authors, &facts.rights, adoptable).map_err(Question::Rights)
     }
 
     /// What a decision changes of what there is already; `None` if it only adds to it.
@@ -509,7 +528,7 @@ impl Composite {
         parent: &Parent<'_>,
         claimed: &Claimed,
         selector: &Selector,
-        (called, rights): (&Called, Option<&[(Want, Found)]>),
+        (called, rights): (&Called, &[(Want, Found)]),
         bounds: Bounds,
     ) -> Result<Plan, Otherwise> {
         let answer = &called.answer;
@@ -540,8 +559,12 @@ impl Composite {
             policy,
             keys: &self.keys,
             kind: &self.family.parent.resource,
+            have: &have,
         });
-        match judge.map(|judge| judge.judge(parent.object, &changes.applies, rights)) {
+        // The garbage collector deletes the children of a parent that is being deleted, and asks nobody.
+        let deletions = changes.deletions().filter(|_| !parent.deleting);
+        let steps = changes.applies.iter().chain(deletions);
+        match judge.map(|judge| judge.judge(parent.object, steps, rights)) {
             Some(Judged::Ask(wants)) => return Err(Otherwise::Need(Question::Rights(wants))),
             Some(Judged::Refused(keys, Some(failure))) => {
                 changes.leave_out(&keys);
@@ -707,6 +730,10 @@ struct Changes {
 }
 
 impl Changes {
+    fn deletions(&self) -> impl Iterator<Item = &Step> {
+        self.unwanted.iter().chain(&self.replaced)
+    }
+
     /// As if these children were as they are to be.
     fn leave_out(&mut self, keys: &BTreeSet<Key>) {
         let of = |step: &Step| match step {
@@ -715,6 +742,7 @@ impl Changes {
             _ => None,
         };
         let stays = |step: &Step| !of(step).is_some_and(|key| keys.contains(&key));
+        self.unwanted.retain(stays);
         self.replaced.retain(stays);
         self.applies.retain(stays);
     }

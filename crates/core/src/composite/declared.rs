@@ -21,6 +21,7 @@ use super::related::Rule;
 use super::window::Window;
 use crate::duration::GoDuration;
 use crate::lifecycle::drift;
+use crate::transient::has_privileged;
 use crate::validate::Violation;
 
 /// How long a function may take if nothing says.
@@ -59,6 +60,8 @@ pub struct Declared {
     pub children: Vec<(KindName, Method)>,
     /// Whether children are selected by their parent's UID.
     pub generate_selector: bool,
+    /// Whether parents adopt whatever they select, as with MetaController.
+    pub adopts_as_original: bool,
     /// How often all parents are looked at.
     pub resync: Option<SignedDuration>,
     /// Which children a parent has.
@@ -237,6 +240,7 @@ impl Declared {
                 ignores_status: spec.parent_resource.ignore_status_changes == Some(true),
                 children,
                 generate_selector: spec.generate_selector.unwrap_or_default(),
+                adopts_as_original: false,
                 resync: seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
                 sync,
                 finalize,
@@ -262,6 +266,22 @@ impl Declared {
             }
         }
         self
+    }
+
+    /// Adopts as MetaController does if it is one of these CompositeControllers.
+    #[must_use]
+    pub fn adopting(mut self, as_original: &[String]) -> Self {
+        self.adopts_as_original = !self.generate_selector && as_original.contains(&self.name);
+        self
+    }
+
+    /// Whether the authors of its parents must be known: they are asked about children that hand out rights, and about
+    /// what a parent adopts.
+    #[must_use]
+    pub fn asks_authors(&self) -> bool {
+        let mut kinds = self.children.iter();
+        !self.generate_selector
+            || kinds.any(|(kind, _)| has_privileged(kind.group(), &kind.resource))
     }
 
     /// The policies that it asks.

@@ -144,12 +144,13 @@ fn one(
     })
 }
 
-/// A function that echoes a child names what oz wrote on it, which is passed over; other marks of oz it
-/// may not give: they say what is oz's own.
+/// A function that echoes a child names what oz wrote on it, and by what it was adopted, which is passed over; other marks
+/// of oz it may not give: they say what is oz's own.
 fn not_ours(metadata: &mut ObjectMeta) -> Result<(), String> {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove(APPLIED);
         annotations.remove(super::ends::UNTIL);
+        annotations.remove(super::adoption::ADOPTABLE_BY);
     }
     let labels = metadata.labels.iter().flatten();
     let mut all = labels.chain(metadata.annotations.iter().flatten());

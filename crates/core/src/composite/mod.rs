@@ -4,6 +4,7 @@
 //! done about it ([`Composite`]).
 
 mod account;
+mod adoption;
 mod annotations;
 pub mod api;
 pub mod author;
@@ -32,6 +33,7 @@ mod value;
 mod window;
 
 pub use account::{Account, Accounts};
+pub use adoption::ADOPTABLE_BY;
 pub use besides::besides_status;
 pub use controller::{Composite, Facts, Pass, Question, Refused};
 pub use declared::{Declared, Family};

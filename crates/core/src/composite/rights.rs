@@ -1,10 +1,10 @@
-//! Children that hand out rights: roles and their bindings. The API server judges the account that writes
-//! them; oz also judges everybody who had a hand in their parent, so that nobody gets through a function what
-//! they could not hand out themselves.
+//! Children that hand out rights: roles and their bindings, and the other privileged kinds. The API server judges the
+//! account that writes them; oz also judges each author of their parent, so that no author gets through a function what
+//! they could not do themselves. The same holds for what a parent adopts, since its function may delete that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Deserialize;
@@ -12,35 +12,56 @@ use serde_json::{Value, json};
 
 use crate::access::seal::Keys;
 use crate::access::stamp::{self, Requester, StampError};
-use crate::api::{RBAC_GROUP, RoleKind, RoleReference};
-use crate::controller::{Child, Failure, Key, Step};
+use crate::api::{RBAC_GROUP, RoleKind, RoleReference, example_com};
+use crate::controller::{Child, Failure, Key, Live, Step};
 use crate::encode;
 use crate::labels;
-use crate::transient::{Listed, Policy, may_on_role};
+use crate::transient::{Policy, on_role, privileged, review};
 
 /// How many people may have had a hand in one parent.
 pub const MOST_AUTHORS: usize = 8;
 
-/// What has to be found out before a child is written that hands out rights.
+/// What has to be found out before a child is written that hands out rights, or before it is adopted or deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Want {
-    /// Who had a hand in the parent. Each of them must be allowed to do it themselves.
+    /// The authors of the parent. Each of them must be allowed to do it themselves.
     pub authors: Vec<Requester>,
-    /// The role that is bound or written.
-    pub role: RoleReference,
     /// The namespace of the child; `None` for the whole cluster.
     pub namespace: Option<String>,
-    /// What is done with the role.
+    /// What is done.
     pub act: Act,
 }
 
-/// What is done with a role.
+/// What is done with a child.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// It is bound.
-    Bind,
-    /// It is written, with these rules.
-    Write(Vec<PolicyRule>),
+    /// This role is bound.
+    Bind(RoleReference),
+    /// This role is written, with these rules.
+    Write(RoleReference, Vec<PolicyRule>),
+    /// An object is created, changed, deleted or adopted.
+    Touch(Target, &'static [&'static str]),
+}
+
+/// An object that an author must have rights on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural.
+    pub resource: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Target {
+    fn of(resource: &ApiResource, name: Option<&str>) -> Self {
+        Self {
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
+            name: name.unwrap_or_default().to_owned(),
+        }
+    }
 }
 
 /// What was found out.
@@ -61,52 +82,109 @@ pub(super) enum Judged {
 }
 
 impl Act {
-    /// Kubernetes' own verb for it, on the role.
-    #[must_use]
-    pub fn verb(&self) -> &'static str {
+    /// The rights that it takes, in a namespace or in the whole cluster.
+    fn rights(&self, namespace: Option<&str>) -> Vec<ResourceAttributes> {
         match self {
-            Self::Bind => "bind",
-            Self::Write(_) => "escalate",
+            Self::Bind(role) => vec![on_role(namespace, role, "bind")],
+            Self::Write(role, _) => vec![on_role(namespace, role, "escalate")],
+            Self::Touch(target, verbs) => verbs
+                .iter()
+                .map(|verb| ResourceAttributes {
+                    namespace: namespace.map(ToOwned::to_owned),
+                    verb: Some((*verb).to_owned()),
+                    group: Some(target.group.clone()),
+                    resource: Some(target.resource.clone()),
+                    name: Some(target.name.clone()),
+                    ..ResourceAttributes::default()
+                })
+                .collect(),
         }
+    }
+
+    /// What an author is told who may not do it.
+    fn lacks(&self, author: &str) -> Failure {
+        let (reason, right) = match self {
+            Self::Bind(role) => (
+                "MayNotBind",
+                format!(
+                    "bind {} {} themselves (verb bind on the role)",
+                    role.kind, role.name
+                ),
+            ),
+            Self::Write(role, _) => (
+                "MayNotEscalate",
+                format!(
+                    "escalate {} {} themselves (verb escalate on the role)",
+                    role.kind, role.name
+                ),
+            ),
+            Self::Touch(target, verbs) => {
+                let verbs = verbs.join(" and ");
+                let group = match target.group.as_str() {
+                    "" => String::new(),
+                    group => format!(".{group}"),
+                };
+                let right = format!(
+                    "{verbs} {}{group} {} themselves",
+                    target.resource, target.name
+                );
+                ("MayNotTouch", right)
+            }
+        };
+        let message = format!(
+            "{author}, who had a hand in it, may not {right}, and so no function does it for them"
+        );
+        Failure::invalid(reason, message)
     }
 }
 
 impl Want {
-    /// The questions to the API server, one for each author.
+    /// The questions to the API server, of each author.
     pub fn reviews(&self) -> impl Iterator<Item = (&Requester, SubjectAccessReview)> {
-        let namespace = self.namespace.as_deref();
-        let review = move |author| may_on_role(author, namespace, &self.role, self.act.verb());
-        let authors = self.authors.iter();
-        authors.map(move |author| (author, review(author)))
+        let rights = self.act.rights(self.namespace.as_deref());
+        self.authors.iter().flat_map(move |author| {
+            let rights = rights.clone().into_iter();
+            rights.map(move |right| (author, review(author, right)))
+        })
     }
 
     /// Whether it is done, given what was found out.
-    fn judge(&self, listed: Listed, found: &Found) -> Result<(), Failure> {
-        let (role, verb) = (&self.role, self.act.verb());
+    fn judge(&self, policy: &Policy, found: &Found) -> Result<(), Failure> {
         if let Some(author) = found.lacks.clone()? {
-            let message = format!(
-                "{author}, who had a hand in it, may not {verb} {} {} themselves (verb {verb} on the role), \
-                 and so no function does it for them",
-                role.kind, role.name
-            );
-            let reason = match self.act {
-                Act::Bind => "MayNotBind",
-                Act::Write(_) => "MayNotEscalate",
-            };
-            return Err(Failure::invalid(reason, message));
+            return Err(self.act.lacks(&author));
         }
+        let namespace = self.namespace.as_deref();
         let bound;
-        let rules = match &self.act {
-            Act::Write(rules) => rules,
-            Act::Bind => {
+        let (role, listed, rules) = match &self.act {
+            Act::Touch(..) => return Ok(()),
+            Act::Write(role, rules) => (role, policy.roles.listed(role, namespace), rules),
+            Act::Bind(role) => {
                 bound = found.rules.clone()?.ok_or_else(|| {
                     let message = format!("{} {} does not exist", role.kind, role.name);
                     Failure::transient("RoleMissing", message)
                 })?;
-                &bound
+                (role, policy.permits_role(role, namespace)?, &bound)
             }
         };
-        Policy::permits_content(role, listed, rules).map(drop)
+        Policy::permits_content(role, listed, rules, namespace).map(drop)
+    }
+
+    /// Whether each author may do it.
+    pub(super) fn is_allowed(&self, found: &[(Self, Found)]) -> Option<bool> {
+        let mut answers = found.iter().filter(|(asked, _)| asked == self);
+        let (_, found) = answers.next()?;
+        Some(matches!(found.lacks, Ok(None)))
+    }
+}
+
+/// The question whether each author may have an object adopted: its function may then change and delete it.
+pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
+    let metadata = &live.object.metadata;
+    let target = Target::of(&live.resource, metadata.name.as_deref());
+    Want {
+        authors: authors.to_vec(),
+        namespace: metadata.namespace.clone(),
+        act: Act::Touch(target, &["update", "delete"]),
     }
 }
 
@@ -119,7 +197,7 @@ pub fn stamped_kind(parent: &DynamicObject) -> String {
 }
 
 /// With its group, which no kind of oz's own is called by.
-fn title(kind: &str, group: &str) -> String {
+pub(super) fn title(kind: &str, group: &str) -> String {
     format!("{kind}.{group}")
 }
 
@@ -155,7 +233,7 @@ pub fn authors(keys: &Keys, parent: &DynamicObject) -> Result<Vec<Requester>, St
     authors_of(keys, &stamped_kind(parent), parent)
 }
 
-fn authors_of(
+pub(super) fn authors_of(
     keys: &Keys,
     kind: &str,
     parent: &DynamicObject,
@@ -163,45 +241,68 @@ fn authors_of(
     stamp::authors(keys, kind, &parent.metadata, &digest(parent))
 }
 
-/// What a child hands out; `None` if it hands out no rights.
-fn handed(child: &Child, authors: &[Requester]) -> Option<Result<Want, String>> {
-    if child.resource.group != RBAC_GROUP {
-        return None;
+/// What has to be allowed for a child to be written; nothing if it hands out no rights.
+fn handed(child: &Child, is_new: bool, authors: &[Requester]) -> Result<Vec<Want>, String> {
+    let is_rbac = child.resource.group == RBAC_GROUP;
+    if !is_rbac && privileged(&child.resource, &child.object).is_none() {
+        return Ok(Vec::new());
     }
     let metadata = &child.object.metadata;
-    let want = |role, act| Want {
+    let want = |act| Want {
         authors: authors.to_vec(),
-        role,
         namespace: metadata.namespace.clone(),
         act,
     };
     let data = &child.object.data;
+    let bound = |role: &Value| {
+        let role = RoleReference::deserialize(role);
+        let role = role.map_err(|error| format!("has a roleRef that is none: {error}"));
+        role.map(|role| want(Act::Bind(role)))
+    };
+    if !is_rbac {
+        let target = Target::of(&child.resource, metadata.name.as_deref());
+        let verbs: &'static [&'static str] = if is_new { &["create"] } else { &["update"] };
+        let written = want(Act::Touch(target, verbs));
+        return match data.get("roleRef") {
+            Some(role) if child.resource.group == example_com::GROUP => {
+                Ok(vec![written, bound(role)?])
+            }
+            _ => Ok(vec![written]),
+        };
+    }
     let kind = match child.resource.kind.as_str() {
-        "RoleBinding" | "ClusterRoleBinding" => {
-            let role = RoleReference::deserialize(&data["roleRef"]);
-            let role = role.map_err(|error| format!("has a roleRef that is none: {error}"));
-            return Some(role.map(|role| want(role, Act::Bind)));
-        }
+        "RoleBinding" | "ClusterRoleBinding" => return Ok(vec![bound(&data["roleRef"])?]),
         "Role" => RoleKind::Role,
         "ClusterRole" => RoleKind::ClusterRole,
-        other => return Some(Err(format!("is a {other}, which no function writes"))),
+        other => return Err(format!("is a {other}, which no function writes")),
     };
     if !data["aggregationRule"].is_null() {
-        let message = "has an aggregationRule: nobody knows what it will permit";
-        return Some(Err(message.to_owned()));
+        return Err("has an aggregationRule: nobody knows what it will permit".to_owned());
     }
     let rules = match &data["rules"] {
         Value::Null => Ok(Vec::new()),
         rules => Vec::<PolicyRule>::deserialize(rules),
     };
-    let rules = rules.map_err(|error| format!("has rules that are none: {error}"));
-    let name = metadata.name.clone().unwrap_or_default();
+    let rules = rules.map_err(|error| format!("has rules that are none: {error}"))?;
     let role = RoleReference {
         api_group: RBAC_GROUP.to_owned(),
         kind,
-        name,
+        name: metadata.name.clone().unwrap_or_default(),
     };
-    Some(rules.map(|rules| want(role, Act::Write(rules))))
+    Ok(vec![want(Act::Write(role, rules))])
+}
+
+/// What has to be allowed for a child to be deleted, because its function does not name it or it is created anew. What only
+/// gives rights is always deleted: nobody keeps a right because an author may not take it back.
+fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
+    let kind = privileged(&live.resource, &live.object)?;
+    let metadata = &live.object.metadata;
+    let target = Target::of(&live.resource, metadata.name.as_deref());
+    (!kind.is_revoked_by_deletion()).then(|| Want {
+        authors: authors.to_vec(),
+        namespace: metadata.namespace.clone(),
+        act: Act::Touch(target, &["delete"]),
+    })
 }
 
 /// By what it is judged which rights the children of a parent may hand out.
@@ -210,60 +311,89 @@ pub(super) struct Judge<'a> {
     pub(super) keys: &'a Keys,
     /// The kind of parent.
     pub(super) kind: &'a ApiResource,
+    /// What there is of the children.
+    pub(super) have: &'a BTreeMap<Key, &'a Live>,
 }
 
 impl Judge<'_> {
-    /// Which of these children are not written because of the rights that they hand out.
-    pub(super) fn judge(
+    /// Which of these children are not written or deleted because of the rights that they hand out.
+    pub(super) fn judge<'s>(
         &self,
         parent: &DynamicObject,
-        applies: &[Step],
-        found: Option<&[(Want, Found)]>,
+        steps: impl Iterator<Item = &'s Step>,
+        found: &[(Want, Found)],
     ) -> Judged {
         let mut refused = BTreeSet::new();
         let mut failure = None;
         let mut asks = Vec::new();
         let kind = title(&self.kind.kind, &self.kind.group);
         let authors = authors_of(self.keys, &kind, parent);
-        let children = applies.iter().filter_map(|step| match step {
-            Step::Apply(child) => Some(child),
-            _ => None,
-        });
-        for child in children {
-            let known = authors.as_deref().unwrap_or_default();
-            let Some(handed) = handed(child, known) else {
+        for step in steps {
+            let Some((key, wants)) = self.wants(step, authors.as_deref().unwrap_or_default())
+            else {
                 continue;
             };
-            let judged = handed
+            let judged = wants
                 .map_err(|error| Failure::invalid("AnswerInvalid", error))
-                .and_then(|want| {
+                .and_then(|wants| {
                     // Who is not known may do nothing.
                     let _: &[Requester] = authors.as_deref().map_err(unproven)?;
-                    let namespace = want.namespace.as_deref();
-                    let listed = match &want.act {
-                        Act::Bind => self.policy.permits_role(&want.role, namespace)?,
-                        Act::Write(_) => self.policy.roles.listed(&want.role, namespace),
-                    };
-                    let Some(found) = found else {
-                        asks.push(want);
-                        return Ok(());
-                    };
-                    let answers = found.iter().find(|(asked, _)| *asked == want);
-                    let (_, found) = answers.ok_or_else(|| {
-                        Failure::transient("Changed", "it changed while it was judged")
-                    })?;
-                    want.judge(listed, found)
+                    wants
+                        .into_iter()
+                        .try_for_each(|want| self.one(want, found, &mut asks))
                 });
             if let Err(error) = judged {
-                let message = format!("{}: {}", child.key(), error.message);
+                let message = format!("{key}: {}", error.message);
                 failure.get_or_insert(Failure { message, ..error });
-                refused.insert(child.key());
+                refused.insert(key);
             }
         }
         if asks.is_empty() {
             Judged::Refused(refused, failure)
         } else {
             Judged::Ask(asks)
+        }
+    }
+
+    /// The child that a step is about, and what has to be allowed for it; `None` if nothing has.
+    fn wants(
+        &self,
+        step: &Step,
+        authors: &[Requester],
+    ) -> Option<(Key, Result<Vec<Want>, String>)> {
+        let (key, wants) = match step {
+            Step::Apply(child) => {
+                let key = child.key();
+                let is_new = !self.have.contains_key(&key);
+                (key, handed(child, is_new, authors))
+            }
+            Step::Delete(target) => {
+                let mut live = self.have.values();
+                let live = live.find(|live| live.reference() == *target)?;
+                (live.key(), Ok(taken(live, authors).into_iter().collect()))
+            }
+            _ => return None,
+        };
+        let is_nothing = wants.as_ref().is_ok_and(Vec::is_empty);
+        (!is_nothing).then_some((key, wants))
+    }
+
+    fn one(
+        &self,
+        want: Want,
+        found: &[(Want, Found)],
+        asks: &mut Vec<Want>,
+    ) -> Result<(), Failure> {
+        if let Act::Bind(role) = &want.act {
+            self.policy.permits_role(role, want.namespace.as_deref())?;
+        }
+        let mut answers = found.iter();
+        match answers.find(|(asked, _)| *asked == want) {
+            Some((_, found)) => want.judge(self.policy, found),
+            None => {
+                asks.push(want);
+                Ok(())
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod copied;
 pub mod cut;
 pub mod ephemeral;
 pub mod image;
+mod mode;
 pub mod pod;
 pub mod policy;
 pub mod script;
@@ -27,6 +28,7 @@ use crate::access::stamp::Requester;
 use crate::api::{Operation, Phase};
 use crate::gate::{self, ticket::Ticket};
 
+pub use mode::Mode;
 pub use way::Way;
 
 /// A connection that somebody wants to open, as the API server tells of it.

@@ -208,7 +208,8 @@ pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
     };
     checked(&container, grant)?;
     fits(&container, grant, pod)?;
-    harmless(&container, grant, pod)?;
+    apart(grant, pod)?;
+    harmless(&container, pod)?;
     Ok(Added {
         name: container.name.clone(),
         image: container.image.clone(),
@@ -282,8 +283,42 @@ fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal
     Ok(())
 }
 
+/// Checks that it sees no processes of containers that were not granted: what has the same user signals them, and reads
+/// their files below /proc, with no capability.
+fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+    if pod["spec"]["shareProcessNamespace"] != true || !grant.is_confined() {
+        return Ok(());
+    }
+    let others = others(grant, pod);
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "ContainerNotGranted",
+        format!(
+            "the containers of the pod see each other's processes (shareProcessNamespace), so a container that is added \
+             reaches {}, and request {} grants access to {} alone; ask for access to all of them, or use kubectl exec",
+            others.join(", "),
+            grant.request.name,
+            grant.enterable()
+        ),
+    ))
+}
+
+/// The names of containers that run in the pod and that the grant does not let anybody enter.
+fn others<'a>(grant: &Grant, pod: &'a Value) -> Vec<&'a str> {
+    let of = |list: &str| pod["spec"][list].as_array().into_iter().flatten();
+    // Of init containers, sidecars go on.
+    let runs = of("containers")
+        .chain(of("initContainers").filter(|one| one["restartPolicy"] == "Always"))
+        .chain(of("ephemeralContainers"));
+    runs.filter_map(|one| one["name"].as_str())
+        .filter(|name| !grant.may_enter(Some(name)) && !came_by(pod, grant, name))
+        .collect()
+}
+
 /// Whether what it may do is no more than somebody may who was let into the pod.
-fn harmless(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+fn harmless(container: &Container, pod: &Value) -> Result<(), Refusal> {
     let Some(context) = &container.security_context else {
         return Ok(());
     };
@@ -296,7 +331,7 @@ fn harmless(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Ref
     {
         "securityContext.seccompProfile"
     } else {
-        return traces(context, grant, pod);
+        return traces(context, pod);
     };
     Err(refused(
         "PatchNotTaken",
@@ -304,9 +339,8 @@ fn harmless(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Ref
     ))
 }
 
-/// Whether no capability is added but that of looking into processes, and these are none of the node's, nor of
-/// containers that were not granted.
-fn traces(context: &SecurityContext, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+/// Whether no capability is added but that of looking into processes, and these are none of the node's.
+fn traces(context: &SecurityContext, pod: &Value) -> Result<(), Refusal> {
     let mut added = context.capabilities.iter().flat_map(|all| &all.add);
     let why = match added.find(|one| *one != TRACE) {
         Some(other) => {
@@ -316,12 +350,6 @@ fn traces(context: &SecurityContext, grant: &Grant, pod: &Value) -> Result<(), R
         None if pod["spec"]["hostPID"] == true => {
             format!("the pod sees the processes of its node, which {TRACE} would let it look into")
         }
-        None if pod["spec"]["shareProcessNamespace"] == true && grant.is_confined() => format!(
-            "the containers of the pod see each other's processes, and request {} grants access to {} alone, which \
-             {TRACE} would reach beyond",
-            grant.request.name,
-            grant.enterable()
-        ),
         None => return Ok(()),
     };
     Err(refused("PatchNotTaken", &why))
@@ -519,23 +547,75 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_into_the_processes_of_others() {
-        let body = sent(&json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}));
-        let mut confined = grant();
-        confined.sessions.containers = vec!["app".into()];
-        for (field, grant, good) in [
-            ("hostNetwork", grant(), true),
-            ("shareProcessNamespace", grant(), true),
-            ("shareProcessNamespace", confined, false),
-            ("hostPID", grant(), false),
+    fn processes_of_the_node_are_not_looked_into() {
+        let traces = json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
+        for (field, change, good) in [
+            ("hostNetwork", &traces, true),
+            ("shareProcessNamespace", &traces, true),
+            ("hostPID", &traces, false),
+            ("hostPID", &json!({}), true),
         ] {
             let mut pod = pod();
             pod["spec"][field] = json!(true);
-            let read = super::read(&body, &grant, &pod);
-            assert_eq!(read.is_ok(), good, "{field}: {read:?}");
-            // Without that, it is a shell beside the others.
-            assert!(super::read(&sent(&json!({})), &grant, &pod).is_ok());
+            let read = super::read(&sent(change), &grant(), &pod);
+            assert_eq!(read.is_ok(), good, "{field} {change}: {read:?}");
         }
+    }
+
+    #[test]
+    fn container_that_would_see_processes_of_others_is_refused_and_they_are_named() {
+        let only = |containers: &[&str]| {
+            let mut grant = grant();
+            grant.sessions.containers = containers.iter().map(|&one| one.to_owned()).collect();
+            grant
+        };
+        let uid = grant().request.uid;
+        let mine = json!({"name": "earlier", "env": [{"name": MARK, "value": uid}]});
+        for (grant, shared, ephemeral, others) in [
+            (grant(), true, json!([{"name": "earlier"}]), ""),
+            (only(&["app"]), false, json!([]), ""),
+            (only(&["app"]), true, json!([]), "reaches sidecar,"),
+            (only(&["app", "sidecar"]), true, json!([]), ""),
+            (only(&["app", "sidecar"]), true, json!([mine]), ""),
+            (
+                only(&["app"]),
+                true,
+                json!([{"name": "earlier"}]),
+                "reaches sidecar, earlier,",
+            ),
+            (
+                only(&["app", "sidecar"]),
+                true,
+                json!([{"name": "earlier"}]),
+                "reaches earlier,",
+            ),
+        ] {
+            let mut pod = pod();
+            pod["spec"]["shareProcessNamespace"] = json!(shared);
+            pod["spec"]["ephemeralContainers"] = ephemeral;
+            // With a capability and without, beside one that it may see, and beside none.
+            for change in [
+                json!({}),
+                json!({"targetContainerName": "app"}),
+                json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}),
+            ] {
+                let read = super::read(&sent(&change), &grant, &pod);
+                match others {
+                    "" => assert!(read.is_ok(), "{change} {pod}: {read:?}"),
+                    others => {
+                        let refusal = read.unwrap_err();
+                        assert_eq!(refusal.reason, "ContainerNotGranted");
+                        assert!(refusal.message.contains(others), "{refusal}");
+                    }
+                }
+            }
+        }
+        // One that runs beside the others for as long as the pod does.
+        let mut pod = pod();
+        pod["spec"]["shareProcessNamespace"] = json!(true);
+        pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+        let read = super::read(&sent(&json!({})), &only(&["app", "sidecar"]), &pod);
+        assert!(read.unwrap_err().message.contains("reaches init,"));
     }
 
     #[test]

@@ -1,21 +1,52 @@
-//! What is said on the channels of a WebSocket, out of the bytes that pass by. Nothing is held but the head of the
-//! frame that is being read; a message of any length is told in pieces.
+//! The messages of a session over a WebSocket: in which pieces one is passed on, on which channel something is said in
+//! it, and the messages that oz says itself.
+
+use serde_json::json;
 
 pub use super::channels::{ERROR, RESIZE, STDERR, STDIN, STDOUT};
-use super::frames::Frame;
+use super::upgrade::Subprotocol;
 
-/// Follows one direction.
-#[derive(Clone, Debug, Default)]
-pub struct Messages {
-    head: Vec<u8>,
-    frame: Frame,
-    /// How much of the frame's payload has been seen.
-    seen: u64,
-    /// How much is still to come.
-    left: u64,
-    /// The channel of the message that is being read, once its first byte was seen.
-    channel: Option<u8>,
-    clear: Vec<u8>,
+/// The longest message that is taken, in bytes: as long as a frame that the API server takes.
+pub const MAX_MESSAGE: usize = 32 << 20;
+/// The longest content of a message that is passed on, in bytes. A longer one becomes several.
+pub const MAX_PIECE: usize = 64 << 10;
+
+/// The meaning of the bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A channel, and content.
+    Channels,
+    /// The same as text: the digit of a channel, and content in base64.
+    Base64,
+    /// A part of a stream of bytes.
+    Stream,
+}
+
+impl Framing {
+    /// The framing of a sub-protocol; the API server takes a WebSocket without one for channels.
+    #[must_use]
+    pub fn new(protocol: Option<Subprotocol>) -> Self {
+        match protocol {
+            None | Some(Subprotocol::V5 | Subprotocol::V4 | Subprotocol::Channels) => {
+                Self::Channels
+            }
+            Some(Subprotocol::V4Base64 | Subprotocol::Base64) => Self::Base64,
+            Some(Subprotocol::Tunnel) => Self::Stream,
+        }
+    }
+
+    /// Divides a message into those that are passed on, which mean the same to whoever reads them: what each begins
+    /// with, and its part of the content. Nothing comes of an empty one.
+    pub fn divide(self, message: &[u8]) -> impl Iterator<Item = (Option<u8>, &[u8])> {
+        let (channel, content) = match (self, message.split_first()) {
+            (Self::Channels | Self::Base64, Some((channel, content))) => (Some(*channel), content),
+            _ => (None, message),
+        };
+        // A channel without content is a message; base64 is divided where four letters end, as `MAX_PIECE` is.
+        let alone = (channel.is_some() && content.is_empty()).then_some((channel, content));
+        let chunks = content.chunks(MAX_PIECE);
+        chunks.map(move |chunk| (channel, chunk)).chain(alone)
+    }
 }
 
 /// A piece of what was said.
@@ -23,97 +54,40 @@ pub struct Messages {
 pub struct Piece<'a> {
     /// On which channel.
     pub channel: u8,
-    /// What; may be empty at the end of a message.
+    /// What.
     pub bytes: &'a [u8],
-    /// Whether the message is over with it.
-    pub last: bool,
 }
 
-impl Messages {
-    /// Takes in what passes; tells `piece` of each piece of a message.
-    pub fn passed(&mut self, mut bytes: &[u8], mut piece: impl FnMut(Piece<'_>)) {
-        while !bytes.is_empty() {
-            if self.left == 0 {
-                bytes = self.read_head(bytes, &mut piece);
-                continue;
-            }
-            let taken = usize::try_from(self.left)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
-            let (now, rest) = bytes.split_at(taken);
-            self.payload(now, &mut piece);
-            bytes = rest;
-        }
+impl<'a> Piece<'a> {
+    /// Reads a message on channels; `None` if there is nothing in it.
+    #[must_use]
+    pub fn read(message: &'a [u8]) -> Option<Self> {
+        let (channel, bytes) = message.split_first()?;
+        Some(Self {
+            channel: *channel,
+            bytes,
+        })
     }
+}
 
-    /// Reads one byte of a head.
-    fn read_head<'a>(&mut self, bytes: &'a [u8], piece: &mut impl FnMut(Piece<'_>)) -> &'a [u8] {
-        let Some((first, rest)) = bytes.split_first() else {
-            return bytes;
-        };
-        self.head.push(*first);
-        if let Some(frame) = Frame::read(&self.head) {
-            self.head.clear();
-            self.frame = frame;
-            (self.seen, self.left) = (0, frame.length);
-            if frame.starts() {
-                self.channel = None;
-            }
-            if frame.length == 0 && frame.is_data() && frame.last {
-                self.over(&[], piece);
-            }
-        }
-        rest
-    }
+/// Returns what a client of a session on channels is sent at its end, before the close: a line for people, and a status
+/// for programs. `tty` is whether it is on a terminal, which has one output only.
+#[must_use]
+pub fn farewell(why: &str, tty: bool) -> [Vec<u8>; 2] {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "reason": "InternalError", "code": 500, "message": format!("oz: {why}"),
+    });
+    [notice(why, tty), on(ERROR, status.to_string().as_bytes())]
+}
 
-    fn payload(&mut self, bytes: &[u8], piece: &mut impl FnMut(Piece<'_>)) {
-        let at = self.seen;
-        self.seen += bytes.len() as u64;
-        self.left -= bytes.len() as u64;
-        if !self.frame.is_data() {
-            return;
-        }
-        let mut clear = std::mem::take(&mut self.clear);
-        let mut said = match self.frame.mask {
-            None => bytes,
-            Some(mask) => {
-                clear.clear();
-                clear.extend(
-                    bytes
-                        .iter()
-                        .zip(at..)
-                        .map(|(byte, at)| byte ^ mask[(at % 4) as usize]),
-                );
-                &clear
-            }
-        };
-        if self.channel.is_none()
-            && let Some((channel, rest)) = said.split_first()
-        {
-            self.channel = Some(*channel);
-            said = rest;
-        }
-        if self.left == 0 && self.frame.last {
-            self.over(said, piece);
-        } else if let Some(channel) = self.channel
-            && !said.is_empty()
-        {
-            piece(Piece {
-                channel,
-                bytes: said,
-                last: false,
-            });
-        }
-        self.clear = clear;
-    }
+/// Returns a line for the user of a session, as a message.
+#[must_use]
+pub fn notice(text: &str, tty: bool) -> Vec<u8> {
+    let line = format!("\r\noz: {text}\r\n");
+    on(if tty { STDOUT } else { STDERR }, line.as_bytes())
+}
 
-    fn over(&mut self, bytes: &[u8], piece: &mut impl FnMut(Piece<'_>)) {
-        if let Some(channel) = self.channel.take() {
-            piece(Piece {
-                channel,
-                bytes,
-                last: true,
-            });
-        }
-    }
+fn on(channel: u8, content: &[u8]) -> Vec<u8> {
+    [&[channel], content].concat()
 }

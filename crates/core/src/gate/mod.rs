@@ -1,27 +1,28 @@
 //! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
-//! its instant. Pure: what a path means ([`path`]), who somebody is ([`front_proxy`]), who may pass ([`decide`],
-//! [`settle`]) and for how long they may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether
-//! they use it ([`activity`], [`idle`]), the word by which the connect hook knows whose session it is ([`ticket`]),
-//! what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), who has to watch them
-//! ([`moderation`]), where in a stream a last word may be put ([`frames`]), what is said in it ([`messages`]), and
-//! whether the API server is to know of it ([`registration`]).
+//! its instant. Pure: what a path means ([`path`]) and the options behind it ([`query`]), which protocol a session goes
+//! over to ([`upgrade`]), who somebody is ([`front_proxy`]), who may pass ([`decide`], [`settle`]) and for how long they
+//! may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether they use it ([`activity`],
+//! [`idle`]), the word by which the connect hook knows whose session it is ([`ticket`]), what is asked about open
+//! sessions ([`live`]), also by one replica for another ([`peer`]), who has to watch them ([`moderation`]), what is said
+//! in their messages ([`messages`]), and whether the API server is to know of the gate ([`registration`]).
 
 mod account;
 pub mod activity;
 mod channels;
 pub mod debug;
 mod exit;
-pub mod frames;
 pub mod front_proxy;
 pub mod live;
 pub mod messages;
 pub mod moderation;
 pub mod path;
 pub mod peer;
+pub mod query;
 pub mod registration;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
+pub mod upgrade;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

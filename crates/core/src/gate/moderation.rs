@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::access::approval::{is_listed, is_same_person};
 use crate::access::stamp::Requester;
 use crate::api::ModerationConfig;
 use crate::connect::Refusal;
@@ -14,7 +15,8 @@ pub const WAIT: Duration = Duration::from_secs(10 * 60);
 pub const HOLD: Duration = Duration::from_secs(60);
 
 /// Whether enough people watch: members of the groups, each counted once by name and by the identity provider's id,
-/// and none of them the one whose session it is, nor the one who asked for the access (`whose`).
+/// and none of them the one whose session it is, nor the one who asked for the access (`whose`). Who is a member is told by
+/// the rule of approvals, by which a service account is none.
 #[must_use]
 pub fn is_enough<'a>(
     config: &ModerationConfig,
@@ -24,13 +26,8 @@ pub fn is_enough<'a>(
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let mut count = 0;
     for viewer in viewers {
-        let theirs = whose.iter().any(|one| {
-            viewer.user == one.user || (!viewer.uid.is_empty() && viewer.uid == one.uid)
-        });
-        let counts = viewer
-            .groups
-            .iter()
-            .any(|group| config.groups.contains(group));
+        let theirs = whose.iter().any(|one| is_same_person(viewer, one));
+        let counts = is_listed(&config.groups, &[], viewer);
         if theirs || !counts || names.contains(&viewer.user) || uids.contains(&viewer.uid) {
             continue;
         }
@@ -175,6 +172,12 @@ mod tests {
                 "of no group",
                 1,
                 vec![&person("mallory", "9", "interns")],
+                false,
+            ),
+            (
+                "a service account",
+                1,
+                vec![&person("system:serviceaccount:ci:robot", "8", "security")],
                 false,
             ),
             ("the user", 1, vec![&alice], false),

@@ -1,7 +1,8 @@
 //! What is asked of the gate: one form of a path for each thing, and no other. The API server decodes a path
 //! before it passes it on, and what it authorized was read from the path as a whole; so whatever could be read
-//! in two ways is refused: escapes, empty segments, dots, a query that names a thing twice.
+//! in two ways is refused: escapes, empty segments, dots. The options are read by [`super::query`].
 
+use super::query::{Kind, Options};
 use crate::api::Operation;
 use crate::connect::Refusal;
 use crate::recording::PartName;
@@ -78,8 +79,39 @@ pub fn read_recordings(path: &str) -> Option<Recordings> {
     })
 }
 
-/// The longest query that is read, in bytes: a command is in it.
-pub const MAX_QUERY: usize = 64 << 10;
+/// The options of an exec; those of an attach are all but the command.
+const EXEC: &[(&str, Kind)] = &[
+    ("container", Kind::Container),
+    ("stdin", Kind::Flag),
+    ("stdout", Kind::Flag),
+    ("stderr", Kind::Flag),
+    ("tty", Kind::Flag),
+    ("command", Kind::Word),
+];
+const ATTACH: &[(&str, Kind)] = EXEC.split_at(EXEC.len() - 1).0;
+const LOG: &[(&str, Kind)] = &[
+    ("container", Kind::Container),
+    ("follow", Kind::Flag),
+    ("previous", Kind::Flag),
+    ("sinceSeconds", Kind::Number),
+    ("sinceTime", Kind::Text),
+    ("timestamps", Kind::Flag),
+    ("tailLines", Kind::Number),
+    ("limitBytes", Kind::Number),
+    ("stream", Kind::Text),
+    ("pretty", Kind::Text),
+];
+const LIST: &[(&str, Kind)] = &[
+    ("fieldSelector", Kind::Text),
+    ("watch", Kind::Flag),
+    ("resourceVersion", Kind::Text),
+    ("resourceVersionMatch", Kind::Text),
+    ("sendInitialEvents", Kind::Flag),
+    ("allowWatchBookmarks", Kind::Flag),
+    ("timeoutSeconds", Kind::Number),
+    ("timeout", Kind::Text),
+    ("limit", Kind::Number),
+];
 
 /// What is asked for, by the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +122,22 @@ pub struct Path {
     pub request: String,
     /// What of it.
     pub rest: Rest,
+    /// The options that the API server is sent.
+    pub options: Options,
+}
+
+impl Path {
+    /// Path and query that the API server is asked for; `None` for what the gate answers itself.
+    #[must_use]
+    pub fn target(&self) -> Option<String> {
+        let path = self.rest.upstream()?;
+        let query = self.options.to_query();
+        Some(if query.is_empty() {
+            path
+        } else {
+            format!("{path}?{query}")
+        })
+    }
 }
 
 /// What follows the prefix: what the API server itself has there.
@@ -222,8 +270,7 @@ pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refus
     let ["proxy", rest @ ..] = segments.as_slice() else {
         return Err(malformed(path));
     };
-    let query = read_query(query.unwrap_or_default())?;
-    let rest = read_rest(path, rest, &query)?;
+    let (rest, options) = read_rest(path, rest, query.unwrap_or_default())?;
     let good = match method {
         "GET" => !rest.adds(),
         "POST" => rest.is_session(),
@@ -243,14 +290,17 @@ pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refus
         namespace: (*namespace).to_owned(),
         request: (*request).to_owned(),
         rest,
+        options,
     })
 }
 
-fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Rest, Refusal> {
+fn read_rest(path: &str, segments: &[&str], query: &str) -> Result<(Rest, Options), Refusal> {
+    // The gate answers these alike, whatever is asked.
+    let discovery = |rest| Ok((rest, Options::default()));
     let (namespace, pod, subresource) = match segments {
-        ["api"] => return Ok(Rest::Versions),
-        ["apis"] => return Ok(Rest::Groups),
-        ["api", "v1"] => return Ok(Rest::Resources),
+        ["api"] => return discovery(Rest::Versions),
+        ["apis"] => return discovery(Rest::Groups),
+        ["api", "v1"] => return discovery(Rest::Resources),
         ["api", "v1", "namespaces", namespace, "pods"] => return listed(path, namespace, query),
         ["api", "v1", "namespaces", namespace, "pods", pod] => (*namespace, *pod, None),
         [
@@ -276,126 +326,47 @@ fn read_rest(path: &str, segments: &[&str], query: &[(&str, &str)]) -> Result<Re
         Some("ephemeralcontainers") => Some(Operation::Debug),
         Some(_) => return Err(elsewhere(path)),
     };
-    let container = options(operation, query)?;
-    Ok(Rest::Pod {
+    let options = Options::read(query, known(operation))?;
+    let rest = Rest::Pod {
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
         operation,
-        container,
-    })
+        container: options.container().map(ToOwned::to_owned),
+    };
+    Ok((rest, options))
 }
 
 /// A list of pods that is about one, by its name, as kubectl waits for a pod.
-fn listed(path: &str, namespace: &str, query: &[(&str, &str)]) -> Result<Rest, Refusal> {
-    const KNOWN: [&str; 9] = [
-        "fieldSelector",
-        "watch",
-        "resourceVersion",
-        "resourceVersionMatch",
-        "sendInitialEvents",
-        "allowWatchBookmarks",
-        "timeoutSeconds",
-        "timeout",
-        "limit",
-    ];
-    let mut names: Vec<&str> = query.iter().map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
-    if twice || names.iter().any(|name| !KNOWN.contains(name)) {
-        return Err(elsewhere(path));
-    }
-    let value = |wanted: &str| {
-        let mut found = query.iter().filter(|(name, _)| *name == wanted);
-        found.next().map(|(_, value)| *value)
-    };
-    let selected = value("fieldSelector").and_then(|value| value.strip_prefix("metadata.name%3D"));
-    let pod = selected.filter(|pod| dns_subdomain(pod).is_ok());
-    let watch = match value("watch") {
-        None => Some(false),
-        Some("true" | "1") => Some(true),
-        Some(_) => None,
-    };
-    match (pod, watch) {
-        (Some(pod), Some(watch)) if dns_subdomain(namespace).is_ok() => Ok(Rest::Listed {
-            namespace: namespace.to_owned(),
-            pod: pod.to_owned(),
-            watch,
-        }),
+fn listed(path: &str, namespace: &str, query: &str) -> Result<(Rest, Options), Refusal> {
+    // Who lists by other options lists other pods.
+    let options = Options::read(query, LIST).map_err(|refusal| match refusal.reason {
+        "OptionUnknown" => elsewhere(path),
+        _ => refusal,
+    })?;
+    let selected = options.text("fieldSelector");
+    let pod = selected.and_then(|value| value.strip_prefix("metadata.name="));
+    match pod.filter(|pod| dns_subdomain(pod).is_ok()) {
+        Some(pod) if dns_subdomain(namespace).is_ok() => {
+            let rest = Rest::Listed {
+                namespace: namespace.to_owned(),
+                pod: pod.to_owned(),
+                watch: options.watch(),
+            };
+            Ok((rest, options))
+        }
         _ => Err(elsewhere(path)),
     }
 }
 
-/// Names and values of a query, of which no name needs an escape.
-fn read_query(query: &str) -> Result<Vec<(&str, &str)>, Refusal> {
-    if query.len() > MAX_QUERY {
-        return Err(Refusal::new(
-            "QueryTooLong",
-            format!(
-                "the query is longer than {MAX_QUERY} bytes; pass what is long through standard input"
-            ),
-        ));
-    }
-    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let good = plain(name) && !value.contains(';');
-            good.then_some((name, value)).ok_or_else(|| {
-                Refusal::new(
-                    "QueryMalformed",
-                    "the query cannot be read; leave out what is escaped in its names",
-                )
-            })
-        })
-        .collect()
-}
-
-/// Whether every option is known; gives back the container that is named.
-fn options(
-    operation: Option<Operation>,
-    query: &[(&str, &str)],
-) -> Result<Option<String>, Refusal> {
-    const EXEC: &[&str] = &["container", "stdin", "stdout", "stderr", "tty", "command"];
-    const ATTACH: &[&str] = &["container", "stdin", "stdout", "stderr", "tty"];
-    const LOG: &[&str] = &[
-        "container",
-        "follow",
-        "previous",
-        "sinceSeconds",
-        "sinceTime",
-        "timestamps",
-        "tailLines",
-        "limitBytes",
-        "stream",
-        "pretty",
-    ];
-    let known = match operation {
-        None => &["pretty", "resourceVersion"][..],
+/// The options that the gate knows of an operation.
+fn known(operation: Option<Operation>) -> &'static [(&'static str, Kind)] {
+    match operation {
+        None => &[("pretty", Kind::Text), ("resourceVersion", Kind::Text)],
         Some(Operation::Exec) => EXEC,
         Some(Operation::Attach) => ATTACH,
-        Some(Operation::PortForward) => &["ports"],
+        Some(Operation::PortForward) => &[("ports", Kind::Ports)],
         Some(Operation::Log) => LOG,
         Some(Operation::Debug) => &[],
-    };
-    if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(name)) {
-        return Err(Refusal::new(
-            "OptionUnknown",
-            format!("the gate does not know the option {name:?} of this; leave it out"),
-        ));
-    }
-    let named: Vec<&str> = query
-        .iter()
-        .filter(|(name, _)| *name == "container")
-        .map(|(_, value)| *value)
-        .collect();
-    match named.as_slice() {
-        [] | [""] => Ok(None),
-        [one] if dns_subdomain(one).is_ok() => Ok(Some((*one).to_owned())),
-        _ => Err(Refusal::new(
-            "ContainerMalformed",
-            "name one container, by its name",
-        )),
     }
 }
 

@@ -5,9 +5,8 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
 
-use super::frames::{Frames, farewell};
 use super::front_proxy::FrontProxy;
-use super::messages::{Messages, Piece};
+use super::messages::{Framing, MAX_MESSAGE, MAX_PIECE, Piece, farewell, notice};
 use super::path::{Path, Rest, read};
 use super::peer::Word;
 use super::ticket::Ticket;
@@ -176,11 +175,13 @@ fn whatever_can_be_read_in_two_ways_is_refused() {
         "env=LD_PRELOAD",
         "a+b=c",
         "timeout=1s",
+        "tty=true&tty=false",
+        "command=%ff",
     ] {
         let path = format!("{PREFIX}{pod}/exec");
         assert!(read("GET", &path, Some(query)).is_err(), "{query}");
     }
-    let long = format!("command={}", "a".repeat(path::MAX_QUERY));
+    let long = format!("command={}", "a".repeat(query::MAX_QUERY));
     assert!(read("GET", &format!("{PREFIX}{pod}/exec"), Some(&long)).is_err());
     for (method, sub, good) in [
         ("POST", "/exec", true),
@@ -384,52 +385,49 @@ fn a_replica_believes_another_for_one_request_and_for_a_moment() {
 }
 
 #[test]
-fn a_message_may_follow_only_where_one_has_ended() {
-    let mut frames = Frames::default();
-    assert!(frames.is_between_messages());
-    for (bytes, between) in [
-        (&[0x82][..], false),
-        (&[3], false),
-        (&[1, b'a'], false),
-        (b"b", true),
-        // A fragment, a ping within it, the rest.
-        (&[0x02, 2, 1, b'a'], false),
-        (&[0x89, 0], false),
-        (&[0x80, 1, b'b'], true),
-        (&[0x82, 126, 1], false),
-        (&[0], false),
-    ] {
-        frames.passed(bytes);
-        assert_eq!(frames.is_between_messages(), between, "{bytes:?}");
+fn long_message_is_divided_into_messages_that_mean_the_same() {
+    let content: Vec<u8> = (0..=255).cycle().take(2 * MAX_PIECE + 3).collect();
+    let message = [&[0], content.as_slice()].concat();
+    for framing in [Framing::Channels, Framing::Base64] {
+        let parts: Vec<_> = framing.divide(&message).collect();
+        let lengths: Vec<_> = parts.iter().map(|(_, part)| part.len()).collect();
+        assert_eq!(lengths, [MAX_PIECE, MAX_PIECE, 3]);
+        assert!(parts.iter().all(|(channel, _)| *channel == Some(0)));
+        let joined: Vec<u8> = parts.iter().flat_map(|(_, part)| part.to_vec()).collect();
+        assert_eq!(joined, content);
     }
-    frames.passed(&[0; 255]);
-    assert!(!frames.is_between_messages());
-    frames.passed(&[0]);
-    assert!(frames.is_between_messages());
-    // A length that nobody ever sends is waited for, and costs nothing.
-    frames.passed(&[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
-    assert!(!frames.is_between_messages());
-    let mut closed = Frames::default();
-    closed.passed(&[0x88, 0]);
-    assert!(!closed.is_between_messages());
+    assert_eq!(MAX_PIECE % 4, 0, "base64 is divided where four letters end");
+    let parts: Vec<_> = Framing::Stream.divide(&message).collect();
+    assert!(parts.iter().all(|(channel, _)| channel.is_none()));
+    let joined: Vec<u8> = parts.iter().flat_map(|(_, part)| part.to_vec()).collect();
+    assert_eq!(joined, message);
+    let alone: Vec<_> = Framing::Channels.divide(&[1]).collect();
+    assert_eq!(alone, [(Some(1), &[][..])], "a channel is opened by it");
+    assert_eq!(Framing::Channels.divide(&[]).count(), 0);
+    assert_eq!(Framing::Stream.divide(&[]).count(), 0);
+    // What `golang.org/x/net/websocket` takes in one frame.
+    assert_eq!(MAX_MESSAGE, 32 << 20);
+}
+
+#[test]
+fn client_is_told_the_end_on_its_terminal_and_as_a_status() {
+    for (tty, channel) in [(true, 1), (false, 2)] {
+        let [line, status] = farewell("it is over", tty);
+        assert_eq!(line, notice("it is over", tty));
+        let line = Piece::read(&line).unwrap();
+        assert_eq!(
+            (line.channel, line.bytes),
+            (channel, &b"\r\noz: it is over\r\n"[..])
+        );
+        let status = Piece::read(&status).unwrap();
+        assert_eq!(status.channel, 3);
+        let status: Value = serde_json::from_slice(status.bytes).unwrap();
+        assert_eq!(status["message"], "oz: it is over");
+    }
+    assert_eq!(Piece::read(&[]), None);
 }
 
 proptest! {
-    #[test]
-    fn a_farewell_is_whole_however_it_is_cut(why in ".{0,300}", tty: bool, cut in 0_usize..600) {
-        let said = farewell(&why, tty);
-        let (first, rest) = said.split_at(cut.min(said.len()));
-        let mut frames = Frames::default();
-        frames.passed(first);
-        frames.passed(rest);
-        // It ends with a close, after which nothing may follow.
-        prop_assert!(!frames.is_between_messages());
-        prop_assert_eq!(&said[said.len() - 4..], &[0x88, 2, 0x03, 0xe8]);
-        let mut before = Frames::default();
-        before.passed(&said[..said.len() - 4]);
-        prop_assert!(before.is_between_messages());
-    }
-
     #[test]
     fn no_bytes_are_read_as_a_path_but_those_of_one(text in "[a-z0-9./%-]{0,80}") {
         if let Ok(path) = read("GET", &format!("{PREFIX}/{text}"), None)
@@ -518,82 +516,37 @@ fn without_the_entries_of_the_front_proxy_nobody_is_known() {
     );
 }
 
-/// All that is said, by channel, when it passes in pieces of this size.
-fn said(bytes: &[u8], size: usize) -> Vec<(u8, Vec<u8>)> {
-    let mut messages = Messages::default();
-    let (mut said, mut goes_on) = (Vec::new(), false);
-    for piece in bytes.chunks(size) {
-        messages.passed(
-            piece,
-            |Piece {
-                 channel,
-                 bytes,
-                 last,
-             }| {
-                if !goes_on {
-                    said.push((channel, Vec::new()));
-                }
-                goes_on = !last;
-                let (of, text) = said.last_mut().unwrap();
-                assert_eq!(*of, channel);
-                text.extend_from_slice(bytes);
-            },
-        );
-    }
-    said
-}
-
 #[test]
-fn what_is_said_is_read_in_whatever_pieces_it_comes() {
-    let mut bytes = vec![
-        0x82,
-        0x84,
-        1,
-        2,
-        3,
-        4,
-        1,
-        b'a' ^ 2,
-        b'b' ^ 3,
-        b'c' ^ 4, // masked, on channel 0
-        0x02,
-        2,
-        1,
-        b'o', // a message in two frames, with a ping and an empty frame in between
-        0x89,
-        1,
-        b'?',
-        0x00,
-        0,
-        0x80,
-        1,
-        b'k', //
-        0x82,
-        1,
-        2, // nothing, on channel 2
-        0x82,
-        0, // not even a channel
-        0x82,
-        126,
-        1,
-        1,
-        1,
-    ];
-    bytes.extend([b'x'; 256]);
-    bytes.extend([0x88, 0]);
-    let expected = [
-        (0, b"abc".to_vec()),
-        (1, b"ok".to_vec()),
-        (2, Vec::new()),
-        (1, vec![b'x'; 256]),
-    ];
-    for size in [1, 2, 3, 7, 1_000] {
-        assert_eq!(said(&bytes, size), expected, "{size}");
+fn target_has_the_options_as_they_were_read() {
+    let pods = "/api/v1/namespaces/shop/pods";
+    for (rest, target) in [
+        ("/db-0/exec?command=a%20b&%tty=True", None),
+        (
+            "/db-0/exec?command=a%20b&tty=True&&stdin",
+            Some("/db-0/exec?command=a+b&tty=true&stdin=true"),
+        ),
+        ("/db-0/attach?tty=0", Some("/db-0/attach?tty=false")),
+        ("/db-0/attach?command=sh", None),
+        (
+            "/db-0/portforward?ports=8080%2C1",
+            Some("/db-0/portforward?ports=8080%2C1"),
+        ),
+        (
+            "/db-0/log?follow=False&tailLines=1",
+            Some("/db-0/log?follow=false&tailLines=1"),
+        ),
+        ("/db-0?", Some("/db-0")),
+        (
+            "?fieldSelector=metadata.name=db-0&watch=1",
+            Some("?fieldSelector=metadata.name%3Ddb-0&watch=true"),
+        ),
+    ] {
+        let line = format!("{PREFIX}{pods}{rest}");
+        let (path, query) = line.split_once('?').unwrap();
+        let read = read("GET", path, Some(query)).ok();
+        let expected = target.map(|target| format!("{pods}{target}"));
+        assert_eq!(read.and_then(|path| path.target()), expected, "{rest}");
     }
-    // One that says that it has 2^63 bytes is followed as far as it comes.
-    let mut endless = vec![0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0, 1];
-    endless.extend([b'z'; 100]);
-    assert_eq!(said(&endless, 50), [(1, vec![b'z'; 100])]);
 }
 
 #[test]
@@ -612,11 +565,7 @@ fn the_exit_code_is_what_the_kubelet_says() {
         let mut exit = Exit::default();
         for (channel, text) in [(1, failed), (3, status)] {
             for bytes in text.as_bytes().chunks(10) {
-                exit.said(Piece {
-                    channel,
-                    bytes,
-                    last: false,
-                });
+                exit.said(Piece { channel, bytes });
             }
         }
         assert_eq!(exit.code(), code, "{status}");
@@ -680,13 +629,17 @@ fn a_list_is_of_one_pod_by_its_name_in_one_form() {
         (format!("{one}&{one}"), None),
         (format!("{one}&fieldSelector="), None),
         (format!("{one}&watch=true&watch=false"), None),
-        (format!("{one}&watch=maybe"), None),
+        // The API server watches for all of these.
+        (format!("{one}&watch=maybe"), Some(true)),
+        (format!("{one}&watch=True"), Some(true)),
+        (format!("{one}&watch"), Some(true)),
+        (format!("{one}&watch=%30"), Some(false)),
         (format!("{one}&labelSelector=a"), None),
         (format!("{one}&continue=x"), None),
         (format!("{one},status.phase%3DRunning"), None),
         (format!("{one}%2Cstatus.phase%3DRunning"), None),
         ("fieldSelector=metadata.name%21%3Ddb-0".to_owned(), None),
-        ("fieldSelector=metadata.name=db-0".to_owned(), None),
+        ("fieldSelector=metadata.name=db-0".to_owned(), Some(false)),
         ("fieldSelector=metadata.name%3D".to_owned(), None),
         ("fieldSelector=metadata.namespace%3Dshop".to_owned(), None),
         ("FieldSelector=metadata.name%3Ddb-0".to_owned(), None),

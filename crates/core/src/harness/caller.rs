@@ -10,8 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::objects::{KIND, RECENT_EVENTS};
 use super::pod::BROKER_AUDIENCE;
+use super::voucher;
 use crate::access::stamp::Requester;
 use crate::api::harness::{GROUP, RunPhase};
+use crate::audit::{RequestRef, Trust};
 use crate::labels;
 
 /// What the API server says of the pod that a token is bound to.
@@ -189,23 +191,51 @@ pub fn job_of(caller: &Caller, pod: Option<&ObjectMeta>) -> Result<Owner, Refusa
 }
 
 /// The run whose Job this is, by the Job of its name if there is one. A run has one Job, of its own name: as
-/// long as that is there, nobody can make another.
+/// long as that is there, nobody can make another. The operator has signed that it is the
+/// run's: a user who may create Jobs can name any run as the owner of one.
 ///
 /// # Errors
-/// When there is no such Job, or it is no run's.
-pub fn run_of(caller: &Caller, owner: &Owner, job: Option<&ObjectMeta>) -> Result<Owner, Refusal> {
+/// When there is no such Job, it is no run's, or the operator has not signed it.
+pub fn run_of(
+    caller: &Caller,
+    owner: &Owner,
+    job: Option<&ObjectMeta>,
+    trust: &Trust,
+) -> Result<Owner, Refusal> {
     let Some(job) = job.filter(|job| is_same(job, &owner.uid)) else {
         let why = format!("there is no Job {} with UID {}", owner.name, owner.uid);
         return Err(no_run(caller, &why));
     };
     let group = |owner: &OwnerReference| owner.api_version.split_once('/').map(|it| it.0 == GROUP);
-    controller(job)
+    let run = controller(job)
         .filter(|run| run.kind == KIND && group(run) == Some(true) && run.name == owner.name)
         .map(of)
         .ok_or_else(|| {
             let why = format!("Job {} is not that of a HarnessRun of its name", owner.name);
             no_run(caller, &why)
-        })
+        })?;
+    let signed = RequestRef {
+        kind: KIND.to_owned(),
+        namespace: caller.namespace.clone(),
+        name: run.name.clone(),
+        uid: run.uid.clone(),
+    };
+    let voucher = job
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(labels::VOUCHER));
+    let voucher = voucher.map_or("", String::as_str);
+    match voucher::check(trust, &signed, voucher) {
+        Ok(()) => Ok(run),
+        Err(error) => {
+            let why = format!(
+                "oz's operator does not vouch for Job {} (annotation {}): {error}",
+                owner.name,
+                labels::VOUCHER
+            );
+            Err(no_run(caller, &why))
+        }
+    }
 }
 
 /// Whether the caller's pod bears the labels by which the NetworkPolicy of the run confines it. Whoever may create pods

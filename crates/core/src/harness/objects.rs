@@ -86,11 +86,18 @@ pub fn workspace_name(run: &str) -> String {
 }
 
 /// The Job of a run around the pod template that [`pod_template`](super::pod::pod_template) made. The run owns
-/// it, so that it ends with the run while oz is down. `sealed` is the decision.
+/// it, so that it ends with the run while oz is down. `sealed` is the decision, and `voucher` what the broker believes it
+/// by.
 #[must_use]
-pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value, sealed: &str) -> Value {
+pub fn job(
+    run: &HarnessRun,
+    template: &Resolved,
+    mut pod: Value,
+    sealed: &str,
+    voucher: &str,
+) -> Value {
     mark(&mut pod["metadata"], run);
-    let mut job = job_metadata(run, sealed);
+    let mut job = job_metadata(run, sealed, voucher);
     let recent = template.interactive.max_recent_events.to_string();
     job["metadata"]["annotations"][RECENT_EVENTS] = json!(recent);
     job["spec"] = json!({
@@ -106,7 +113,7 @@ pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value, sealed: &str) 
 }
 
 /// The Job of a run without its spec.
-pub(super) fn job_metadata(run: &HarnessRun, sealed: &str) -> Value {
+pub(super) fn job_metadata(run: &HarnessRun, sealed: &str, voucher: &str) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -114,7 +121,7 @@ pub(super) fn job_metadata(run: &HarnessRun, sealed: &str) -> Value {
             "name": name(run),
             "namespace": run.metadata.namespace,
             "labels": {RUN_LABEL: labels::value(name(run))},
-            "annotations": {labels::GRANT: sealed},
+            "annotations": {labels::GRANT: sealed, labels::VOUCHER: voucher},
             "ownerReferences": [owned(run)],
         },
     });

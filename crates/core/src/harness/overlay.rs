@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::mount::{MountPath, normalize};
 use super::reserved;
 use crate::validate::Violation;
 
@@ -165,9 +166,15 @@ impl Check {
             if mount["name"].as_str().is_none_or(reserved::is_volume) {
                 self.add(format!("{path}.name"), "must be a volume of the overlay");
             }
-            let target = mount["mountPath"].as_str().unwrap_or_default();
-            if target == "/paddock" || target.starts_with("/paddock/") {
-                self.add(format!("{path}.mountPath"), "must not lie below /paddock");
+            let target = mount["mountPath"].as_str().and_then(MountPath::new);
+            let message = match target {
+                None => Some("must be an absolute path without '..' and ':'"),
+                Some(target) if target.is_root() => Some("must not be /"),
+                Some(target) if target.is_within("/paddock") => Some("must not lie below /paddock"),
+                Some(_) => None,
+            };
+            if let Some(message) = message {
+                self.add(format!("{path}.mountPath"), message);
             }
             if mount["mountPropagation"].is_string() {
                 self.add(
@@ -270,7 +277,11 @@ fn agent(agent: &mut Value, overlay: &Value) {
                 env.extend(list(&agent["env"]).cloned());
                 agent["env"] = Value::Array(env);
             }
-            "volumeMounts" => append(&mut agent["volumeMounts"], list(value).cloned()),
+            "volumeMounts" => {
+                let mut mounts = value.clone();
+                normalize(&mut mounts);
+                append(&mut agent["volumeMounts"], list(&mounts).cloned());
+            }
             "securityContext" => {
                 for (field, value) in fields(value) {
                     agent["securityContext"][field] = value.clone();
@@ -290,6 +301,9 @@ fn sidecar(mut sidecar: Value) -> Value {
         sidecar["securityContext"][field] = value.clone();
     }
     sidecar["restartPolicy"] = json!("Always");
+    if let Some(mounts) = sidecar.get_mut("volumeMounts") {
+        normalize(mounts);
+    }
     sidecar
 }
 

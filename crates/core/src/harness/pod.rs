@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::authority::Endpoint;
+use super::mount::MountPath;
 use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod, variable};
 use super::reserved;
 use super::template::Resolved;
@@ -105,11 +106,21 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
     Ok(pod)
 }
 
-/// Everything in a template's overlay that a run cannot have.
+/// Everything in a template that a run's pod cannot have: in its overlay, and where it mounts the workspace.
 #[must_use]
 pub fn violations(template: &Resolved) -> Vec<Violation> {
     let overlay = template.overlay.as_ref();
-    overlay.map(overlay::violations).unwrap_or_default()
+    let mut found = overlay.map(overlay::violations).unwrap_or_default();
+    found.extend(mount_violation(&template.workspace.mount_path));
+    found
+}
+
+/// What is wrong with where a template mounts the workspace.
+pub(super) fn mount_violation(path: &str) -> Option<Violation> {
+    let message = "must be an absolute path without '..' and ':', not /, nor below /paddock, /proc, /sys, \
+                   /dev, /etc, /run and /var/run";
+    let violation = || Violation::of_value("spec.workspace.mountPath", message, path);
+    MountPath::of_workspace(path).is_none().then(violation)
 }
 
 /// How many whole seconds a batch run may last, one at least.

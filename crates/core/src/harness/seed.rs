@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::child;
@@ -36,12 +37,20 @@ pub struct Settings {
     pub image: Option<String>,
     /// When it is pulled.
     pub pull_policy: String,
+    /// Addresses that are reached by none that fill a workspace, besides link-local ones.
+    pub denied: Vec<IpNet>,
 }
 
 /// Name of the Job of a workspace.
 #[must_use]
 pub fn job_name(workspace: &str) -> String {
     format!("{workspace}-seed")
+}
+
+/// Name of the NetworkPolicy that confines the pods of that Job.
+#[must_use]
+pub fn policy_name(workspace: &str) -> String {
+    format!("{}-egress", job_name(workspace))
 }
 
 /// The repositories of a workspace.
@@ -124,9 +133,10 @@ pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
 }
 
 /// What confines the pod of that Job: nothing gets in, and out go questions to name servers and connections to the
-/// ports of its repositories, but none to what cloud providers serve on link-local addresses.
+/// ports of its repositories, but none to what cloud providers serve on link-local addresses, and none to the ranges that
+/// the operator was told: a URL is its author's to write, and the API server's address is one.
 #[must_use]
-pub fn network_policy(workspace: &Workspace) -> Value {
+pub fn network_policy(workspace: &Workspace, settings: &Settings) -> Value {
     let ports: BTreeSet<u16> = repositories(workspace)
         .iter()
         .map(|it| port(&it.url))
@@ -135,20 +145,39 @@ pub fn network_policy(workspace: &Workspace) -> Value {
         .iter()
         .map(|port| json!({"protocol": "TCP", "port": port}))
         .collect();
-    let name = format!("{}-egress", job_name(name(workspace)));
+    let name = policy_name(name(workspace));
     let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
     let out = json!([
         {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
-        {
-            "to": [
-                {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
-                {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
-            ],
-            "ports": ports,
-        },
+        {"to": allowed(&settings.denied), "ports": ports},
     ]);
     policy["spec"] = closed_but_for(&workspace.metadata, &out);
     policy
+}
+
+/// Returns the peers for all addresses but link-local ones and these ranges.
+fn allowed(denied: &[IpNet]) -> Vec<Value> {
+    let families = [
+        ("0.0.0.0/0", &["169.254.0.0/16"][..]),
+        ("::/0", &["fe80::/10", "fd00:ec2::254/128"][..]),
+    ];
+    let parts = families.into_iter().filter_map(|(all, always)| {
+        let is_same = |range: &&IpNet| range.addr().is_ipv6() == all.contains(':');
+        let denied: BTreeSet<IpNet> = denied.iter().filter(is_same).map(IpNet::trunc).collect();
+        // An exception from all would be no policy that the API server takes.
+        if denied.iter().any(|range| range.prefix_len() == 0) {
+            return None;
+        }
+        let always = always.iter().map(|range| (*range).to_owned());
+        let except: Vec<String> = always.chain(denied.iter().map(IpNet::to_string)).collect();
+        Some(json!({"ipBlock": {"cidr": all, "except": except}}))
+    });
+    let parts: Vec<Value> = parts.collect();
+    if parts.is_empty() {
+        // A rule for no address would be one for any.
+        return vec![json!({"podSelector": {"matchLabels": {labels::OWNER_UID: ""}}})];
+    }
+    parts
 }
 
 /// The port that a repository is served on.
@@ -261,6 +290,29 @@ fn name(workspace: &Workspace) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn denied_ranges_are_exceptions_of_their_family() {
+        let ranges = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let block =
+            |cidr: &str, except: &[&str]| json!({"ipBlock": {"cidr": cidr, "except": except}});
+        let v6 = block("::/0", &["fe80::/10", "fd00:ec2::254/128"]);
+        assert_eq!(
+            allowed(&ranges(&["10.96.0.1/12", "10.0.0.5/32", "10.96.0.0/12"])),
+            [
+                block(
+                    "0.0.0.0/0",
+                    &["169.254.0.0/16", "10.0.0.5/32", "10.96.0.0/12"]
+                ),
+                v6.clone()
+            ]
+        );
+        assert_eq!(allowed(&ranges(&["0.0.0.0/0", "10.0.0.0/8"])), [v6]);
+        let none = allowed(&ranges(&["0.0.0.0/0", "::/0"]));
+        assert!(none.len() == 1 && none[0]["ipBlock"].is_null(), "{none:?}");
+    }
 
     #[test]
     fn the_port_of_a_repository_is_the_one_in_its_url() {

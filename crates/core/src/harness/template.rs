@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::Value;
 
+use super::mount::MountPath;
 use crate::api::harness::{
     EgressNeed, HarnessRunSpec, HarnessTemplateSpec, InteractiveMode, InteractiveTerms,
     RunDefaults, RuntimeImage, TemplateKind, TemplateRef, TemplateWorkspace,
@@ -218,12 +219,20 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
             runtime: template.runtime.unwrap_or_default(),
             credentials,
             egress: requires.egress,
-            workspace: template.workspace.unwrap_or_default(),
+            workspace: normalized(template.workspace.unwrap_or_default()),
             overlay: template.pod_template_overlay,
             interactive,
         }),
         _ => Err(Unresolved::Invalid(found)),
     }
+}
+
+/// Returns the same with the one spelling of its path; [`violations`](super::pod::violations) reports one that is not valid.
+fn normalized(mut workspace: TemplateWorkspace) -> TemplateWorkspace {
+    if let Some(path) = MountPath::of_workspace(&workspace.mount_path) {
+        workspace.mount_path = path.to_string();
+    }
+    workspace
 }
 
 fn interactive(found: &mut Vec<Violation>, terms: InteractiveTerms) -> Interactive {

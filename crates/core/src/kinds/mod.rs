@@ -19,6 +19,7 @@ pub(crate) mod exec_access_template;
 pub(crate) mod pod_access_request;
 pub(crate) mod pod_access_template;
 mod registry;
+mod requested;
 mod right;
 pub(crate) mod transient_cluster_role_binding;
 pub(crate) mod transient_role_binding;
@@ -34,6 +35,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use registry::{Entry, all, named};
+pub use requested::requested;
 pub use right::Right;
 
 use crate::access::decide::Ask;

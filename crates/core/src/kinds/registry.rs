@@ -13,11 +13,17 @@ use crate::validate::Violation;
 
 /// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
 /// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
-/// `approvals`, `reviews`, `locks`, `policies` and `records`.
+/// `approvals`, `reviews`, `locks`, `policies` and `records`; and `requested` are all that people request.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [ExecAccessRequest PodAccessRequest]);
+    };
+    (requested $kind:ident => $body:block) => {
+        $crate::for_each_kind!(requests $kind => $body);
+        $crate::for_each_kind!(bindings $kind => $body);
+        $crate::for_each_kind!(published $kind => $body);
+        $crate::for_each_kind!(@ $kind $body [harness::HarnessRun harness::Workspace]);
     };
     (templates $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [ExecAccessTemplate PodAccessTemplate]);
@@ -51,6 +57,13 @@ macro_rules! for_each_kind {
         $crate::for_each_kind!(@ $kind $body [AuditEvent]);
     };
     (@ $kind:ident $body:block []) => {};
+    (@ $kind:ident $body:block [harness::$first:ident $($more:tt)*]) => {
+        {
+            type $kind = $crate::api::harness::$first;
+            $body
+        }
+        $crate::for_each_kind!(@ $kind $body [$($more)*]);
+    };
     (@ $kind:ident $body:block [$first:ident $($more:ident)*]) => {
         {
             type $kind = $crate::api::$first;

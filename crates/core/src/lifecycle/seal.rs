@@ -100,6 +100,22 @@ impl Keys {
         encode::hex(&digest[..8])
     }
 
+    /// Derives a secret for one purpose from each key, from the one that seals first. It reveals neither the key nor the
+    /// secrets for other purposes.
+    #[must_use]
+    pub fn derived(&self, purpose: &str) -> Vec<[u8; 32]> {
+        let ring = self.ring();
+        let (before, rest) = ring.keys.split_at(ring.sealing);
+        let derive = |key: &Vec<u8>| {
+            let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+            mac.update(b"oz.wizardofoz.co/derived-key/v1");
+            mac.update(&[0]);
+            mac.update(purpose.as_bytes());
+            Some(mac.finalize().into_bytes().into())
+        };
+        rest.iter().chain(before).filter_map(derive).collect()
+    }
+
     fn ring(&self) -> Arc<Ring> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -279,6 +295,23 @@ mod tests {
             open::<Statement>(&keys(1), "test", &added),
             Err(SealError::Forged)
         );
+    }
+
+    #[test]
+    fn derived_secret_is_of_one_purpose_and_one_key_and_that_which_seals_comes_first() {
+        let (one, both) = (keys(1), Keys::new(vec![vec![2; 32], vec![1; 32]]).unwrap());
+        assert_eq!(one.derived("a"), keys(1).derived("a"));
+        assert_ne!(one.derived("a"), one.derived("b"));
+        assert_ne!(one.derived("a"), keys(2).derived("a"));
+        let [second, first] = both.derived("a").try_into().unwrap();
+        assert_eq!(
+            (vec![first], vec![second]),
+            (one.derived("a"), keys(2).derived("a"))
+        );
+        // One that has just come opens only.
+        let turning = keys(1);
+        turning.adopt(vec![vec![2; 32], vec![1; 32]]).unwrap();
+        assert_eq!(turning.derived("a"), [first, second]);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Recorder {
             timestamp: about.opened_at.as_second(),
             size: SIZE,
             input: config.input,
-            digests: !about.tty && config.non_interactive == NonInteractive::Digest,
+            digests: !about.tty && config.kept_without_terminal() == NonInteractive::Digest,
             echo: Echo::default(),
             streams: Default::default(),
             lines: Vec::new(),

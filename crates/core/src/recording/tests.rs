@@ -41,7 +41,7 @@ fn recorder(tty: bool, input: RecordedInput, non_interactive: NonInteractive) ->
         &RecordingConfig {
             mode,
             input,
-            non_interactive,
+            non_interactive: Some(non_interactive),
         },
     )
 }
@@ -82,6 +82,23 @@ fn kept(steps: &[(u64, char, &str)]) -> String {
 
 fn hidden(count: usize) -> String {
     format!("‹{count} characters not shown›")
+}
+
+#[test]
+fn session_without_a_terminal_is_kept_whole_where_it_must_be_recorded() {
+    use NonInteractive::{All, Digest};
+    for (mode, set, kept) in [
+        ("Required", "", All),
+        ("Required", r#", "nonInteractive": "Digest""#, Digest),
+        ("Required", r#", "nonInteractive": "All""#, All),
+        ("Offered", "", Digest),
+        ("Offered", r#", "nonInteractive": "All""#, All),
+        ("Off", "", Digest),
+    ] {
+        let config = format!(r#"{{"mode": "{mode}"{set}}}"#);
+        let config: RecordingConfig = serde_json::from_str(&config).unwrap();
+        assert_eq!(config.kept_without_terminal(), kept, "{mode} {set}");
+    }
 }
 
 #[test]

@@ -250,7 +250,8 @@ impl<K: Kind> Transient<K> {
             let message = format!("{kind} {name} does not exist; the binding is made once it does");
             return Err(State::Waiting(Failure::transient("RoleMissing", message)).into());
         };
-        let danger = Policy::permits_content(&terms.role, listed, rules).map_err(denied)?;
+        let danger = Policy::permits_content(&terms.role, listed, rules, namespace);
+        let danger = danger.map_err(denied)?;
         if !*found.may_bind.as_ref().map_err(waiting)? {
             let message = format!(
                 "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \

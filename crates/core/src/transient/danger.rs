@@ -6,143 +6,15 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::api::{GROUP, RBAC_GROUP, example_com};
+use super::privileged::PRIVILEGED;
 
 /// Verbs that make rights out of rights.
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 
-/// Verbs by which an object comes to say something else.
-const CHANGES: &[&str] = &["create", "update", "patch"];
-/// Verbs by which an object comes to say something else, or nothing at all.
-const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
-/// Whatever the verb.
-const ANY: &[&str] = &[];
-
-/// With which verbs which resources are dangerous. Without a resource: all of the group.
-struct Danger {
-    group: &'static str,
-    resources: &'static [&'static str],
-    verbs: &'static [&'static str],
-}
-
-const DANGERS: &[Danger] = &[
-    // Other identities.
-    Danger {
-        group: "",
-        resources: &["secrets", "serviceaccounts/token", "nodes/proxy"],
-        verbs: ANY,
-    },
-    Danger {
-        group: "certificates.k8s.io",
-        resources: &["certificatesigningrequests/approval", "signers"],
-        verbs: ANY,
-    },
-    // What the API server and others believe certificates by.
-    Danger {
-        group: "certificates.k8s.io",
-        resources: &["certificatesigningrequests/status", "clustertrustbundles"],
-        verbs: WRITES,
-    },
-    // Rights that last: nobody takes back what somebody bound inside their window.
-    Danger {
-        group: RBAC_GROUP,
-        resources: &[
-            "roles",
-            "rolebindings",
-            "clusterroles",
-            "clusterrolebindings",
-        ],
-        verbs: CHANGES,
-    },
-    // Whoever makes a pod, or says what runs in one, has its service account and every Secret of the
-    // namespace. A `get` on exec and attach opens a session by WebSocket where Kubernetes is older.
-    Danger {
-        group: "",
-        resources: &["pods/exec", "pods/attach"],
-        verbs: ANY,
-    },
-    Danger {
-        group: "",
-        resources: &["pods", "pods/ephemeralcontainers", "replicationcontrollers"],
-        verbs: CHANGES,
-    },
-    Danger {
-        group: "apps",
-        resources: &["deployments", "statefulsets", "daemonsets", "replicasets"],
-        verbs: CHANGES,
-    },
-    Danger {
-        group: "batch",
-        resources: &["jobs", "cronjobs"],
-        verbs: CHANGES,
-    },
-    Danger {
-        group: "argoproj.io",
-        resources: &["rollouts"],
-        verbs: CHANGES,
-    },
-    // A volume may be a directory of the node.
-    Danger {
-        group: "",
-        resources: &["persistentvolumes"],
-        verbs: CHANGES,
-    },
-    // What else may be done in a namespace hangs on its labels: what its pods may be, whether only
-    // grants let into them. Its subresources write them too.
-    Danger {
-        group: "",
-        resources: &["namespaces", "namespaces/status", "namespaces/finalize"],
-        verbs: CHANGES,
-    },
-    // What decides over everybody's requests, and sees them.
-    Danger {
-        group: "admissionregistration.k8s.io",
-        resources: ANY,
-        verbs: WRITES,
-    },
-    Danger {
-        group: "apiextensions.k8s.io",
-        resources: ANY,
-        verbs: WRITES,
-    },
-    Danger {
-        group: "apiregistration.k8s.io",
-        resources: ANY,
-        verbs: WRITES,
-    },
-    // Access that outlives the window, and the record of it.
-    Danger {
-        group: GROUP,
-        resources: ANY,
-        verbs: WRITES,
-    },
-    Danger {
-        group: example_com::GROUP,
-        resources: &["transientrolebindings", "transientclusterrolebindings"],
-        verbs: WRITES,
-    },
-];
-
-impl Danger {
-    /// What a rule of these permits of it.
-    fn found(&self, groups: &[String], resources: &[String], verbs: &[String]) -> Option<String> {
-        if !groups.iter().any(|group| group == self.group) {
-            return None;
-        }
-        let among = |list: &[&str], text: &String| list.is_empty() || list.contains(&text.as_str());
-        let resource = resources.iter().find(|text| among(self.resources, text))?;
-        let verb = verbs.iter().find(|text| among(self.verbs, text))?;
-        let group = match self.group {
-            "" => String::new(),
-            group => format!(".{group}"),
-        };
-        Some(format!("a rule of it permits {verb} {resource}{group}"))
-    }
-}
-
-/// What is dangerous about a role with these rules; `None` if nothing is known to be.
+/// What is dangerous about a role with these rules, bound in this namespace, or with `None` in the whole cluster; `None` if
+/// nothing is known to be.
 #[must_use]
-pub fn danger(rules: &[PolicyRule]) -> Option<String> {
+pub fn danger(rules: &[PolicyRule], namespace: Option<&str>) -> Option<String> {
     rules.iter().find_map(|rule| {
         let groups = rule.api_groups.as_deref().unwrap_or_default();
         let resources = rule.resources.as_deref().unwrap_or_default();
@@ -163,9 +35,9 @@ pub fn danger(rules: &[PolicyRule]) -> Option<String> {
         {
             return Some(format!("a rule of it permits {verb}"));
         }
-        let mut found = DANGERS
+        let mut found = PRIVILEGED
             .iter()
-            .map(|danger| danger.found(groups, resources, &rule.verbs));
+            .map(|kind| kind.permitted(groups, resources, &rule.verbs, namespace));
         found.find_map(|found| found)
     })
 }
@@ -201,15 +73,18 @@ mod tests {
             (&[""], &["nodes/proxy"], &["get"]),
         ] {
             let rule = rule(groups, resources, verbs);
-            assert!(danger(std::slice::from_ref(&rule)).is_some(), "{rule:?}");
+            assert!(
+                danger(std::slice::from_ref(&rule), Some("shop")).is_some(),
+                "{rule:?}"
+            );
         }
         let paths = PolicyRule {
             non_resource_urls: Some(vec!["/metrics/*".to_owned()]),
             verbs: vec!["get".to_owned()],
             ..PolicyRule::default()
         };
-        assert!(danger(&[paths]).is_some());
-        assert_eq!(danger(&[]), None);
+        assert!(danger(&[paths], None).is_some());
+        assert_eq!(danger(&[], None), None);
     }
 
     /// A group, resources of it, and verbs each of which is dangerous for each of them.
@@ -309,14 +184,65 @@ mod tests {
             &["transientrolebindings", "transientclusterrolebindings"],
             &["create", "patch"],
         ),
+        ("paddock.dev", &["harnessruns", "workspaces"], WRITES),
+        (
+            "metacontroller.k8s.io",
+            &["compositecontrollers", "controllerrevisions"],
+            WRITES,
+        ),
+        (
+            "argoproj.io",
+            &[
+                "workflows",
+                "cronworkflows",
+                "applications",
+                "applicationsets",
+            ],
+            WRITES,
+        ),
+        (
+            "certificates.k8s.io",
+            &["certificatesigningrequests"],
+            &["create", "update"],
+        ),
+        ("coordination.k8s.io", &["leases"], WRITES),
+        (
+            "",
+            &[
+                "serviceaccounts",
+                "nodes",
+                "nodes/status",
+                "endpoints",
+                "configmaps",
+            ],
+            &["create", "update", "patch"],
+        ),
+        (
+            "discovery.k8s.io",
+            &["endpointslices"],
+            &["create", "update", "patch"],
+        ),
+        ("networking.k8s.io", &["networkpolicies"], WRITES),
     ];
+
+    const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
+
+    #[test]
+    fn config_maps_are_written_in_any_namespace_but_that_of_the_system() {
+        let writes = [rule(&[""], &["configmaps"], &["get", "patch"])];
+        assert_eq!(danger(&writes, Some("shop")), None);
+        for place in [Some("kube-system"), None] {
+            assert!(danger(&writes, place).is_some(), "{place:?}");
+        }
+    }
 
     #[test]
     fn what_gives_rights_or_runs_as_somebody_else_is_not_written_in_a_window() {
         for &(group, resources, verbs) in LASTING {
             for resource in resources {
                 for verb in verbs {
-                    let found = danger(&[rule(&["", group], &[resource], &["list", verb])]);
+                    let rules = [rule(&["", group], &[resource], &["list", verb])];
+                    let found = danger(&rules, Some("kube-system"));
                     let found = found.unwrap_or_else(|| panic!("{verb} {resource}.{group}"));
                     assert!(found.contains(resource), "{found}");
                     // Whatever stands before it.
@@ -324,7 +250,7 @@ mod tests {
                         rule(&[""], &["pods"], &["get"]),
                         rule(&[group], &["events", resource], &[verb]),
                     ];
-                    assert!(danger(&second).is_some(), "{verb} {resource}.{group}");
+                    assert!(danger(&second, None).is_some(), "{verb} {resource}.{group}");
                 }
             }
         }
@@ -363,7 +289,7 @@ mod tests {
             (
                 &["certificates.k8s.io"],
                 &["certificatesigningrequests"],
-                &["create", "get"],
+                &["get"],
             ),
             (
                 &["crds.wizardofoz.co"],
@@ -372,7 +298,8 @@ mod tests {
             ),
         ] {
             let rule = rule(groups, resources, verbs);
-            assert_eq!(danger(std::slice::from_ref(&rule)), None, "{rule:?}");
+            let found = danger(std::slice::from_ref(&rule), Some("shop"));
+            assert_eq!(found, None, "{rule:?}");
         }
     }
 }

@@ -16,6 +16,7 @@ mod judged;
 mod kind;
 mod plan;
 mod policy;
+mod privileged;
 mod report;
 mod roles;
 mod terms;
@@ -30,6 +31,8 @@ pub use judged::limit;
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
+pub use privileged::has_privileged;
+pub(crate) use privileged::privileged;
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
@@ -53,29 +56,33 @@ pub fn may_bind(
     namespace: Option<&str>,
     role: &RoleReference,
 ) -> SubjectAccessReview {
-    may_on_role(requester, namespace, role, "bind")
+    review(requester, on_role(namespace, role, "bind"))
 }
 
-/// The question whether somebody has this verb on a role.
-pub(crate) fn may_on_role(
-    requester: &Requester,
+/// A verb on a role.
+pub(crate) fn on_role(
     namespace: Option<&str>,
     role: &RoleReference,
     verb: &str,
-) -> SubjectAccessReview {
+) -> ResourceAttributes {
+    ResourceAttributes {
+        namespace: namespace.map(ToOwned::to_owned),
+        verb: Some(verb.to_owned()),
+        group: Some(RBAC_GROUP.to_owned()),
+        resource: Some(role.kind.plural().to_owned()),
+        name: Some(role.name.clone()),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// The question whether somebody has this right.
+pub(crate) fn review(requester: &Requester, right: ResourceAttributes) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(requester.user.clone()),
             uid: Some(requester.uid.clone()).filter(|uid| !uid.is_empty()),
             groups: Some(requester.groups.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                namespace: namespace.map(ToOwned::to_owned),
-                verb: Some(verb.to_owned()),
-                group: Some(RBAC_GROUP.to_owned()),
-                resource: Some(role.kind.plural().to_owned()),
-                name: Some(role.name.clone()),
-                ..ResourceAttributes::default()
-            }),
+            resource_attributes: Some(right),
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()

@@ -119,8 +119,8 @@ impl Policy {
         format!("{what}: the roles that can are {}", self.roles)
     }
 
-    /// Whether a role that stands on the list like this may be bound with this content. If it is
-    /// bound although it can be used to get more than it says, that is to be told.
+    /// Whether a role that stands on the list like this may be bound with this content, in this namespace or
+    /// in the whole cluster. If it is bound although it can be used to get more than it says, that is to be told.
     ///
     /// # Errors
     /// The reason, for people.
@@ -128,10 +128,11 @@ impl Policy {
         role: &RoleReference,
         listed: Listed,
         rules: &[PolicyRule],
+        namespace: Option<&str>,
     ) -> Result<Option<String>, Failure> {
         let danger = match (role.kind, role.name.as_str()) {
             (RoleKind::ClusterRole, "cluster-admin") => Some("it permits everything".to_owned()),
-            _ => danger(rules),
+            _ => danger(rules, namespace),
         };
         let Some(danger) = danger else {
             return Ok(None);

@@ -212,6 +212,13 @@ fn a_template_that_is_wrong_in_every_way_is_told_all_of_it() {
         ("/proc/1", true),
         ("/var/run/secrets", true),
         ("/a:b", true),
+        ("/./src/", false),
+        ("//etc", true),
+        ("/./etc", true),
+        ("/etc//passwd", true),
+        ("//", true),
+        ("/.//paddock/.", true),
+        ("/run/./x", true),
     ] {
         let found = of_template(&template(json!({"workspace": {"mountPath": path}})));
         assert_eq!(!found.is_empty(), is_refused, "{path}");

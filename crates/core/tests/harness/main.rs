@@ -11,6 +11,7 @@
 mod admission;
 mod definitions;
 mod git_server;
+mod isolation;
 mod lean;
 mod pods;
 mod policies;

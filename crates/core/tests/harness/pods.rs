@@ -323,6 +323,62 @@ fn an_overlay_cannot_change_what_confines_a_run() {
 }
 
 #[test]
+fn path_of_a_mount_is_compared_and_made_as_it_was_read() {
+    let overlay = |kind: &str, path: &str| {
+        json!({"spec": {
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            kind: [{"name": if kind == "containers" { "agent" } else { "side" },
+                "image": if kind == "containers" { Value::Null } else { json!("x") },
+                "restartPolicy": if kind == "containers" { Value::Null } else { json!("Always") },
+                "volumeMounts": [{"name": "data", "mountPath": path}]}],
+        }})
+    };
+    for kind in ["containers", "initContainers"] {
+        let plain = |path: &str| {
+            let mut overlay = overlay(kind, path);
+            let container = &mut overlay["spec"][kind][0];
+            container
+                .as_object_mut()
+                .unwrap()
+                .retain(|_, it| !it.is_null());
+            overlay
+        };
+        for path in [
+            "//paddock",
+            "/./paddock/prompt",
+            "/paddock//raw",
+            "/paddock/",
+            "/a/../paddock",
+            "//",
+            "/.",
+            "paddock",
+            "",
+        ] {
+            let found = overlaid(&plain(path)).unwrap_err();
+            let fields: Vec<&str> = found.iter().map(|one| one.field.as_str()).collect();
+            let field = format!("spec.podTemplateOverlay.spec.{kind}[0].volumeMounts[0].mountPath");
+            assert_eq!(fields, [field], "{path:?}");
+        }
+        let pod = overlaid(&plain("//data/./x/")).unwrap();
+        let mounts =
+            containers(&pod).flat_map(|it| it["volumeMounts"].as_array().into_iter().flatten());
+        let made: Vec<&Value> = mounts.filter(|it| it["name"] == "data").collect();
+        assert_eq!(made, [&json!({"name": "data", "mountPath": "/data/x"})]);
+    }
+    // A template that was stored while nobody asked.
+    let template = resolved(json!({"workspace": {"mountPath": "//etc"}}));
+    let found = rendered(&template, &run(json!({}))).unwrap_err();
+    assert_eq!(found[0].field, "spec.workspace.mountPath");
+    let template = resolved(json!({"workspace": {"mountPath": "//src/./a/"}}));
+    let pod = rendered(&template, &run(json!({}))).unwrap();
+    let agent = &pod["spec"]["containers"][0];
+    assert_eq!(
+        variable(agent, "PADDOCK_WORKSPACE").as_deref(),
+        Some("/src/a")
+    );
+}
+
+#[test]
 fn only_our_container_has_a_token_and_only_for_the_broker() {
     for runtime in [json!({}), json!({"image": "r:1"})] {
         let template = resolved(json!({"runtime": runtime}));
@@ -399,7 +455,7 @@ fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
     let policy = network_policy(&run, &broker(), "sealed");
     insta::assert_yaml_snapshot!("network-policy", policy);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
-    let job = job(&run, &resolved(json!({})), pod, "sealed");
+    let job = job(&run, &resolved(json!({})), pod, "sealed", "voucher");
     let labels = &job["spec"]["template"]["metadata"]["labels"];
     for (key, value) in policy["spec"]["podSelector"]["matchLabels"]
         .as_object()
@@ -415,7 +471,7 @@ fn r28_the_network_policy_has_no_owner_and_the_job_has() {
     let policy = network_policy(&run, &broker(), "sealed");
     assert_eq!(policy["metadata"]["ownerReferences"], Value::Null);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
-    let job = job(&run, &resolved(json!({})), pod, "sealed");
+    let job = job(&run, &resolved(json!({})), pod, "sealed", "voucher");
     assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
 }
 
@@ -432,6 +488,7 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
         &template,
         rendered(&template, &batch).unwrap(),
         "sealed",
+        "voucher",
     );
     assert_eq!(made["spec"]["activeDeadlineSeconds"], 61);
     assert_eq!(
@@ -460,6 +517,7 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
         &template,
         rendered(&template, &long).unwrap(),
         "sealed",
+        "voucher",
     );
     assert_eq!(made["spec"]["activeDeadlineSeconds"], Value::Null);
 }

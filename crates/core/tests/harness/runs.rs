@@ -46,6 +46,7 @@ impl Submitted {
                 port: 8443,
             },
             pod_ready_timeout: SignedDuration::from_mins(5),
+            require_confined: false,
         };
         let mut run = run(fields);
         run.metadata.creation_timestamp = Some(now().into());
@@ -171,7 +172,7 @@ impl Begun {
     /// When it is looked at again for the sake of its pod.
     fn looked_at(state: &Result<State, Question>) -> Option<Timestamp> {
         match state {
-            Ok(State::Begun(_, pending)) => pending.ready_until,
+            Ok(State::Begun(_, pending, _)) => pending.ready_until,
             other => panic!("{other:?}"),
         }
     }
@@ -416,7 +417,7 @@ fn a_lock_refuses_a_run_that_has_not_begun_and_one_that_cannot_be_read_holds_it_
                     (RunPhase::Failed, "Locked")
                 );
             }
-            State::Confinable(_) if !is_about => {}
+            State::Confinable(..) if !is_about => {}
             other => panic!("{target}: {other:?}"),
         }
     }

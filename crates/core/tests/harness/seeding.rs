@@ -15,10 +15,11 @@ use crate::now;
 use crate::seeds::{job, settings, workspace};
 use crate::world::live;
 
-fn controller() -> Workspaces {
+pub(crate) fn controller() -> Workspaces {
     Workspaces {
         keys: keys(),
         seeds: settings(),
+        require_confined: false,
     }
 }
 
@@ -115,7 +116,7 @@ fn words(plan: &Plan) -> Vec<String> {
 fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
     let one = workspace(json!([{"url": "https://git.test/a.git"}]));
     let controller = controller();
-    let policy = || with_status(seed::network_policy(&one), json!({}));
+    let policy = || with_status(seed::network_policy(&one, &settings()), json!({}));
     let job = |status: Value| with_status(job(&one), status);
     let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
 
@@ -177,7 +178,7 @@ fn one_that_goes_ends_what_fills_it_first() {
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     one.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
     let controller = controller();
-    let policy = with_status(seed::network_policy(&one), json!({}));
+    let policy = with_status(seed::network_policy(&one, &settings()), json!({}));
     let running = with_status(
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "birds"}}),
         json!({"phase": "Running"}),

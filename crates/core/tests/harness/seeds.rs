@@ -21,6 +21,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         image: Some("git@sha256:0".to_owned()),
         pull_policy: "IfNotPresent".to_owned(),
+        denied: vec!["10.96.0.0/12".parse().unwrap()],
     }
 }
 
@@ -35,7 +36,7 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
         {"url": "ssh://git@git.test:2222/b.git", "path": "b", "credentialsSecretRef": {"name": "key"}},
     ]));
     insta::assert_yaml_snapshot!("seed-job", job(&two));
-    insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two));
+    insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two, &settings()));
 }
 
 /// Folders on this machine: repositories, and a workspace.

@@ -336,7 +336,9 @@ where
             ))),
             None => Err(Failure::conflict(format!(
                 "{key} exists already and is controlled by nobody; it is left alone. Delete or rename \
-                 it, or give it the labels by which it may be adopted"
+                 it, or have it adopted: give it the labels that its parent selects, and the label {} with \
+                 the parent's UID",
+                labels::CONTROLLER_UID
             ))),
         }
     }

@@ -32,6 +32,11 @@ pub(crate) struct CompositeArgs {
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     pub(crate) max_composites: usize,
 
+    /// The CompositeControllers, by name, whose parents adopt every object that their selector matches and nothing
+    /// controls, as with MetaController. Whoever may create such a parent can have these objects deleted.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) adopt_as_original: Vec<String>,
+
     /// The namespaces of policies: the keys *.rego of their ConfigMaps are one bundle each, and a hook at
     /// http://SERVICE.NAMESPACE/v0/data/PATH is that bundle's data.PATH, asked in process.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]

@@ -164,7 +164,7 @@ impl Observe<Composite> for Parents {
                 let judge = cx.by(&self.operator);
                 let found = wants.iter().map(|want| roles::found(&judge, want));
                 let found = join_all(found).await;
-                facts.rights = Some(wants.into_iter().zip(found).collect());
+                facts.rights.extend(wants.into_iter().zip(found));
             }
             Question::Slowed(change) => {
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();

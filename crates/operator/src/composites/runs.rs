@@ -46,6 +46,8 @@ pub(crate) struct Runs {
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Arc<Policies>,
     pub(crate) most: usize,
+    /// The CompositeControllers whose parents adopt as with MetaController.
+    pub(crate) adopt_as_original: Vec<String>,
     pub(crate) identities: Mutex<HashMap<Account, Identity>>,
     /// Has a composite looked at whose parents told something.
     pub(crate) told: Signal,
@@ -176,7 +178,9 @@ impl Runs {
         };
         Some(Composite {
             name: composite.title(),
-            declared: declared.with_policies(&self.policies.namespaces()),
+            declared: declared
+                .with_policies(&self.policies.namespaces())
+                .adopting(&self.adopt_as_original),
             family,
             observes_generation: run.observes_generation,
             keys: self.keys.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use clap::{ArgAction, Args};
+use ipnet::IpNet;
 use oz_core::harness::objects::Broker;
 use oz_core::harness::pod::Settings;
 use oz_core::harness::seed;
@@ -30,6 +31,16 @@ pub(crate) struct HarnessArgs {
     /// it is run with the credentials that a workspace names.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) harness_git_image: Option<String>,
+
+    /// Ranges of addresses, as ADDRESS/BITS, that what fills workspaces must not reach, besides link-local ones: those of
+    /// Services and nodes, so that no URL of a workspace leads to the API server.
+    #[arg(long, value_delimiter = ',', value_name = "RANGES")]
+    pub(crate) seed_denied_ranges: Vec<IpNet>,
+
+    /// End runs, and the Jobs that fill workspaces, when a NetworkPolicy that oz did not make lets their pods reach more
+    /// than oz does, and refuse those that would begin so. Otherwise that is recorded, and told by the condition Confined.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) harness_require_confined: bool,
 
     /// The Service in the operator's namespace by which the pods of runs find the broker; its port is called
     /// broker.
@@ -61,6 +72,7 @@ impl HarnessArgs {
         seed::Settings {
             image: image.filter(|image| !image.is_empty()),
             pull_policy: self.harness_pull_policy.clone(),
+            denied: self.seed_denied_ranges.clone(),
         }
     }
 

@@ -3,12 +3,15 @@
 mod args;
 mod definitions;
 mod metrics;
+mod network_policies;
 mod policies;
 mod runs;
 mod templates;
+mod voucher_keys;
 mod workspaces;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::Client;
 use oz_core::access::seal::Keys;
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
@@ -18,18 +21,29 @@ use oz_core::harness::run::Runs;
 use oz_core::harness::workspace::Workspaces;
 use oz_core::names;
 use oz_engine::Engine;
-use oz_runtime::{Keep, Kind, Selection};
+use oz_runtime::{Keep, Kind, Selection, Who};
 
 pub(crate) use self::args::HarnessArgs;
 use self::metrics::Metrics;
+use self::network_policies::NetworkPolicies;
 use self::runs::{HarnessRuns, Made};
+use self::voucher_keys::VoucherKeys;
 use self::workspaces::HarnessWorkspaces;
 use crate::args::Args;
 use crate::stamps::Stamps;
 
 /// Adds the controllers of runs, their workspaces, templates and policies.
-pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
+pub(crate) fn controllers(
+    engine: &mut Engine,
+    client: &Client,
+    args: &Args,
+    keys: &Keys,
+) -> anyhow::Result<()> {
     let namespace = &args.common.namespace;
+    let voucher_keys = VoucherKeys::new(client, namespace, keys);
+    engine
+        .runtime()
+        .task("voucher keys", Who::Leader, voucher_keys);
     let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
     let keep = Keep {
@@ -48,6 +62,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         namespace,
         Selection::named(&args.harness.broker_service),
     );
+    let network_policies = NetworkPolicies::new(&feeds);
     let observed = HarnessRuns {
         keys: keys.clone(),
         locks: feeds.store(),
@@ -60,6 +75,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         certificates,
         services,
         metrics: metrics.clone(),
+        network_policies: network_policies.clone(),
         made: Made::default(),
     };
     let controller = Runs {
@@ -67,16 +83,19 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         settings: args.harness.settings()?,
         broker: args.harness.broker(namespace),
         pod_ready_timeout: args.pod_ready_timeout,
+        require_confined: args.harness.harness_require_confined,
     };
     engine.controller(controller, observed);
     let observed = HarnessWorkspaces {
         workspaces,
         runs,
         metrics,
+        network_policies,
     };
     let controller = Workspaces {
         keys: keys.clone(),
         seeds: args.harness.seeds(),
+        require_confined: args.harness.harness_require_confined,
     };
     engine.controller(controller, observed);
     definitions::definitions(engine);

@@ -19,6 +19,7 @@ use oz_core::api::harness::{
 use oz_core::controller::Live;
 use oz_core::harness::authority::Endpoint;
 use oz_core::harness::lean;
+use oz_core::harness::objects::policy_name;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
@@ -26,6 +27,7 @@ use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runtime::Store;
 
 use super::metrics::Metrics;
+use super::network_policies::NetworkPolicies;
 use crate::locks;
 use crate::stamps::Stamps;
 
@@ -44,13 +46,16 @@ pub(crate) struct HarnessRuns {
     /// The Service of the broker.
     pub(crate) services: Store<Service>,
     pub(crate) metrics: Metrics,
+    pub(crate) network_policies: NetworkPolicies,
     /// The UIDs of the runs whose Jobs this process made, as long as their statuses do not tell of them.
     pub(crate) made: Made,
 }
 
 impl Observe<Runs> for HarnessRuns {
     fn watches(&self) -> Watches<HarnessRun> {
-        Watches::new(&self.runs)
+        let watches = Watches::new(&self.runs);
+        self.network_policies
+            .watched_for(watches, policy_name, |run| !is_over(run))
             .child::<Workspace>()
             .child::<NetworkPolicy>()
             .child_kept_as::<Job>(|job| kept(job, lean::job))
@@ -114,6 +119,7 @@ impl Observe<Runs> for HarnessRuns {
             self.made.forget(uid);
             return Facts {
                 locks: locks::locks(&self.locks),
+                network_policies: self.network_policies.about(run),
                 ..Facts::default()
             };
         }
@@ -140,6 +146,7 @@ impl Observe<Runs> for HarnessRuns {
             workspace,
             locks: locks::locks(&self.locks),
             broker: self.broker().map(Arc::new),
+            network_policies: self.network_policies.about(run),
             job_made: self.made.has(uid),
             same_stamp: None,
             hidden_pod: None,

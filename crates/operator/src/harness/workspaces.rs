@@ -8,22 +8,27 @@ use kube::ResourceExt;
 use oz_core::api::harness::{HarnessRun, Workspace, WorkspaceStatus};
 use oz_core::harness::objects::policy_name;
 use oz_core::harness::run::is_over;
+use oz_core::harness::seed;
 use oz_core::harness::workspace::{Facts, Question, Workspaces, queue};
 use oz_core::labels;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
 use super::metrics::Metrics;
+use super::network_policies::NetworkPolicies;
 
 pub(crate) struct HarnessWorkspaces {
     pub(crate) workspaces: Store<Workspace>,
     pub(crate) runs: Store<HarnessRun>,
     pub(crate) metrics: Metrics,
+    pub(crate) network_policies: NetworkPolicies,
 }
 
 impl Observe<Workspaces> for HarnessWorkspaces {
     fn watches(&self) -> Watches<Workspace> {
-        Watches::new(&self.workspaces)
+        let watches = Watches::new(&self.workspaces);
+        self.network_policies
+            .watched_for(watches, seed::policy_name, |it| it.spec.seed.is_some())
             .child::<PersistentVolumeClaim>()
             .child::<NetworkPolicy>()
             .child::<Job>()
@@ -53,6 +58,10 @@ impl Observe<Workspaces> for HarnessWorkspaces {
             queue: queue(workspace, all.iter().map(AsRef::as_ref)),
             holder_is_live: holder.is_some_and(|run| !is_over(&run)),
             is_confined: None,
+            network_policies: match workspace.spec.seed {
+                Some(_) => self.network_policies.about(workspace),
+                None => Vec::new(),
+            },
         }
     }
 

@@ -9,6 +9,11 @@ pub(super) fn refused(refusal: Refusal) -> Rejection {
     Rejection::forbidden(refusal.reason, format!("oz: {}", refusal.message))
 }
 
+/// A connection that is allowed, and that the recorder has no room for.
+pub(super) fn too_many(refusal: Refusal) -> Rejection {
+    Rejection::new(429, refusal.reason, format!("oz: {}", refusal.message))
+}
+
 /// The hook was called for something else: its registration was changed.
 pub(super) fn not_a_connection(review: &Review<Value>) -> Rejection {
     Rejection::bad_request(

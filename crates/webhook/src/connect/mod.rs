@@ -22,7 +22,7 @@ use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::ephemeral::AddedContainer;
-use oz_core::connect::{self, Attempt, Known, Refusal, Way};
+use oz_core::connect::{self, Attempt, Known, Mode, Refusal, Way};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -84,27 +84,6 @@ impl Connections {
             "Sessions that were opened and could not be put on record",
             self.unrecorded.clone(),
         );
-    }
-}
-
-/// What becomes of a connection that no grant allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// It is put on record.
-    Observing,
-    /// It is refused.
-    Enforcing,
-    /// It is put on record as a way around grants, which is there for emergencies.
-    BreakGlass,
-}
-
-impl Mode {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Observing => "observing",
-            Self::Enforcing => "enforcing",
-            Self::BreakGlass => "break-glass",
-        }
     }
 }
 

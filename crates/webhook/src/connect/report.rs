@@ -3,18 +3,21 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use oz_admission::{Cx, Rejection, Review};
+use oz_audit::TOO_MANY_CONNECTIONS;
 use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
 use oz_core::connect::ephemeral::{self, AddedContainer};
 use oz_core::connect::image;
-use oz_core::connect::{Attempt, Refusal, Way};
+use oz_core::connect::{Attempt, Mode, Refusal, Way};
+use oz_core::controller::Failure;
 use oz_core::encode;
 use oz_runtime::{Event, EventType};
 use serde_json::Value;
 
-use super::{Allowed, Connect, Mode, PodNow, answer};
+use super::{Allowed, Connect, PodNow, answer};
+use crate::attributed::log_unwritten;
 
 /// The images that would be exchanged in a running pod.
 pub(super) fn images(review: &Review<Value>) -> Vec<String> {
@@ -65,23 +68,36 @@ impl ConnectionReport<'_> {
         };
         record.details.insert("ends".to_owned(), cut.to_owned());
         let connections = &self.connect.connections;
-        if action == Action::BreakGlassOpened {
+        // What an unproven caller says is no fact that somebody is to review.
+        if action == Action::BreakGlassOpened && self.cx.caller.is_proven() {
             record = self.reviewable(record);
         }
         let required = connections.audit_required && self.connect.mode == Mode::Enforcing;
         match connections.records.record(&record).await {
             Ok(()) => {}
             Err(failure) if required => {
-                return Err(answer::not_on_record(&failure.to_string()));
+                return Err(self.not_recorded(&failure).await);
             }
             Err(failure) => {
                 connections.unrecorded.inc();
-                let line = record.line();
-                tracing::error!(%failure, record = line, "a session is not on record");
+                log_unwritten(&failure.to_string(), &record);
             }
         }
         self.publish("SessionOpened", EventType::Normal, record.message);
         Ok(())
+    }
+
+    /// The refusal of a connection that is not recorded. One beyond a quota is recorded as refused.
+    async fn not_recorded(&self, failure: &Failure) -> Rejection {
+        if failure.reason != TOO_MANY_CONNECTIONS {
+            return answer::not_on_record(&failure.to_string());
+        }
+        let refusal = Refusal {
+            reason: failure.reason,
+            message: format!("{}: {}", self.sentence("may not"), failure.message),
+        };
+        self.refused(&refusal).await;
+        answer::too_many(refusal)
     }
 
     /// The record with what its review is made of. Nobody is kept out since there is no key.
@@ -104,8 +120,7 @@ impl ConnectionReport<'_> {
         let record = self.record(action, decision, refusal.reason, message, None);
         // It is refused either way.
         if let Err(failure) = self.connect.connections.records.record(&record).await {
-            let line = record.line();
-            tracing::error!(%failure, record = line, "a refusal is not on record");
+            log_unwritten(&failure.to_string(), &record);
         }
         let (limit, attempt) = (&self.connect.connections.event_limit, self.attempt);
         if limit.is_due(&attempt.person().user, attempt.now) {
@@ -171,7 +186,7 @@ impl ConnectionReport<'_> {
         let details = &mut record.details;
         let mut detail = |key: &str, value: String| details.insert(key.to_owned(), value);
         detail("way", attempt.way.title().to_owned());
-        detail("mode", self.connect.mode.title().to_owned());
+        detail(Mode::DETAIL, self.connect.mode.title().to_owned());
         if attempt.ticket.is_some() {
             detail("gate", attempt.user.user.clone());
         }

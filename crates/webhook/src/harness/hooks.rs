@@ -23,8 +23,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook
     }
     vec![
         stamp::<HarnessRun>(grounds),
-        // Nobody looks at the stamp of one that is filled with nothing.
-        stamp::<Workspace>(grounds).when("has-a-seed", "has(object.spec) && has(object.spec.seed)"),
+        stamp::<Workspace>(grounds),
         run(grounds, feeds, locks),
         checked::<Workspace>(grounds),
         checked::<BrokerPolicy>(grounds),

@@ -4,7 +4,6 @@ use oz_admission::{
     FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
     SideEffects,
 };
-use oz_core::api::RBAC_GROUP;
 use oz_core::composite::Source;
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::rego::RegoController;
@@ -42,7 +41,7 @@ fn guard<S: Source>(grounds: &Grounds) -> Option<Hook> {
     Some(hook)
 }
 
-/// The kinds of parents whose children hand out rights, by what declares them.
+/// The kinds of parents whose authors must be known, by what declares them.
 pub(crate) type Parents = Vec<(&'static str, Rules)>;
 
 /// Follows which kinds these are.
@@ -55,20 +54,21 @@ pub(crate) fn parents(manager: &mut ManagerBuilder) -> Parents {
 
 fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {
     let declarations = manager.cache::<S>(Selection::default());
-    (S::NAME, declarations.rules(hands_out_rights::<S>))
+    (S::NAME, declarations.rules(asks_authors::<S>))
 }
 
-/// The kind of parent of a declaration whose children hand out rights; none if they do not, or if nothing
-/// comes of the declaration.
-fn hands_out_rights<S: Source>(declaration: &S) -> Option<ResourceRule> {
+/// The kind of parent of a declaration by which its authors are asked; none if they are not, or if nothing comes of the
+/// declaration.
+fn asks_authors<S: Source>(declaration: &S) -> Option<ResourceRule> {
     let declared = declaration.declared().ok()?;
-    let mut kinds = declared.children.iter();
-    let hands_out = kinds.any(|(kind, _)| kind.group() == RBAC_GROUP);
     let parent = &declared.parent;
-    hands_out.then(|| ResourceRule::new(parent.group(), parent.version(), &parent.resource))
+    declared
+        .asks_authors()
+        .then(|| ResourceRule::new(parent.group(), parent.version(), &parent.resource))
 }
 
-/// Other people's objects do not wait for us: one that was not stamped gets no children that hand out rights.
+/// Other people's objects do not wait for us: one that was not stamped gets no children that hand out rights, and adopts
+/// nothing.
 pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
     grounds.parents.iter().map(|(declared, rules)| {
         let name = format!("stamp-parents-{declared}");

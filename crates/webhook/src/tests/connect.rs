@@ -452,6 +452,35 @@ async fn where_it_is_enforced_nobody_gets_in_unrecorded() {
 }
 
 #[tokio::test]
+async fn connection_beyond_the_quota_is_refused_unless_it_is_break_glass() {
+    let exceeded = Records {
+        exceeded: true,
+        ..Records::default()
+    };
+    let webhook = webhook_with([grant()], exceeded).await;
+    let answer = exec(&["sh"]).to(&webhook, ENFORCING).await;
+    assert_eq!(answer.refusal(), Some("TooManyConnections"));
+    assert_eq!(answer.status.code, 429);
+    let recorded = webhook.recorded();
+    let refused: Vec<_> = recorded
+        .iter()
+        .map(|one| (one.action, &*one.reason))
+        .collect();
+    assert_eq!(refused, [(Action::SessionRefused, "TooManyConnections")]);
+    assert!(
+        exec(&["sh"])
+            .by("root")
+            .to(&webhook, BREAK_GLASS)
+            .await
+            .allowed
+    );
+    let mut metrics = String::new();
+    encode(&mut metrics, &webhook.registry).unwrap();
+    let count = "oz_audit_unrecorded_sessions_total 1\n";
+    assert!(metrics.contains(count), "{metrics}");
+}
+
+#[tokio::test]
 async fn where_records_are_not_required_an_unrecorded_session_opens_and_is_counted() {
     let broken = Records {
         broken: true,

@@ -1,6 +1,8 @@
-//! Who deletes a request: on record, and nobody's but one's own without the right to revoke.
+//! Who deletes what people request: recorded, and only one's own without the right to revoke.
 
+use kube::core::ApiResource;
 use oz_core::audit::{Action, Decision};
+use oz_core::kinds::requested;
 use oz_core::labels;
 use serde_json::Value;
 
@@ -12,7 +14,11 @@ fn stored(kind: &str) -> Value {
         "/metadata/annotations/{}",
         labels::REQUESTED_BY.replace('/', "~1")
     );
-    with(registered(request(kind, "shell")), &pointer, "alice")
+    let mut object = with(registered(request(kind, "shell")), &pointer, "alice");
+    if ["HarnessRun", "Workspace"].contains(&kind) {
+        object["apiVersion"] = "paddock.dev/v1alpha1".into();
+    }
+    object
 }
 
 fn delete(user: &str, kind: &str) -> Attempt {
@@ -24,15 +30,26 @@ fn delete(user: &str, kind: &str) -> Attempt {
     }
 }
 
-const KINDS: [&str; 2] = ["ExecAccessRequest", "PodAccessRequest"];
+/// Each kind that people request, with the right to end what others asked for.
+const KINDS: [(&str, &str); 6] = [
+    ("ExecAccessRequest", "revoke execaccessrequests"),
+    ("PodAccessRequest", "revoke podaccessrequests"),
+    ("TransientRoleBinding", "revoke transientrolebindings"),
+    (
+        "TransientClusterRoleBinding",
+        "revoke transientclusterrolebindings",
+    ),
+    ("HarnessRun", "revoke harnessruns"),
+    ("Workspace", "revoke workspaces"),
+];
 
 #[tokio::test]
 async fn who_ends_access_early_is_on_record() {
-    for kind in KINDS {
+    for (kind, _) in KINDS {
         let webhook = Webhook::new(Server::default());
         for (user, message) in [
-            ("alice", "alice deleted the request"),
-            ("bob", "bob deleted a request of alice"),
+            ("alice", format!("alice deleted the {kind}")),
+            ("bob", format!("bob deleted a {kind} of alice")),
         ] {
             let answer = webhook
                 .review("observe-deletion", &delete(user, kind))
@@ -57,12 +74,9 @@ async fn who_ends_access_early_is_on_record() {
 
 #[tokio::test]
 async fn the_access_of_others_is_ended_by_who_may_revoke_it() {
-    for kind in KINDS {
+    for (kind, right) in KINDS {
         let webhook = Webhook::new(Server {
-            forbids: vec![match kind {
-                "PodAccessRequest" => "revoke podaccessrequests",
-                _ => "revoke execaccessrequests",
-            }],
+            forbids: vec![right],
             ..Server::default()
         });
         let answer = webhook
@@ -82,6 +96,14 @@ async fn the_access_of_others_is_ended_by_who_may_revoke_it() {
     }
 }
 
+#[test]
+fn kinds_that_people_request_are_all_tested() {
+    let ours = |kind: &&ApiResource| kind.group != "example.com";
+    let all = requested();
+    let all: Vec<&str> = all.iter().filter(ours).map(|kind| &*kind.kind).collect();
+    assert_eq!(all, KINDS.map(|(kind, _)| kind));
+}
+
 #[tokio::test]
 async fn access_is_ended_whether_or_not_that_can_be_put_on_record() {
     let broken = Records {
@@ -89,7 +111,7 @@ async fn access_is_ended_whether_or_not_that_can_be_put_on_record() {
         ..Records::default()
     };
     let webhook = Webhook::recording(Server::default(), broken);
-    for kind in KINDS {
+    for (kind, _) in KINDS {
         let answer = webhook
             .review("observe-deletion", &delete("alice", kind))
             .await;

@@ -6,6 +6,7 @@ mod approval;
 mod audit_event;
 mod binding;
 mod binding_approval;
+mod caller;
 mod composite;
 mod connect;
 mod copies;
@@ -34,10 +35,10 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
-use oz_audit::Sink;
+use oz_audit::{Sink, TOO_MANY_CONNECTIONS};
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
-use oz_core::audit::Record;
+use oz_core::audit::{Record, is_recorded_each};
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
@@ -49,6 +50,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::attributed::Attributed;
 use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
@@ -95,6 +97,8 @@ struct Webhook {
 struct Records {
     written: Mutex<Vec<Record>>,
     broken: bool,
+    /// Whether every connection is beyond the quota of its user.
+    exceeded: bool,
     /// `--audit-required=false`.
     optional: bool,
 }
@@ -104,6 +108,9 @@ impl Sink for Records {
         async move {
             if self.broken {
                 return Err(Failure::transient("RecordFailed", "the disk is full"));
+            }
+            if self.exceeded && is_recorded_each(record) {
+                return Err(Failure::transient(TOO_MANY_CONNECTIONS, "wait"));
             }
             self.written.lock().unwrap().push(record.clone());
             Ok(())
@@ -140,11 +147,16 @@ impl Webhook {
         let exec = fed(&client);
         let (pod, ..) = guarded_store(&client, None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
+        let mut registry = Registry::default();
+        let sink = Attributed::new(records.clone());
+        sink.register(&mut registry);
+        let sink: Arc<dyn Sink> = Arc::new(sink);
         let grounds = Grounds {
-            copies: Copies::new(grants.clone(), records.clone()),
+            words: Arc::default(),
+            copies: Copies::new(grants.clone(), sink.clone()),
             connections: Connections::new(
                 grants.clone(),
-                records.clone(),
+                sink.clone(),
                 !records.optional,
                 keys(),
                 SignedDuration::from_hours(1),
@@ -152,7 +164,7 @@ impl Webhook {
             counter: RequestCounter::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
-            records: records.clone(),
+            records: sink,
             namespace: "oz-system".into(),
             served: server.served.clone().into(),
             operator: OPERATOR.into(),
@@ -166,7 +178,6 @@ impl Webhook {
             broker: BROKER.into(),
             gate: GATE.into(),
         };
-        let mut registry = Registry::default();
         grounds.connections.register(&mut registry);
         grounds.copies.register(&mut registry);
         let mut builder = Manager::builder(client, oz_core::names::REGISTRATION)

@@ -49,11 +49,6 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
             let stamps = !name.ends_with("template.kb.io");
             if configuration["kind"] == "MutatingWebhookConfiguration" && stamps {
                 let condition = match name {
-                    // A workspace that nothing is fetched for is nobody's in particular.
-                    name if name.contains("workspace") => json!([{
-                        "name": "has-a-seed",
-                        "expression": "has(object.spec) && has(object.spec.seed)",
-                    }]),
                     // The operator seals what it writes itself.
                     "maccessreview.kb.io" => json!([{
                         "name": "not-by-oz",

@@ -190,17 +190,26 @@ fn of_access_policies() -> Case {
     }
 }
 
+/// The version of a group.
+fn version(group: &str) -> &'static str {
+    match group {
+        GROUP | "paddock.dev" => "v1alpha1",
+        _ => "v1",
+    }
+}
+
 /// Requests of others that are deleted, however much is in their annotations: refused, and on record.
-fn of_requests() -> [Case; 2] {
-    let case = |hook, path, plural, kind| Case {
+fn of_requests() -> [Case; 8] {
+    let case = |hook, path, group, plural, kind| Case {
         hook,
         path,
-        group: GROUP,
+        group,
         resource: (plural, ""),
         groups: &["devs"],
         object: Value::Null,
         old: {
             let mut old = request(kind, "shell");
+            old["apiVersion"] = format!("{group}/{}", version(group)).into();
             old["metadata"]["annotations"] = json!({REQUESTED_BY: "bob", "note": fat()});
             old
         },
@@ -210,14 +219,58 @@ fn of_requests() -> [Case; 2] {
         case(
             "dexecaccessrequest.kb.io",
             "/observe-deletion-crds-wizardofoz-co-v1alpha1-execaccessrequest",
+            GROUP,
             "execaccessrequests",
             "ExecAccessRequest",
         ),
         case(
             "dpodaccessrequest.kb.io",
             "/observe-deletion-crds-wizardofoz-co-v1alpha1-podaccessrequest",
+            GROUP,
             "podaccessrequests",
             "PodAccessRequest",
+        ),
+        case(
+            "dtransientrolebinding.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-transientrolebinding",
+            GROUP,
+            "transientrolebindings",
+            "TransientRoleBinding",
+        ),
+        case(
+            "dtransientclusterrolebinding.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-transientclusterrolebinding",
+            GROUP,
+            "transientclusterrolebindings",
+            "TransientClusterRoleBinding",
+        ),
+        case(
+            "dpublished-transientrolebinding.kb.io",
+            "/observe-deletion-example-com-v1-transientrolebinding",
+            "example.com",
+            "transientrolebindings",
+            "TransientRoleBinding",
+        ),
+        case(
+            "dpublished-transientclusterrolebinding.kb.io",
+            "/observe-deletion-example-com-v1-transientclusterrolebinding",
+            "example.com",
+            "transientclusterrolebindings",
+            "TransientClusterRoleBinding",
+        ),
+        case(
+            "dharnessrun.kb.io",
+            "/observe-deletion-paddock-dev-v1alpha1-harnessrun",
+            "paddock.dev",
+            "harnessruns",
+            "HarnessRun",
+        ),
+        case(
+            "dworkspace.kb.io",
+            "/observe-deletion-paddock-dev-v1alpha1-workspace",
+            "paddock.dev",
+            "workspaces",
+            "Workspace",
         ),
     ]
 }
@@ -252,13 +305,7 @@ impl Case {
             (false, true) => ("CREATE", &self.object),
             (false, false) => ("UPDATE", &self.object),
         };
-        let (kind, version) = (
-            &about["kind"],
-            match self.group {
-                GROUP => "v1alpha1",
-                _ => "v1",
-            },
-        );
+        let (kind, version) = (&about["kind"], version(self.group));
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
@@ -288,6 +335,10 @@ impl Case {
                 "get pods/exec",
                 "revoke execaccessrequests",
                 "revoke podaccessrequests",
+                "revoke transientrolebindings",
+                "revoke transientclusterrolebindings",
+                "revoke harnessruns",
+                "revoke workspaces",
             ],
             ..Server::with([asked, pod])
         });

@@ -156,7 +156,8 @@ impl<K: Kind> BindingValidator<K> {
                 rules
             }
         };
-        let danger = Policy::permits_content(&terms.role, listed, &rules.unwrap_or_default())
+        let rules = rules.unwrap_or_default();
+        let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
             .map_err(|failure| refused::<K>(terms, &failure))?;
         Ok(match danger {
             Some(danger) => notes.warn(danger),

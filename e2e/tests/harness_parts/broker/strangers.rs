@@ -2,14 +2,16 @@
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DeleteParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
 use oz_core::api::AuditEvent;
 use oz_core::api::harness::HarnessRun;
 use oz_core::audit::{AuditKey, Chain, Writer};
+use oz_core::labels;
 use oz_e2e::{Auditor, BrokerAnswer, BrokerClient, Scene};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
@@ -175,6 +177,35 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     .await?;
     assert!(summaries(&scene, &run).await?.is_empty());
     Ok(())
+}
+
+/// Whoever may create Jobs may name a run as the owner of one, and copy what stands on another.
+#[tokio::test]
+async fn job_for_which_the_operator_does_not_vouch_is_answered_nothing() -> Result<()> {
+    let (scene, broker) = stage("vouched").await?;
+    let (_, _, good) = started(&scene, "good", "secret").await?;
+    let jobs = scene.api::<Job>();
+    let of_good = jobs.get("good").await?;
+    let copied = of_good.annotations()[labels::VOUCHER].clone();
+    for (name, voucher) in [("none", ""), ("forged", "a:b"), ("copied", copied.as_str())] {
+        let run = scene.harness_run(name, "secret").await?;
+        let pod = scene.pod_of_vouched_job(name, &run, voucher).await?;
+        let token = scene.token(AUDIENCE, Some(&pod)).await?;
+        refused(name, &both(&broker, &token).await?);
+    }
+    assert_eq!(broker.prompt(&good).await?.prompt(), Some("secret"));
+    // It counts as it is now.
+    let bare = Patch::Merge(json!({"metadata": {"annotations": {labels::VOUCHER: null}}}));
+    jobs.patch("good", &PatchParams::default(), &bare).await?;
+    eventually(
+        "the run's pod to be refused",
+        CONDITION_TIMEOUT,
+        async || {
+            let answer = broker.prompt(&good).await?;
+            Ok((answer.code() == "NoRun").then_some(()))
+        },
+    )
+    .await
 }
 
 #[tokio::test]

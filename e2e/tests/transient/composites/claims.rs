@@ -24,6 +24,7 @@ async fn what_a_selector_finds_is_adopted_and_what_it_does_not_is_let_go() -> Re
         composite["spec"]["generateSelector"] = json!(false);
     })
     .await?;
+    world.stamps().await?;
     let labels = json!({"crew": "one"});
     let stray = world.config_maps();
     stray

@@ -16,6 +16,7 @@ use oz_e2e::{examples, install_example};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
+use super::world::stamps;
 use crate::support::*;
 
 /// The examples, each by its name.
@@ -117,6 +118,7 @@ async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
     install_example(fixture.cluster, "maintenance").await?;
     let composites = Api::<CompositeController>::all(fixture.admin.clone());
     runs(composites, "maintenance").await?;
+    stamps(&fixture.admin, "maintenances").await?;
     let admin = fixture.admin.clone();
     let own = parents(admin, "Maintenance", "maintenances", Some(fixture.name()));
     let policies: Api<NetworkPolicy> = Api::namespaced(fixture.admin.clone(), fixture.name());
@@ -159,6 +161,7 @@ async fn a_window_costs_two_writes_to_begin_and_two_to_end() -> Result<()> {
     install_example(fixture.cluster, "maintenance").await?;
     let composites = Api::<CompositeController>::all(fixture.admin.clone());
     runs(composites, "maintenance").await?;
+    stamps(&fixture.admin, "maintenances").await?;
     let mark = fixture.cluster.audit().mark()?;
     let admin = fixture.admin.clone();
     let own = parents(admin, "Maintenance", "maintenances", Some(fixture.name()));

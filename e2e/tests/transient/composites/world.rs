@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use anyhow::Result;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,6 +13,7 @@ use kube::{Api, Client};
 use oz_core::composite::Source;
 use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
 use oz_core::conditions;
+use oz_core::names::REGISTRATION;
 use oz_e2e::install_composites;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
@@ -143,6 +145,20 @@ fn fleets() -> Value {
     })
 }
 
+/// Waits until parents of this kind are stamped: the webhook's registration has them.
+pub(super) async fn stamps(admin: &Client, plural: &str) -> Result<()> {
+    let registered = Api::<MutatingWebhookConfiguration>::all(admin.clone());
+    let what = format!("{plural} to be stamped");
+    eventually(&what, CONDITION_TIMEOUT, async || {
+        let found = registered.get(REGISTRATION).await?;
+        let hooks = found.webhooks.into_iter().flatten();
+        let mut rules = hooks.flat_map(|hook| hook.rules.unwrap_or_default());
+        let is_it = rules.any(|rule| rule.resources.iter().flatten().any(|it| it == plural));
+        Ok(is_it.then_some(()))
+    })
+    .await
+}
+
 /// A composite with Fleets of this label as parents, whose function is at this path.
 pub(crate) fn composite(name: &str, method: &str) -> Value {
     json!({
@@ -264,6 +280,11 @@ impl<K: Source> World<K> {
             .status(&what, |status| message(status).is_some())
             .await?;
         Ok(message(&found).unwrap_or_default())
+    }
+
+    /// Waits until Fleets are stamped.
+    pub(crate) async fn stamps(&self) -> Result<()> {
+        stamps(&self.fixture.admin, "fleets").await
     }
 
     pub(crate) fn fleets(&self) -> Api<DynamicObject> {

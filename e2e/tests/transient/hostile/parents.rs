@@ -2,8 +2,11 @@
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::{Value, json};
 
 use super::Neighbour;
 use crate::composites::{World, config_maps};
@@ -59,6 +62,88 @@ async fn an_object_in_the_place_of_a_child() -> Result<()> {
         .await?;
     world.value("a", "mine").await?;
     beside.goes_on().await
+}
+
+/// Writing a selector that matches objects of others, which the function then does not name, so that they are deleted with
+/// the rights of the account: nothing is adopted of which the author may not change and delete it, and an object that names
+/// the parent is adopted for anybody.
+#[tokio::test]
+async fn a_selector_of_what_is_others() -> Result<()> {
+    oz().await?.hooks.add("taking", config_maps);
+    let world = World::set("taking", "InPlace", |composite| {
+        composite["spec"]["generateSelector"] = json!(false);
+    })
+    .await?;
+    world.stamps().await?;
+    let labels = json!({"crew": "one"});
+    world.source("theirs", &labels, "theirs").await?;
+    let (cluster, name) = (world.fixture.cluster, world.fixture.name());
+    cluster.issue_kubeconfig("taker", &["takers"])?;
+    let fleets = json!({
+        "apiGroups": ["test.example.org"], "resources": ["fleets"], "verbs": ["get", "create", "patch"],
+    });
+    allow(&world.fixture.admin, name, "taker", &[fleets.clone()]).await?;
+    let taker = cluster.client("taker").await?;
+    let spec = |child: &str| {
+        json!({
+            "names": [child], "value": "x", "labels": labels, "selector": {"matchLabels": labels},
+        })
+    };
+    let fleet = serde_json::from_value(json!({
+        "apiVersion": "test.example.org/v1", "kind": "Fleet",
+        "metadata": {"name": "one", "labels": {"fleet": "taking"}}, "spec": spec("first"),
+    }))?;
+    let fleets_of_theirs = world.fleets_as(taker);
+    let fleet = eventually("taker to be let in", CONDITION_TIMEOUT, async || {
+        let made = fleets_of_theirs
+            .create(&PostParams::default(), &fleet)
+            .await;
+        Ok(made.ok())
+    })
+    .await?;
+    world.value("first", "x").await?;
+    let left = world.value("theirs", "theirs").await?;
+    ensure!(left.metadata.owner_references.is_none(), "{left:?}");
+
+    // What says itself that it is this parent's.
+    let uid = fleet.metadata.uid.unwrap_or_default();
+    let given = json!({"crew": "one", "controller-uid": uid});
+    world.source("given", &given, "given").await?;
+    world.gone("given").await?;
+    world.value("theirs", "theirs").await?;
+
+    // Who may delete it may have it deleted.
+    let maps =
+        json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update", "delete"]});
+    allow(&world.fixture.admin, name, "taker", &[fleets, maps]).await?;
+    let mut round = 0;
+    eventually(
+        "it to be adopted and deleted",
+        CONDITION_TIMEOUT,
+        async || {
+            round += 1;
+            let change = Patch::Merge(json!({"spec": {"round": round}}));
+            let merge = PatchParams::default();
+            fleets_of_theirs.patch("one", &merge, &change).await?;
+            let left = world.config_maps().get_opt("theirs").await?;
+            Ok(left.is_none().then_some(()))
+        },
+    )
+    .await
+}
+
+/// Lets a user do this in a namespace, and nothing else.
+async fn allow(admin: &Client, namespace: &str, user: &str, rules: &[Value]) -> Result<()> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let role = json!({"metadata": {"name": user}, "rules": rules});
+    apply_as(&Api::<Role>::namespaced(admin.clone(), namespace), role).await?;
+    let binding = json!({
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": user},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": GROUP}],
+    });
+    let bindings = Api::<RoleBinding>::namespaced(admin.clone(), namespace);
+    apply_as(&bindings, binding).await.map(drop)
 }
 
 /// Naming instants by the thousand, or ones that are none: looked at as far as the limit goes, and other parents are not

@@ -30,6 +30,8 @@ impl Upkeep {
             serving: leaf.as_ref().and_then(|leaf| leaf.serving(now)),
             published_since: &|pem| published.get(pem).copied(),
             may_stage: self.publish,
+            started: Some(self.started),
+            callers: &self.callers,
         };
         let Source::SelfSigned { store, .. } = &mut self.source else {
             // Only called for sources of our own.

@@ -27,6 +27,7 @@ use super::{
 use succession::Succession;
 
 use crate::{
+    caller::KnownCallers,
     certificate::{
         CertPolicy, CertSource,
         authority::Leaf,
@@ -83,6 +84,9 @@ pub(super) struct Upkeep {
     registrar: Registrar,
     current: Current,
     paths: Paths,
+    callers: KnownCallers,
+    /// When this process started.
+    started: Timestamp,
     clock: Arc<dyn Clock>,
     report: Report,
     gates: Option<Gates>,
@@ -162,6 +166,8 @@ impl Upkeep {
             source,
             current: manager.current.clone(),
             paths: manager.paths.clone(),
+            callers: manager.callers.clone(),
+            started: manager.clock().now(),
             clock: manager.clock().clone(),
             report: Report::new(manager),
             gates,
@@ -354,6 +360,14 @@ impl Upkeep {
             Source::Secret { name, .. } => Some(name.clone()),
             Source::Files { .. } => None,
         };
+        let callers = self.callers.clone();
+        streams.push(
+            futures::stream::unfold(callers, async |callers| {
+                callers.changed().await;
+                Some(((), callers))
+            })
+            .boxed(),
+        );
         if let Some(name) = secret {
             let namespace = Some(self.declared.namespace.as_str());
             let this = Selection::named(&name);

@@ -1,7 +1,8 @@
-//! What a template closes, others may open: NetworkPolicies add up. Those that select the pod as well,
-//! and let through what the template does not, are told, at the moment of the grant. It informs only:
-//! whose pods a policy is for is its author's to say.
+//! NetworkPolicies add up: another one may open what oz's closes. Those that select a pod as well, and let through what its
+//! own does not, are found here for every pod that oz confines: dedicated pods of grants, at the moment of the grant, where
+//! it informs only; pods of harness runs and of seeds, at each change.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
@@ -39,16 +40,9 @@ impl Isolation {
             Ok(policies) => policies,
             Err(failure) => return Self::Unknown(failure.to_string()),
         };
-        let mut names: Vec<String> = policies
-            .iter()
-            .filter(|policy| {
-                let spec = policy.spec.as_ref();
-                spec.is_some_and(|spec| opens(spec, network) && selects(spec, labels))
-            })
-            .filter_map(|policy| policy.metadata.name.clone())
-            .filter(|name| name != own)
-            .collect();
-        names.sort_unstable();
+        let openers = openers(network, own, [labels], policies);
+        let names = openers.iter().filter_map(|it| it.metadata.name.clone());
+        let names: Vec<String> = names.collect();
         match names[..] {
             [] => Self::Alone,
             _ => Self::Opened(list(&names)),
@@ -78,6 +72,30 @@ impl Isolation {
             ),
         }
     }
+}
+
+/// Returns the NetworkPolicies besides `own` that open what `network` closes to a pod with one of these sets of labels,
+/// in the order of their names.
+pub(crate) fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
+    network: Network,
+    own: &str,
+    labels: impl IntoIterator<Item = &'a BTreeMap<String, String>> + Clone,
+    policies: &'p [P],
+) -> Vec<&'p NetworkPolicy> {
+    let mut found: Vec<&'p NetworkPolicy> = policies
+        .iter()
+        .map(Borrow::borrow)
+        .filter(|policy| policy.metadata.name.as_deref() != Some(own))
+        .filter(|policy| {
+            let spec = policy.spec.as_ref();
+            spec.is_some_and(|spec| {
+                let mut sets = labels.clone().into_iter();
+                opens(spec, network) && sets.any(|labels| selects(spec, labels))
+            })
+        })
+        .collect();
+    found.sort_unstable_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    found
 }
 
 /// Whether the template shuts anything off.

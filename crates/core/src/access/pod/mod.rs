@@ -1,7 +1,7 @@
 //! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
 //! before it and is carried by it; it may never get ready; and it must be seen to have ended.
 
-mod isolation;
+pub(crate) mod isolation;
 mod offer;
 #[cfg(test)]
 mod tests;

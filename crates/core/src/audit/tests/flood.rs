@@ -1,11 +1,13 @@
 //! Ten thousand refusals a minute, and four million sessions a day, cost few records, whose counts add up.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::support::{at, record};
-use crate::audit::{Action, Admitted, Decision, FloodCounter, Record, RequestRef};
+use crate::audit::{Action, Admitted, Decision, FloodCounter, Quota, Record, RequestRef};
+use crate::connect::Mode;
 
 fn denied(user: &str, number: i64, time: Timestamp) -> Record {
     let mut record = record(number);
@@ -154,6 +156,111 @@ fn hours_of_sessions_in_fifty_pods_are_two_records_a_minute_for_each() {
         each.values()
             .all(|count| *count == u64::try_from(60 * minutes()).unwrap())
     );
+}
+
+/// The same where the namespace enforces, or by a break-glass group.
+fn opened_in(mode: Mode, command: &str, number: i64, time: Timestamp) -> Record {
+    let mut record = opened(command, number, time).detail(Mode::DETAIL, mode.title());
+    if mode == Mode::BreakGlass {
+        record.action = Action::BreakGlassOpened;
+    }
+    record
+}
+
+#[test]
+fn command_after_many_others_has_its_own_record_where_connections_are_enforced() {
+    for mode in [Mode::Enforcing, Mode::BreakGlass] {
+        let mut written = Written::default();
+        for number in 0..40 {
+            let time = at(0) + SignedDuration::from_millis(number * 10);
+            written.admit(opened_in(mode, &number.to_string(), number, time));
+        }
+        let time = at(0) + SignedDuration::from_millis(400);
+        written.admit(opened_in(mode, "rm -rf /data", 40, time));
+        let last = written.records.last().unwrap();
+        assert_eq!(last.details["commandDigest"], "rm -rf /data");
+        let written = written.end();
+        assert_eq!(written.len(), 41, "{mode:?}");
+        assert!(written.iter().all(|one| one.repeated.is_none()), "{mode:?}");
+    }
+}
+
+#[test]
+fn equal_connections_each_have_their_record_where_they_are_enforced() {
+    let mut written = Written::default();
+    for number in 0..50 {
+        written.admit(opened_in(Mode::Enforcing, "sh", number, at(0)));
+    }
+    let written = written.end();
+    assert_eq!(written.len(), 50);
+    assert!(written.iter().all(|one| one.repeated.is_none()));
+}
+
+#[test]
+fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
+    let mut gate = FloodCounter::with_connections_per_minute(NonZeroU32::new(10));
+    let mut admit = |user: &str, number: i64, mode: Mode| {
+        let mut record = opened_in(mode, "sh", number, at(0));
+        record.user.as_mut().unwrap().user = user.to_owned();
+        gate.admit(record)
+    };
+    for number in 0..100 {
+        let admitted = admit("mallory", number, Mode::Enforcing);
+        let is_written = matches!(admitted, Admitted::Write(_));
+        assert_eq!(is_written, number < 10, "{admitted:?}");
+        assert!(is_written || admitted == Admitted::Exceeded(Quota::Connections));
+    }
+    let alice = admit("alice", 1, Mode::Enforcing);
+    assert!(matches!(alice, Admitted::Write(_)));
+    // Where nothing is enforced, they are counted as before.
+    let counted = (0..100).map(|number| admit("mallory", number, Mode::Observing));
+    assert!(
+        counted
+            .skip(1)
+            .all(|one| matches!(one, Admitted::Counted { .. }))
+    );
+}
+
+#[test]
+fn record_of_an_unproven_caller_is_never_counted_with_those_of_an_api_server() {
+    let mut written = Written::default();
+    let forged = |number: i64| opened("sh", number, at(0)).of_unproven("10.0.0.7");
+    for number in 0..3 {
+        written.admit(forged(number));
+    }
+    written.admit(opened("sh", 3, at(0)));
+    let last = written.records.last().unwrap();
+    assert_eq!(
+        (last.id.as_str(), last.unproven_peer()),
+        ("session-3", None)
+    );
+    // All that differ, which are counted together, are marked as well.
+    for number in 0..100 {
+        let other = opened(&number.to_string(), 10 + number, at(0));
+        written.admit(other.of_unproven("10.0.0.7"));
+    }
+    let written = written.end();
+    assert_eq!(counted(&written), 104);
+    let unmarked = written.iter().filter(|one| one.unproven_peer().is_none());
+    assert_eq!(counted(&unmarked.cloned().collect::<Vec<_>>()), 1);
+}
+
+#[test]
+fn records_of_unproven_callers_have_a_quota_together_and_cost_the_named_user_none() {
+    let mut gate = FloodCounter::with_connections_per_minute(NonZeroU32::new(10));
+    let admitted = (0..1_000).map(|number| {
+        let forged = opened_in(Mode::Enforcing, "sh", number, at(0));
+        gate.admit(forged.of_unproven(&format!("10.0.0.{}", number % 9)))
+    });
+    let admitted: Vec<Admitted> = admitted.collect();
+    let beyond = Admitted::Exceeded(Quota::Unproven);
+    let exceeded = admitted.iter().filter(|one| **one == beyond).count();
+    assert_eq!(exceeded, 700);
+    // Not only connections: whatever it says.
+    let forged = denied("victor", 1, at(0)).of_unproven("10.0.0.7");
+    assert_eq!(gate.admit(forged), beyond);
+    let session = opened_in(Mode::Enforcing, "sh", 1_001, at(0));
+    assert!(matches!(gate.admit(session), Admitted::Write(_)));
 }
 
 #[test]

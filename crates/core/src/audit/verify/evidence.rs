@@ -45,6 +45,8 @@ pub(super) struct Item {
     pub(super) time: Timestamp,
     /// Details of a first record, some of which name other chains.
     pub(super) mentions: BTreeMap<String, String>,
+    /// The address of an unproven caller, if it is of one, and how often it says that something happened.
+    pub(super) unproven: Option<(String, u64)>,
 }
 
 impl Evidence {
@@ -204,7 +206,10 @@ impl Evidence {
                 message: record.message.clone(),
             });
         }
+        let many = record.repeated.as_ref().map_or(1, |several| several.count);
+        let unproven = record.unproven_peer().map(|peer| (peer.to_owned(), many));
         self.items.push(Item {
+            unproven,
             place,
             medium,
             link: entry.link.clone(),

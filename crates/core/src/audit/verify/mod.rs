@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use evidence::Evidence;
 pub use report::{
     ChainReport, Fault, IN_FLIGHT, Location, PUBLISHED_WITHIN, Problem, Report, Terms, UnknownKey,
-    Verdict,
+    UnprovenCaller, Verdict,
 };
 
 use super::chain::SIGNED_RECORD;
@@ -20,7 +20,7 @@ use super::head::{Head, Medium};
 use super::keys::{KeyError, Trust};
 use super::writer::Writer;
 use evidence::Shortened;
-use report::{Claim, UnknownKeys};
+use report::{Claim, UnknownKeys, UnprovenCallers};
 use walk::Walk;
 
 /// Verifies what was read.
@@ -42,7 +42,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     let terms = &terms;
     // Where it was taken away as a whole.
     let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
-    let mut unknown = UnknownKeys::default();
+    let (mut unknown, mut unproven) = (UnknownKeys::default(), UnprovenCallers::default());
     let (mut claims, unchecked) = claims(checkpoints, &terms.trust, &mut problems, &mut unknown);
     let mut chains: BTreeMap<Writer, Vec<evidence::Item>> = BTreeMap::new();
     for item in items {
@@ -87,6 +87,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
             writer,
             problems: &mut problems,
             unknown: &mut unknown,
+            unproven: &mut unproven,
             notes: &mut report.notes,
         };
         report.chains.extend(walk.run());
@@ -95,6 +96,9 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     problems.dedup();
     report.problems = problems;
     report.unknown_keys = unknown.into_list();
+    report.unproven_callers = unproven.into_list();
+    let told = report.unproven_callers.iter().map(ToString::to_string);
+    report.notes.extend(told);
     report
 }
 

@@ -189,6 +189,59 @@ impl UnknownKeys {
     }
 }
 
+/// A caller of the webhook that was not known to be an API server. What is recorded of it may be forged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnprovenCaller {
+    /// Its address.
+    pub peer: String,
+    /// How often it said that something happened, according to its records.
+    pub records: u64,
+    /// Instants of the first and last of them.
+    pub first: Timestamp,
+    /// See `first`.
+    pub last: Timestamp,
+}
+
+impl std::fmt::Display for UnprovenCaller {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            peer,
+            records,
+            first,
+            last,
+        } = self;
+        write!(
+            formatter,
+            "{records} records are of unproven caller {peer}, from {first} to {last}: what they say may be forged \
+             unless {peer} is the address of an API server"
+        )
+    }
+}
+
+/// The unproven callers, by address.
+#[derive(Default)]
+pub(super) struct UnprovenCallers(BTreeMap<String, UnprovenCaller>);
+
+impl UnprovenCallers {
+    /// A record of this instant is of this caller, and stands for so many.
+    pub(super) fn said(&mut self, peer: &str, many: u64, at: Timestamp) {
+        let caller = self.0.entry(peer.to_owned());
+        let caller = caller.or_insert_with(|| UnprovenCaller {
+            peer: peer.to_owned(),
+            records: 0,
+            first: at,
+            last: at,
+        });
+        caller.records = caller.records.saturating_add(many);
+        caller.first = caller.first.min(at);
+        caller.last = caller.last.max(at);
+    }
+
+    pub(super) fn into_list(self) -> Vec<UnprovenCaller> {
+        self.0.into_values().collect()
+    }
+}
+
 /// What is known of one chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainReport {
@@ -215,6 +268,9 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// What is worth knowing and not wrong.
     pub notes: Vec<String>,
+    /// Callers of the webhook that were not known to be API servers, and what is recorded of what they said.
+    #[serde(rename = "unprovenCallers")]
+    pub unproven_callers: Vec<UnprovenCaller>,
     /// The keys by whose signatures nothing could be checked.
     #[serde(rename = "unknownKeys")]
     pub unknown_keys: Vec<UnknownKey>,

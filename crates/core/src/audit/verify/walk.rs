@@ -11,7 +11,7 @@ use super::super::writer::Writer;
 use super::evidence::Item;
 use super::report::{
     ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED,
-    UnknownKeys,
+    UnknownKeys, UnprovenCallers,
 };
 use crate::lifecycle::window::has_come;
 
@@ -27,6 +27,7 @@ pub(super) struct Walk<'a> {
     pub(super) problems: &'a mut Vec<Problem>,
     pub(super) notes: &'a mut Vec<String>,
     pub(super) unknown: &'a mut UnknownKeys,
+    pub(super) unproven: &'a mut UnprovenCallers,
 }
 
 type ItemsBySequence<'i> = BTreeMap<u64, &'i Item>;
@@ -48,6 +49,11 @@ impl Walk<'_> {
                 None => {
                     all.insert(seq, item);
                 }
+            }
+        }
+        for item in all.values() {
+            if let Some((peer, many)) = &item.unproven {
+                self.unproven.said(peer, *many, item.time);
             }
         }
         let mut complete = 0;

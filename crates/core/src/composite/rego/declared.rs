@@ -75,6 +75,7 @@ impl Declared {
             ignores_status: false,
             children,
             generate_selector: true,
+            adopts_as_original: false,
             resync: resync.and_then(|resync| SignedDuration::try_from(resync).ok()),
             sync: Call {
                 url: String::new(),

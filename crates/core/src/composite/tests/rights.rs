@@ -53,7 +53,7 @@ fn world(method: Method) -> World {
 }
 
 /// Has the webhook say who had a hand in the parent as it is.
-fn stamp(world: &mut World, users: &[&str], uid: &str) {
+pub(super) fn stamp(world: &mut World, users: &[&str], uid: &str) {
     let resource = &world.composite.family.parent.resource;
     world.parent.types = Some(kube::core::TypeMeta {
         api_version: resource.api_version.clone(),
@@ -103,7 +103,7 @@ fn rule(verb: &str, resource: &str) -> PolicyRule {
     }
 }
 
-fn asked(world: &World, now: Timestamp) -> Vec<Want> {
+pub(super) fn asked(world: &World, now: Timestamp) -> Vec<Want> {
     match world.verdict(now) {
         Verdict::Need {
             question: Question::Rights(wants),
@@ -114,13 +114,13 @@ fn asked(world: &World, now: Timestamp) -> Vec<Want> {
 }
 
 /// Has the API server find this about whatever is asked.
-fn found(world: &mut World, now: Timestamp, found: &Found) {
+pub(super) fn found(world: &mut World, now: Timestamp, found: &Found) {
     let wants = asked(world, now);
     let answers = wants.into_iter().map(|want| (want, found.clone()));
-    world.facts.rights = Some(answers.collect());
+    world.facts.rights = answers.collect();
 }
 
-fn fine() -> Found {
+pub(super) fn fine() -> Found {
     Found {
         lacks: Ok(None),
         rules: Ok(Some(vec![rule("get", "pods")])),
@@ -142,15 +142,12 @@ fn a_binding_is_made_if_whoever_made_its_parent_may_bind_the_role() {
     world.answers(&json!({"children": [binding("view", "bob")]}));
     let wants = asked(&world, at(1));
     assert_eq!(wants[0].authors, [user("alice")]);
-    assert_eq!(
-        (wants[0].role.name.as_str(), &wants[0].act),
-        ("view", &Act::Bind)
-    );
+    assert!(matches!(&wants[0].act, Act::Bind(role) if role.name == "view"));
     assert_eq!(wants[0].namespace.as_deref(), Some("dev"));
     found(&mut world, at(1), &fine());
     assert_eq!(world.pass(at(1)), ["create b"]);
     // What is there already is not judged again.
-    world.facts.rights = None;
+    world.facts.rights.clear();
     assert!(world.pass(at(2)).is_empty());
 }
 
@@ -172,7 +169,7 @@ fn who_may_not_do_it_themselves_gets_it_by_no_function() {
 
     let mut written = world(Method::InPlace);
     written.answers(&json!({"children": [role("get", "pods")]}));
-    assert!(matches!(asked(&written, at(1))[0].act, Act::Write(_)));
+    assert!(matches!(asked(&written, at(1))[0].act, Act::Write(..)));
     found(&mut written, at(1), &lacking);
     assert_eq!(obstacle(&written, at(1)).0, "MayNotEscalate");
     found_again(&mut written, &fine());
@@ -180,7 +177,7 @@ fn who_may_not_do_it_themselves_gets_it_by_no_function() {
 }
 
 fn found_again(world: &mut World, answer: &Found) {
-    world.facts.rights = None;
+    world.facts.rights.clear();
     found(world, at(1), answer);
 }
 
@@ -334,7 +331,7 @@ fn what_is_refused_leaves_what_was_given_before_and_its_end() {
             ..fine()
         };
         for (subject, who) in [("bob", "only later"), ("eve", "and for another")] {
-            world.facts.rights = None;
+            world.facts.rights.clear();
             world.answers_ahead(
                 &json!({"children": [binding("view", subject)]}),
                 std::slice::from_ref(&later),
@@ -377,4 +374,234 @@ fn what_nobody_can_judge_is_refused() {
     };
     found(&mut world, at(1), &unknown);
     assert_eq!(obstacle(&world, at(1)).0, "Timeout");
+}
+
+/// A Fleet whose children are of this kind.
+fn children_of(api_version: &str, kind: &str, plural: &str) -> World {
+    let mut world = world(Method::InPlace);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let placed = &mut world.composite.family.children[0].0;
+    placed.resource.group = group.to_owned();
+    placed.resource.version = version.to_owned();
+    placed.resource.api_version = api_version.to_owned();
+    placed.resource.kind = kind.to_owned();
+    placed.resource.plural = plural.to_owned();
+    world
+}
+
+fn child(api_version: &str, kind: &str, content: &Value) -> Value {
+    let mut child = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "c"}});
+    for (name, value) in content.as_object().into_iter().flatten() {
+        child[name] = value.clone();
+    }
+    child
+}
+
+fn lacking() -> Found {
+    Found {
+        lacks: Ok(Some("alice".to_owned())),
+        ..fine()
+    }
+}
+
+/// The verbs and resources that authors are asked about.
+fn rights(wants: &[Want]) -> Vec<String> {
+    let reviews = wants.iter().flat_map(Want::reviews);
+    let rights = reviews.filter_map(|(_, review)| review.spec.resource_attributes);
+    rights
+        .map(|right| {
+            let parts = [right.verb, right.resource, right.group, right.name];
+            parts.map(Option::unwrap_or_default).join(" ")
+        })
+        .collect()
+}
+
+#[test]
+fn child_of_a_privileged_kind_is_written_if_its_authors_may_write_it() {
+    let account = json!({"spec": {"template": {"spec": {"serviceAccountName": "deployer"}}}});
+    let cron = json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {"serviceAccount": "deployer"}}}}}});
+    let role = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}});
+    let none = json!({});
+    for (version, kind, plural, content, asks) in [
+        (
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            "networkpolicies",
+            &none,
+            "create networkpolicies networking.k8s.io c",
+        ),
+        (
+            "coordination.k8s.io/v1",
+            "Lease",
+            "leases",
+            &none,
+            "create leases coordination.k8s.io c",
+        ),
+        (
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "endpointslices",
+            &none,
+            "create endpointslices discovery.k8s.io c",
+        ),
+        (
+            "paddock.dev/v1alpha1",
+            "HarnessRun",
+            "harnessruns",
+            &none,
+            "create harnessruns paddock.dev c",
+        ),
+        (
+            "argoproj.io/v1alpha1",
+            "Workflow",
+            "workflows",
+            &none,
+            "create workflows argoproj.io c",
+        ),
+        (
+            "argoproj.io/v1alpha1",
+            "Application",
+            "applications",
+            &none,
+            "create applications argoproj.io c",
+        ),
+        (
+            "certificates.k8s.io/v1",
+            "CertificateSigningRequest",
+            "certificatesigningrequests",
+            &none,
+            "create certificatesigningrequests certificates.k8s.io c",
+        ),
+        (
+            "v1",
+            "ServiceAccount",
+            "serviceaccounts",
+            &none,
+            "create serviceaccounts  c",
+        ),
+        ("v1", "Endpoints", "endpoints", &none, "create endpoints  c"),
+        (
+            "v1",
+            "Secret",
+            "secrets",
+            &json!({"type": "kubernetes.io/service-account-token"}),
+            "create secrets  c",
+        ),
+        (
+            "apps/v1",
+            "Deployment",
+            "deployments",
+            &account,
+            "create deployments apps c",
+        ),
+        (
+            "batch/v1",
+            "CronJob",
+            "cronjobs",
+            &cron,
+            "create cronjobs batch c",
+        ),
+        (
+            "v1",
+            "Pod",
+            "pods",
+            &json!({"spec": {"serviceAccountName": "deployer"}}),
+            "create pods  c",
+        ),
+        (
+            "example.com/v1",
+            "TransientRoleBinding",
+            "transientrolebindings",
+            &role,
+            "create transientrolebindings example.com c, bind clusterroles rbac.authorization.k8s.io view",
+        ),
+    ] {
+        let mut world = children_of(version, kind, plural);
+        world.answers(&json!({"children": [child(version, kind, content)]}));
+        assert_eq!(rights(&asked(&world, at(1))).join(", "), asks);
+        found(&mut world, at(1), &lacking());
+        let (reason, message) = obstacle(&world, at(1));
+        assert_eq!(reason, "MayNotTouch", "{message}");
+        found_again(&mut world, &fine());
+        assert_eq!(world.pass(at(1)), ["create c"], "{kind}");
+        // Nobody is known who may.
+        let mut world = children_of(version, kind, plural);
+        world.parent.metadata.annotations = None;
+        world.answers(&json!({"children": [child(version, kind, content)]}));
+        assert_eq!(obstacle(&world, at(1)).0, "NotStamped", "{kind}");
+    }
+}
+
+#[test]
+fn other_children_are_written_for_everybody() {
+    let account = json!({"spec": {"template": {"spec": {"serviceAccountName": "default"}}}});
+    let none = json!({});
+    for (version, kind, plural, content) in [
+        ("v1", "ConfigMap", "configmaps", &none),
+        ("v1", "Service", "services", &none),
+        ("v1", "Secret", "secrets", &json!({"type": "Opaque"})),
+        ("apps/v1", "Deployment", "deployments", &account),
+        ("v1", "Pod", "pods", &json!({"spec": {}})),
+        (
+            "apps.example.org/v1",
+            "NetworkPolicy",
+            "networkpolicies",
+            &none,
+        ),
+    ] {
+        let mut world = children_of(version, kind, plural);
+        world.parent.metadata.annotations = None;
+        world.answers(&json!({"children": [child(version, kind, content)]}));
+        assert_eq!(world.pass(at(1)), ["create c"], "{kind}");
+    }
+}
+
+#[test]
+fn config_map_of_the_system_is_privileged() {
+    let mut world = children_of("v1", "ConfigMap", "configmaps");
+    world.parent.metadata.namespace = Some("kube-system".to_owned());
+    world.answers(&json!({"children": [child("v1", "ConfigMap", &json!({}))]}));
+    assert_eq!(obstacle(&world, at(1)).0, "StampOfAnotherRequest");
+}
+
+#[test]
+fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
+    let (version, kind) = ("networking.k8s.io/v1", "NetworkPolicy");
+    let mut world = children_of(version, kind, "networkpolicies");
+    let named = |content: &Value| json!({"children": [child(version, kind, content)]});
+    world.answers(&named(&json!({"spec": {"policyTypes": ["Ingress"]}})));
+    found(&mut world, at(1), &fine());
+    assert_eq!(world.pass(at(1)), ["create c"]);
+    for (answer, asks, done) in [
+        (
+            named(&json!({"spec": {"policyTypes": []}})),
+            "update networkpolicies networking.k8s.io c",
+            "change c",
+        ),
+        (
+            json!({"children": []}),
+            "delete networkpolicies networking.k8s.io c",
+            "delete c",
+        ),
+    ] {
+        world.facts.rights.clear();
+        world.answers(&answer);
+        assert_eq!(rights(&asked(&world, at(2))), [asks]);
+        found(&mut world, at(2), &lacking());
+        assert_eq!(obstacle(&world, at(2)).0, "MayNotTouch");
+        found_again(&mut world, &fine());
+        assert_eq!(world.pass(at(2)), [done]);
+    }
+}
+
+/// What only gives rights ends whoever may what: nobody keeps a right because an author may not take it back.
+#[test]
+fn deletion_of_what_gives_rights_asks_nobody() {
+    let mut bound = world(Method::InPlace);
+    bound.answers(&json!({"children": [binding("view", "bob")]}));
+    found(&mut bound, at(1), &fine());
+    assert_eq!(bound.pass(at(1)), ["create b"]);
+    bound.facts.rights.clear();
+    bound.answers(&json!({"children": []}));
+    assert_eq!(bound.pass(at(2)), ["delete b"]);
 }

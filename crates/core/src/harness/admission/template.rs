@@ -2,8 +2,8 @@
 
 use super::found::Found;
 use crate::api::harness::{HarnessTemplateSpec, TemplateKind};
-use crate::harness::overlay;
 use crate::harness::template::MAX_GRACE_SECONDS;
+use crate::harness::{overlay, pod};
 use crate::validate::{Violation, dns_subdomain};
 
 /// Everything that is wrong with a template by itself.
@@ -27,7 +27,7 @@ pub fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation
     requires(&mut found, spec);
     interactive(&mut found, spec);
     if let Some(workspace) = &spec.workspace {
-        mount(&mut found, &workspace.mount_path);
+        found.0.extend(pod::mount_violation(&workspace.mount_path));
     }
     if let Some(overlay) = &spec.pod_template_overlay {
         found.0.extend(overlay::violations(overlay));
@@ -133,22 +133,5 @@ fn interactive(found: &mut Found, spec: &HarnessTemplateSpec) {
             "must be from 10 to 500",
             events,
         );
-    }
-}
-
-/// Where a workspace may be mounted: not over what is ours or the image's.
-fn mount(found: &mut Found, path: &str) {
-    const TAKEN: [&str; 8] = [
-        "/", "/paddock", "/proc", "/sys", "/dev", "/etc", "/var/run", "/run",
-    ];
-    let below =
-        |taken: &str| path == taken || (taken != "/" && path.starts_with(&format!("{taken}/")));
-    let is_plain = path.starts_with('/')
-        && !path.contains(':')
-        && !path.split('/').any(|part| part == ".." || part == ".");
-    if !is_plain || TAKEN.into_iter().any(below) {
-        let message = "must be an absolute path without '..' and ':', not /, nor below /paddock, /proc, /sys, \
-                       /dev, /etc, /run and /var/run";
-        found.value("spec.workspace.mountPath", message, path);
     }
 }

@@ -2,6 +2,7 @@ use k8s_openapi::api::authentication::v1::TokenReviewStatus;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::lifecycle::seal::Keys;
 
 fn review(value: Value) -> TokenReviewStatus {
     serde_json::from_value(value).unwrap()
@@ -34,10 +35,31 @@ fn pod() -> Value {
 }
 
 fn job() -> Value {
-    json!({"name": "hello", "uid": "job-1", "ownerReferences": [{
+    vouched(&keys(1), "team", "hello", "run-1")
+}
+
+/// A Job of the run `hello`, with a voucher for a run that these keys have signed.
+fn vouched(keys: &Keys, namespace: &str, run: &str, uid: &str) -> Value {
+    let signed = RequestRef {
+        namespace: namespace.to_owned(),
+        name: run.to_owned(),
+        uid: uid.to_owned(),
+        ..RequestRef::default()
+    };
+    let voucher = voucher::sign(keys, &signed);
+    let annotations = json!({"oz.wizardofoz.co/voucher": voucher});
+    json!({"name": "hello", "uid": "job-1", "annotations": annotations, "ownerReferences": [{
         "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": "hello", "uid": "run-1",
         "controller": true,
     }]})
+}
+
+fn keys(seed: u8) -> Keys {
+    Keys::new(vec![vec![seed; 32]]).unwrap()
+}
+
+fn trust() -> Trust {
+    voucher::trust(&voucher::published(&keys(1))).unwrap()
 }
 
 fn us() -> Caller {
@@ -160,9 +182,9 @@ fn a_pod_that_nothing_confines_is_no_runs() {
 #[test]
 fn a_job_is_that_of_the_run_of_its_name() {
     let of = owner("hello", "job-1");
-    let found = run_of(&us(), &of, Some(&metadata(job())));
+    let found = run_of(&us(), &of, Some(&metadata(job())), &trust());
     assert_eq!(found, Ok(owner("hello", "run-1")));
-    assert_eq!(reason(run_of(&us(), &of, None)), Reason::NoRun);
+    assert_eq!(reason(run_of(&us(), &of, None, &trust())), Reason::NoRun);
     for (path, new) in [
         ("/uid", json!("job-2")),
         ("/ownerReferences", json!([])),
@@ -176,9 +198,35 @@ fn a_job_is_that_of_the_run_of_its_name() {
         ("/ownerReferences/0/name", json!("secret-run")),
     ] {
         let forged = metadata(with(job(), path, new));
-        let refused = run_of(&us(), &of, Some(&forged));
+        let refused = run_of(&us(), &of, Some(&forged), &trust());
         assert_eq!(reason(refused), Reason::NoRun, "{path}");
     }
+}
+
+#[test]
+fn job_for_which_the_operator_does_not_vouch_is_no_runs() {
+    let of = owner("hello", "job-1");
+    let annotations = "/annotations";
+    for (what, forged) in [
+        ("none", with(job(), annotations, json!(null))),
+        (
+            "empty",
+            with(job(), annotations, json!({"oz.wizardofoz.co/voucher": ""})),
+        ),
+        ("another key", vouched(&keys(2), "team", "hello", "run-1")),
+        ("another run", vouched(&keys(1), "team", "hello", "run-2")),
+        ("another name", vouched(&keys(1), "team", "other", "run-1")),
+        (
+            "another namespace",
+            vouched(&keys(1), "else", "hello", "run-1"),
+        ),
+    ] {
+        let refused = run_of(&us(), &of, Some(&metadata(forged)), &trust()).unwrap_err();
+        assert_eq!(refused.reason, Reason::NoRun, "{what}");
+        assert!(refused.message.contains("does not vouch"), "{refused:?}");
+    }
+    let refused = run_of(&us(), &of, Some(&metadata(job())), &Trust::default());
+    assert_eq!(reason(refused), Reason::NoRun);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::Value;
 
 use super::Runs;
@@ -20,12 +21,13 @@ use crate::conditions;
 use crate::controller::Failure;
 use crate::encode;
 use crate::harness::authority::Endpoint;
+use crate::harness::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::harness::jobs;
-use crate::harness::objects::{self, KIND};
+use crate::harness::objects::{self, KIND, policy_name};
 use crate::harness::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::harness::policy::Matching;
 use crate::harness::template::{self, Resolved, Unresolved};
-use crate::harness::{admission, requires};
+use crate::harness::{admission, requires, voucher};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::{after, has_come};
 use crate::validate::Violation;
@@ -58,6 +60,8 @@ pub struct Facts {
     pub broker: Option<Arc<Endpoint>>,
     /// The locks that there are, as the watch has shown them.
     pub locks: Locks,
+    /// The NetworkPolicies of its namespace that may be about its pods.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
     /// Whether this process made its Job, of which its status does not tell yet.
     pub job_made: bool,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
@@ -87,11 +91,11 @@ pub enum State {
     /// Its workspace is about to be its.
     Next,
     /// It can begin: it is to be confined first.
-    Confinable(Box<Decided>),
+    Confinable(Box<Decided>, Isolation),
     /// It is confined, and its Job is to be made.
-    Startable(Box<Decided>, Box<Value>),
+    Startable(Box<Decided>, Box<Value>, Isolation),
     /// Its Job is there.
-    Begun(Box<Decided>, Pending),
+    Begun(Box<Decided>, Pending, Isolation),
     /// It is being ended.
     Ending(RunEnd, Option<Box<Decided>>),
     /// Nothing of it runs any more.
@@ -154,17 +158,25 @@ impl Runs {
             return Ok(State::Ended(deleted(), None, decided()));
         }
         match self.undecided(now, run, facts) {
-            Ok((new, job)) => match &seen.decided {
-                Some(known) if seen.is_confined && known.is_like(&new) => {
-                    let lasting = seen.policy.and_then(|policy| lasting(known, run, policy));
-                    if let Some(what) = lasting {
-                        return Ok(State::Ended(drift(what), None, decided()));
-                    }
-                    let job = objects::job(run, &job.template, job.pod, seen.sealed);
-                    Ok(State::Startable(Box::new(known.clone()), Box::new(job)))
+            Ok((new, rendered)) => {
+                let Rendered { template, pod } = rendered;
+                let job = objects::job(run, &template, pod, seen.sealed, &new.voucher);
+                let isolation = isolation(run, facts, seen, Some(&job));
+                if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
+                    let end = RunEnd::new(RunPhase::Failed, NOT_CONFINED, why);
+                    return Ok(State::Ended(end, None, decided()));
                 }
-                _ => Ok(State::Confinable(Box::new(new))),
-            },
+                let known = seen.decided.as_ref();
+                let Some(known) = known.filter(|it| seen.is_confined && it.is_like(&new)) else {
+                    return Ok(State::Confinable(Box::new(new), isolation));
+                };
+                let lasting = seen.policy.and_then(|policy| lasting(known, run, policy));
+                if let Some(what) = lasting {
+                    return Ok(State::Ended(drift(what), None, decided()));
+                }
+                let known = Box::new(known.clone());
+                Ok(State::Startable(known, Box::new(job), isolation))
+            }
             Err(Otherwise::State(State::Ended(end, at, _))) => Ok(State::Ended(end, at, decided())),
             Err(Otherwise::State(state)) => Ok(state),
             Err(Otherwise::Need(question)) => Err(question),
@@ -190,7 +202,8 @@ impl Runs {
                 true => State::Ending(end, decided),
             });
         }
-        let end = match self.must_end(now, run, facts, seen) {
+        let isolation = isolation(run, facts, seen, None);
+        let end = match self.must_end(now, run, facts, seen, &isolation) {
             None => has_hidden_pod(now, facts, seen)?,
             end => end,
         };
@@ -212,7 +225,7 @@ impl Runs {
                 told_from,
                 quiet_until: told_at.filter(|at| !has_come(now, *at)),
             };
-            return Ok(State::Begun(decided, pending));
+            return Ok(State::Begun(decided, pending, isolation));
         };
         Ok(match seen.job.is_none() && !runs_still {
             true => State::Ended(end, None, decided),
@@ -227,6 +240,7 @@ impl Runs {
         run: &HarnessRun,
         facts: &Facts,
         seen: &Seen<'_>,
+        isolation: &Isolation,
     ) -> Option<RunEnd> {
         if run.metadata.deletion_timestamp.is_some() {
             return Some(deleted());
@@ -263,6 +277,9 @@ impl Runs {
         }
         if seen.is_displaced {
             return Some(drift("its NetworkPolicy was replaced by another"));
+        }
+        if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
+            return Some(RunEnd::new(RunPhase::Cancelled, NOT_CONFINED, why));
         }
         if self
             .ready_until(seen)
@@ -358,6 +375,7 @@ impl Runs {
                 .iter()
                 .map(|need| need.host.clone())
                 .collect(),
+            voucher: voucher::sign(&self.keys, &reference(run)),
             broker: self.broker.clone(),
             decided_at: now,
             reason: run.spec.reason.clone(),
@@ -413,6 +431,19 @@ impl Runs {
 struct Rendered {
     template: Resolved,
     pod: Value,
+}
+
+/// Finds what opens more to the pods of a run: to those that exist, and to those that its Job makes next.
+fn isolation(run: &HarnessRun, facts: &Facts, seen: &Seen<'_>, job: Option<&Value>) -> Isolation {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    let there = seen.job.as_ref().map(|(live, _)| &live.object.data["spec"]);
+    let job = there.or(job.map(|job| &job["spec"]));
+    let next = job.map(|spec| pod_labels(name, &spec["template"]["metadata"]));
+    let pods = seen
+        .active()
+        .filter_map(|(_, pod)| pod.metadata.labels.clone());
+    let labels: Vec<_> = next.into_iter().chain(pods).collect();
+    Isolation::find(&policy_name(name), &labels, &facts.network_policies)
 }
 
 /// What a lock goes by.
@@ -658,7 +689,7 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
     let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
-        "DriftDetected" | "JobDeleted" | LOCKED => RunPhase::Cancelled,
+        "DriftDetected" | "JobDeleted" | NOT_CONFINED | LOCKED => RunPhase::Cancelled,
         "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };

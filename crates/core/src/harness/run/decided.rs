@@ -48,6 +48,9 @@ pub struct Decided {
     /// The hosts that its template requires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// What the broker believes its Job by. One of an earlier release has none, and the broker answers it no more.
+    #[serde(default)]
+    pub voucher: String,
     /// What its NetworkPolicy lets it reach.
     pub broker: Broker,
     /// When it was decided.

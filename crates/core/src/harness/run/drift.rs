@@ -82,7 +82,7 @@ pub(super) fn job(decided: &Decided, run: &HarnessRun, seen: &Seen<'_>) -> Optio
     if is_suspended && !objects::is_queued(run) {
         ours["suspend"] = json!(false);
     }
-    let mut metadata = child::<Job>(objects::job_metadata(run, seen.sealed))?
+    let mut metadata = child::<Job>(objects::job_metadata(run, seen.sealed, &decided.voucher))?
         .object
         .metadata;
     if contains(&spec, &ours) && has_metadata(&live.object.metadata, &metadata) {

@@ -30,4 +30,6 @@ pub struct Runs {
     pub broker: Broker,
     /// How long a pod may take from its node to its start.
     pub pod_ready_timeout: SignedDuration,
+    /// Whether runs end whose pods other NetworkPolicies let reach more, and none such begins.
+    pub require_confined: bool,
 }

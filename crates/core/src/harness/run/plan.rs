@@ -17,6 +17,7 @@ use crate::controller::{
     Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
 };
 use crate::harness::child::child;
+use crate::harness::isolation::{Isolation, LOOK_AGAIN};
 use crate::harness::jobs::is_active;
 use crate::harness::objects::{self, policy_name};
 use crate::labels;
@@ -71,9 +72,18 @@ impl Controller for Runs {
                 let workspace = child::<Workspace>(objects::workspace(run));
                 Plan::default().then(workspace.map(Step::Apply))
             }
-            State::Confinable(decided) => self.confining(run, decided, &seen),
-            State::Startable(decided, job) => starting(now, decided, job),
-            State::Begun(decided, pending) => going_on(now, run, decided, *pending, &seen),
+            State::Confinable(decided, isolation) => {
+                let opened = opened_record(now, decided, isolation);
+                self.confining(run, decided, opened, &seen)
+            }
+            State::Startable(decided, job, isolation) => {
+                let opened = opened_record(now, decided, isolation);
+                starting(now, decided, opened, job)
+            }
+            State::Begun(decided, pending, isolation) => {
+                let opened = opened_record(now, decided, isolation);
+                going_on(now, run, decided, opened, *pending, &seen)
+            }
             State::Ending(end, decided) => ending(now, run, end, decided.as_deref(), &seen),
             State::Ended(end, _, decided) => {
                 let has_begun = facts.job_made || seen.has_begun(run);
@@ -150,7 +160,13 @@ impl Controller for Runs {
 impl Runs {
     /// On record, and confined, side by side: its Job comes in the next pass, which sees the NetworkPolicy, as does
     /// whoever would give its workspace to another.
-    fn confining(&self, run: &HarnessRun, decided: &Decided, seen: &Seen<'_>) -> Plan {
+    fn confining(
+        &self,
+        run: &HarnessRun,
+        decided: &Decided,
+        opened: Option<Step>,
+        seen: &Seen<'_>,
+    ) -> Plan {
         let sealed = match decided.seal(&self.keys) {
             Ok(sealed) => sealed,
             Err(error) => return Plan::default().because(error.of("decision")),
@@ -160,6 +176,7 @@ impl Runs {
             .then(
                 [started_record(decided)]
                     .into_iter()
+                    .chain(opened)
                     .chain(policy.map(Step::Apply)),
             )
             .again()
@@ -171,6 +188,7 @@ fn going_on(
     now: Timestamp,
     run: &HarnessRun,
     decided: &Decided,
+    opened: Option<Step>,
     pending: Pending,
     seen: &Seen<'_>,
 ) -> Plan {
@@ -192,6 +210,7 @@ fn going_on(
         Step::Record(record.detail("object", what))
     };
     let look = (seen.policy.is_none()).then(|| look_for_policy(run));
+    let again = opened.as_ref().map(|_| after(now, LOOK_AGAIN));
     let live_job = seen.job.as_ref().map(|(live, _)| *live);
     let records = [
         policy
@@ -201,13 +220,14 @@ fn going_on(
     ];
     let mut plan = Plan::default()
         .then(look)
-        .then(records.into_iter().flatten())
+        .then(records.into_iter().flatten().chain(opened))
         .then([policy, job].into_iter().flatten().map(Step::Apply));
     let wakes = [
         pending.until,
         pending.ready_until,
         pending.told_from,
         pending.quiet_until,
+        again,
     ];
     for at in wakes.into_iter().flatten() {
         plan = plan.wake_at(at);
@@ -263,9 +283,9 @@ fn waiting(now: Timestamp, run: &HarnessRun, obstacle: &crate::controller::Failu
 
 /// The record comes first again: a process that was killed may have left the NetworkPolicy alone. One that is known is
 /// not written twice.
-fn starting(now: Timestamp, decided: &Decided, job: &Value) -> Plan {
+fn starting(now: Timestamp, decided: &Decided, opened: Option<Step>, job: &Value) -> Plan {
     let plan = Plan::default()
-        .then([started_record(decided)])
+        .then([started_record(decided)].into_iter().chain(opened))
         .then(child::<Job>(job.clone()).map(Step::Apply));
     let told = decided.told_at();
     match has_come(now, told) {
@@ -278,6 +298,14 @@ fn started_record(decided: &Decided) -> Step {
     let message = format!("{} begins by {}", decided.run.name, decided.template);
     let (at, action, allow) = (decided.decided_at, Action::RunStarted, Decision_::Allow);
     Step::Record(decided.record(at, action, allow, "Admitted", message))
+}
+
+/// The record of what lets the pods of a run reach more than its NetworkPolicy does, which is written once.
+fn opened_record(now: Timestamp, decided: &Decided, isolation: &Isolation) -> Option<Step> {
+    let record = isolation.record(&decided.run.uid, |action, decision, reason, message| {
+        decided.record(now, action, decision, reason, message)
+    });
+    record.map(Step::Record)
 }
 
 /// Nothing runs any more: that is put on record, and then nothing needs to be confined.

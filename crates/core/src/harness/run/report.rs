@@ -7,9 +7,11 @@ use super::Runs;
 use super::assess::State;
 use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
+use crate::access::status::Fact;
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
 use crate::conditions;
 use crate::controller::{Failure, Outcome, Transition};
+use crate::harness::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::harness::jobs::{has_started, obstacle, told_from};
 use crate::lifecycle::window::has_come;
 
@@ -58,6 +60,18 @@ impl Conditions<'_> {
             self.now,
         );
     }
+
+    fn confined(&mut self, found: Fact) {
+        self.status.network_policy_enforced = Some(found.holds);
+        self.set(found.type_, found.holds, found.reason, found.message);
+    }
+
+    /// What a run ends for, if it ends since it is not confined.
+    fn unconfined(&mut self, end: &RunEnd) {
+        if end.reason == NOT_CONFINED {
+            self.confined(unconfined(end.message.as_str()));
+        }
+    }
 }
 
 pub(super) fn report(
@@ -78,25 +92,27 @@ pub(super) fn report(
     match state {
         State::Over => return status,
         // What is about to come is told when it has.
-        State::Next | State::Lacking | State::Confinable(_) if failure.is_none() => return status,
+        State::Next | State::Lacking | State::Confinable(..) if failure.is_none() => return status,
         State::Waiting(obstacle) => waits(&mut conditions, failure.unwrap_or(obstacle)),
-        State::Next | State::Lacking | State::Confinable(_) => {
+        State::Next | State::Lacking | State::Confinable(..) => {
             if let Some(failure) = failure {
                 waits(&mut conditions, failure);
             }
         }
-        State::Startable(decided, _) | State::Begun(decided, _) => {
+        State::Startable(decided, _, isolation) | State::Begun(decided, _, isolation) => {
             let seen = Seen::of(&runs.keys, run, &outcome.live);
             let is_quiet = match state {
-                State::Begun(_, pending) => pending.quiet_until.is_some(),
+                State::Begun(_, pending, _) => pending.quiet_until.is_some(),
                 _ => !has_come(now, decided.told_at()),
             };
             if is_quiet && failure.is_none() && !seen.newest().is_some_and(has_started) {
                 return status;
             }
             goes_on(&mut conditions, run, decided, &seen, failure);
+            conditions.confined(isolation.fact());
         }
         State::Ending(end, _) => {
+            conditions.unconfined(end);
             conditions.set(COMPLETED, false, &end.reason, end.message.as_str());
         }
         State::Ended(end, at, decided) => match failure {
@@ -105,6 +121,7 @@ pub(super) fn report(
                 if let Some(decided) = decided.as_ref().filter(|_| seen.has_begun(run)) {
                     goes_on(&mut conditions, run, decided, &seen, None);
                 }
+                conditions.unconfined(end);
                 is_over(&mut conditions, end, at.unwrap_or(now));
                 status.outputs = seen.outputs().or(status.outputs);
             }
@@ -172,7 +189,6 @@ fn goes_on(
             conditions.set(EGRESS_CONFIGURED, false, "NotServed", message);
         }
     }
-    conditions.status.network_policy_enforced = Some(true);
     match (&seen.job, failure) {
         (Some((_, job)), _) => {
             conditions.set(JOB_CREATED, true, "Created", "the Job exists");
@@ -265,6 +281,16 @@ pub(super) fn transitions(
         };
         let note = format!("Job {job} was created{runs}");
         tell(false, "JobCreated", "Start", note);
+    }
+    let is_open = |status: &HarnessRunStatus| {
+        let confined = conditions::find(&status.conditions, CONFINED);
+        confined
+            .filter(|confined| confined.status == "False")
+            .map(|confined| confined.message.clone())
+    };
+    let opened = is_open(after).filter(|why| before.and_then(is_open).as_ref() != Some(why));
+    if let Some(why) = opened {
+        tell(true, NOT_CONFINED, "Confine", why);
     }
     if phase == phase_before {
         return told;

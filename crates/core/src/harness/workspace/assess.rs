@@ -1,12 +1,16 @@
 //! Where a workspace stands, and who holds it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::Workspaces;
 use super::seeding::Seeding;
 use crate::api::harness::{HarnessRun, Workspace, WorkspacePhase};
 use crate::controller::{Failure, Live};
+use crate::harness::isolation::Isolation;
 use crate::harness::objects::workspace_name;
 use crate::harness::pod::claim_name;
 use crate::harness::queue::{has_left, place};
@@ -20,6 +24,8 @@ pub struct Facts {
     pub holder_is_live: bool,
     /// The answer to [`Question::IsConfined`].
     pub is_confined: Option<Result<bool, Failure>>,
+    /// The NetworkPolicies of its namespace that may be about the pods that fill it.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
 /// A run that wants a workspace.
@@ -54,6 +60,8 @@ pub struct State {
     pub is_bound: bool,
     /// How far filling it is.
     pub seeding: Seeding,
+    /// What opens more to the pods that fill it, while there are or may be some.
+    pub isolation: Option<Isolation>,
 }
 
 /// Who holds a workspace.
@@ -119,6 +127,12 @@ pub(super) fn assess(
         .and_then(|claim| claim.status.as_ref()?.phase.clone());
     let is_bound = claim_phase.as_deref() == Some("Bound");
     let seeding = Seeding::of(now, workspace, controller, live);
+    let isolation = seeding.isolation(workspace, controller, facts, live);
+    let obstacle = isolation.as_ref().and_then(Isolation::obstacle);
+    let seeding = match obstacle {
+        Some(why) if controller.require_confined => seeding.unconfined(why),
+        _ => seeding,
+    };
     let usable = usable(workspace, claim.as_ref(), claim_phase.as_deref());
     let usable = usable.and_then(|()| seeding.obstacle().map_or(Ok(()), Err));
     let (phase, why) = match usable {
@@ -138,6 +152,7 @@ pub(super) fn assess(
         holder,
         is_bound,
         seeding,
+        isolation,
     })
 }
 

@@ -26,4 +26,6 @@ pub struct Workspaces {
     pub keys: Keys,
     /// What they are filled with.
     pub seeds: seed::Settings,
+    /// Whether what fills them ends if other NetworkPolicies let its pods reach more, and does not begin.
+    pub require_confined: bool,
 }

@@ -5,12 +5,14 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
 use super::seeding::{Parts, Seeding, is_to_go, told_from};
-use super::{FINALIZER, Workspaces, claim, report};
+use super::{FINALIZER, KIND, Workspaces, claim, report};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
+use crate::audit::{Record, RequestRef};
 use crate::controller::{
     Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
 };
 use crate::harness::child::child;
+use crate::harness::isolation::LOOK_AGAIN;
 use crate::lifecycle::drift::{has_finalizer, is_owned};
 use crate::lifecycle::window::has_come;
 
@@ -55,7 +57,12 @@ impl Controller for Workspaces {
             state.phase == WorkspacePhase::Seeding && matches!(state.seeding, Seeding::Wanted(_));
         let is_filled = is_wanted || !parts.is_empty();
         let is_free = state.holder == Holder::Nobody && !is_filled;
-        let plan = Plan::default().then(claimed(workspace, &state, live));
+        let opened = opened(now, workspace, &state);
+        let plan = match opened {
+            Some(_) => Plan::default().wake_at(now + LOOK_AGAIN),
+            None => Plan::default(),
+        };
+        let plan = plan.then(opened).then(claimed(workspace, &state, live));
         let plan = match (is_free, is_held) {
             (false, false) if !workspace.spec.ephemeral || is_filled => {
                 plan.then([Step::Hold(FINALIZER.to_owned())])
@@ -68,7 +75,7 @@ impl Controller for Workspaces {
             .into_iter()
             .fold(plan, Plan::then);
         // What we delete ourselves tells nobody that it is gone.
-        let plan = match is_to_go(workspace) && !parts.is_empty() {
+        let plan = match is_to_go(workspace, &state.seeding) && !parts.is_empty() {
             true => plan.wake_at(now + SignedDuration::from_secs(1)),
             false => plan,
         };
@@ -101,6 +108,24 @@ impl Controller for Workspaces {
     ) -> Vec<Transition> {
         report::transitions(before, after)
     }
+}
+
+/// The record of what lets the pods that fill a workspace reach more than oz does, which is written once.
+fn opened(now: Timestamp, workspace: &Workspace, state: &State) -> Option<Step> {
+    let metadata = &workspace.metadata;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let uid = text(&metadata.uid);
+    let isolation = state.isolation.as_ref()?;
+    let record = isolation.record(&uid, |action, decision, reason, message| Record {
+        request: RequestRef {
+            kind: KIND.to_owned(),
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+            uid: uid.clone(),
+        },
+        ..Record::about(now, action, decision, &uid, reason, message)
+    });
+    record.map(Step::Record)
 }
 
 /// The claim is made once; one that the original made gets our marks. Its spec stays as it is: somebody may have

@@ -8,6 +8,7 @@ use super::seeding::{JOB_FAILED, SEEDED, SEEDING, SUCCEEDED, Seeding};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::conditions;
 use crate::controller::{Outcome, Transition};
+use crate::harness::isolation::Isolation;
 use crate::harness::pod::claim_name;
 use crate::harness::seed::job_name;
 
@@ -36,6 +37,9 @@ pub(super) fn report(
     match state.is_bound {
         true => set(PVC_BOUND, true, "Bound", "the claim has a volume"),
         false => set(PVC_BOUND, false, "Pending", "the claim has no volume yet"),
+    }
+    if let Some(found) = state.isolation.as_ref().map(Isolation::fact) {
+        set(found.type_, found.holds, found.reason, &found.message);
     }
     match &state.why {
         Some((reason, message)) => {

@@ -6,16 +6,18 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{KIND, Workspaces};
+use super::{Facts, KIND, Workspaces};
 use crate::access::stamp;
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
 use crate::controller::{Live, Step};
 use crate::harness::admission;
 use crate::harness::child::child;
+use crate::harness::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::harness::jobs::{self, condition, is_active};
 use crate::harness::seed::{
-    DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, repositories,
+    DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, policy_name,
+    repositories,
 };
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
@@ -42,6 +44,8 @@ pub enum Seeding {
     Wanted(String),
     /// Its Job is there and goes on; what keeps its pod from starting, if that takes long.
     Running(Option<String>),
+    /// Its Job is being ended, since it is not confined: the message.
+    Stopping(String),
     /// Its Job has failed: the message.
     Failed(String),
     /// Its Job has ended well; it may be gone since.
@@ -101,6 +105,42 @@ impl Seeding {
         }
     }
 
+    /// Finds what opens more to the pods that fill a workspace; `None` if there are none, and are to be none.
+    pub(super) fn isolation(
+        &self,
+        workspace: &Workspace,
+        controller: &Workspaces,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Option<Isolation> {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        let made = match self {
+            Self::Wanted(image) => job(workspace, &controller.seeds, image)["spec"].take(),
+            Self::Running(_) => {
+                let mut jobs = live
+                    .iter()
+                    .filter(|live| Live::parse::<Job>(live).is_some());
+                jobs.next().map(|job| job.object.data["spec"].clone())?
+            }
+            _ => return None,
+        };
+        let next = pod_labels(&job_name(name), &made["template"]["metadata"]);
+        let pods = live.iter().filter_map(Live::parse::<Pod>).filter(is_active);
+        let pods = pods.filter_map(|pod| pod.metadata.labels);
+        let labels: Vec<_> = [next].into_iter().chain(pods).collect();
+        let policies = &facts.network_policies;
+        Some(Isolation::find(&policy_name(name), &labels, policies))
+    }
+
+    /// Makes of it what it is where nothing may be filled that is not confined.
+    pub(super) fn unconfined(self, why: String) -> Self {
+        match self {
+            Self::Wanted(_) => Self::Refused(NOT_CONFINED, why),
+            Self::Running(_) => Self::Stopping(why),
+            other => other,
+        }
+    }
+
     /// What runs have to wait for.
     pub(super) fn obstacle(&self) -> Option<(WorkspacePhase, &'static str, String)> {
         match self {
@@ -109,6 +149,9 @@ impl Seeding {
                 Some((WorkspacePhase::Failed, reason, message.clone()))
             }
             Self::Failed(message) => Some((WorkspacePhase::Failed, JOB_FAILED, message.clone())),
+            Self::Stopping(message) => {
+                Some((WorkspacePhase::Failed, NOT_CONFINED, message.clone()))
+            }
             Self::Wanted(_) | Self::Running(None) => {
                 let message = "its repositories are being cloned".to_owned();
                 Some((WorkspacePhase::Seeding, SEEDING, message))
@@ -224,9 +267,10 @@ impl<'a> Parts<'a> {
         phase: WorkspacePhase,
         settings: &Settings,
     ) -> Vec<Vec<Step>> {
-        let policy = || child::<NetworkPolicy>(network_policy(workspace)).map(Step::Apply);
+        let policy =
+            || child::<NetworkPolicy>(network_policy(workspace, settings)).map(Step::Apply);
         match seeding {
-            _ if is_to_go(workspace) => {
+            _ if is_to_go(workspace, seeding) => {
                 let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
                 let all = self.job.into_iter().chain(self.pods.iter().copied());
                 let ends = all.filter(stays).map(|live| Step::Delete(live.reference()));
@@ -243,16 +287,20 @@ impl<'a> Parts<'a> {
             }
             // What somebody changes of it is put back.
             Seeding::Running(_) => vec![policy().into_iter().collect()],
-            Seeding::Unneeded | Seeding::Refused(..) | Seeding::Failed(_) | Seeding::Done => {
-                Vec::new()
-            }
+            Seeding::Unneeded
+            | Seeding::Refused(..)
+            | Seeding::Stopping(_)
+            | Seeding::Failed(_)
+            | Seeding::Done => Vec::new(),
         }
     }
 }
 
-/// Whether what fills a workspace is to go: it has done so, and that is told, or the workspace goes.
-pub(super) fn is_to_go(workspace: &Workspace) -> bool {
-    workspace.metadata.deletion_timestamp.is_some() || seeded(workspace).is_some()
+/// Whether what fills a workspace is to go: it has done so, and that is told, or the workspace goes, or it must not be
+/// filled.
+pub(super) fn is_to_go(workspace: &Workspace, seeding: &Seeding) -> bool {
+    let is_refused = matches!(seeding, Seeding::Refused(..) | Seeding::Stopping(_));
+    is_refused || workspace.metadata.deletion_timestamp.is_some() || seeded(workspace).is_some()
 }
 
 /// The condition that says that a workspace needs no filling any more.

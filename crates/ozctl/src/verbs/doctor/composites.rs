@@ -7,8 +7,10 @@ use kube::api::ListParams;
 use oz_core::composite::Declaration;
 
 use super::Finding;
+use super::installed::operator_arguments;
 use crate::cluster::Cluster;
 use crate::composites;
+use crate::failure::Result;
 use crate::output;
 
 const CHECK: &str = "composites";
@@ -16,7 +18,10 @@ const CHECK: &str = "composites";
 const MOST_WORKLOADS: u32 = 5_000;
 
 /// Each composite by its conditions. Nothing is said where the cluster has no composites.
-pub(super) async fn composites(cluster: &Cluster) -> Vec<Finding> {
+pub(super) async fn composites(
+    cluster: &Cluster,
+    deployments: &Result<Vec<Deployment>>,
+) -> Vec<Finding> {
     let found = match composites::read(cluster, &[]).await {
         Err(failure) if failure.is_not_found() => return Vec::new(),
         Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
@@ -25,9 +30,30 @@ pub(super) async fn composites(cluster: &Cluster) -> Vec<Finding> {
     let mut findings = vec![judge(&found.composites)];
     let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
     if found.composites.iter().any(is_metacontroller) {
+        let deployments = deployments.as_deref().unwrap_or_default();
+        findings.extend(adopting(&operator_arguments(deployments)));
         findings.extend(others(cluster).await);
     }
     findings
+}
+
+/// The composites whose parents adopt as with MetaController, by the operator's flags.
+fn adopting(arguments: &[&str]) -> Option<Finding> {
+    let mut flags = arguments.iter();
+    let names = flags.find_map(|flag| flag.strip_prefix("--adopt-as-original="))?;
+    let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
+    (!names.is_empty()).then(|| {
+        Finding::wrong(
+            CHECK,
+            format!(
+                "parents of {} adopt whatever their selector matches: who may create one can have objects of others \
+                 deleted",
+                names.join(", ")
+            ),
+            "take them out of composites.adoptAsOriginal in oz's values, once what they are to adopt has the label \
+             controller-uid",
+        )
+    })
 }
 
 fn judge(all: &[Declaration]) -> Finding {
@@ -173,6 +199,18 @@ mod tests {
             matches!(&silent, Verdict::Unknown(text) if text.contains("CompositeController silent")),
             "{silent:?}"
         );
+    }
+
+    #[test]
+    fn composites_that_adopt_as_with_metacontroller_are_named() {
+        let found = adopting(&["--composites", "--adopt-as-original=fleets,crews"]);
+        let Some(Verdict::Wrong(text, fix)) = found.map(|found| found.verdict) else {
+            panic!("it is a finding");
+        };
+        assert!(text.contains("fleets, crews"), "{text}");
+        assert!(fix.contains("composites.adoptAsOriginal"), "{fix}");
+        assert_eq!(adopting(&["--composites", "--adopt-as-original="]), None);
+        assert_eq!(adopting(&["--composites"]), None);
     }
 
     #[test]

@@ -31,6 +31,9 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
         namespace: oz.to_owned(),
         break_glass,
         harness: harness::is_served(&arguments),
+        composites: arguments
+            .iter()
+            .any(|it| matches!(*it, "--composites" | "--composites=true")),
     })
 }
 
@@ -104,12 +107,14 @@ mod tests {
             "--policies=access-oz",
             "--break-glass-group=menders,root",
             "--harness",
+            "--composites",
         ];
         let expected = Installation {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),
             break_glass: vec!["menders".to_owned(), "root".to_owned()],
             harness: true,
+            composites: true,
         };
         assert_eq!(
             installation("access", &[deployment(&arguments)]),

@@ -1,0 +1,204 @@
+//! The addresses for which handlers vouched. Replicas share them by the Secret of their authority, since an API server
+//! keeps its connections, and what proves it may come to one replica alone.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+
+use super::Caller;
+
+/// Since when each address is vouched for.
+pub(crate) type Vouched = BTreeMap<IpAddr, Timestamp>;
+
+/// How long an address is known after a handler vouched for it.
+const LIFE: SignedDuration = SignedDuration::from_mins(30);
+/// How much later than shared an address was vouched for before that is shared again: each time is a write.
+const SHARED_EVERY: SignedDuration = SignedDuration::from_mins(5);
+/// How many addresses are known; further ones are known when others are forgotten.
+const MOST: usize = 64;
+/// The longest text that is read.
+const MAX_LENGTH: usize = 16 << 10;
+
+/// The known addresses. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownCallers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    vouched: Mutex<Vouched>,
+    /// There is something to be shared.
+    changed: Notify,
+}
+
+impl KnownCallers {
+    /// The caller behind a connection.
+    pub(crate) fn of(&self, address: IpAddr, now: Timestamp) -> Caller {
+        let address = address.to_canonical();
+        match self.vouched().get(&address) {
+            Some(since) if is_known(*since, now) => Caller::Vouched(address),
+            _ => Caller::Unproven(address),
+        }
+    }
+
+    /// Takes note that a handler vouched for an address.
+    pub(crate) fn vouch(&self, address: IpAddr, now: Timestamp) {
+        let address = address.to_canonical();
+        let mut vouched = self.vouched();
+        vouched.retain(|_, since| is_known(*since, now));
+        if vouched.len() >= MOST && !vouched.contains_key(&address) {
+            tracing::warn!(%address, "too many addresses are vouched for: one more is not known");
+            return;
+        }
+        let before = vouched.insert(address, now);
+        if before.is_none_or(|before| is_stale(before, now)) {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Adds what other replicas shared.
+    pub(crate) fn merge(&self, shared: &Vouched, now: Timestamp) {
+        let mut vouched = self.vouched();
+        for (address, since) in shared.iter().filter(|(_, since)| is_known(**since, now)) {
+            let known = vouched.entry(*address).or_insert(*since);
+            *known = (*known).max(*since);
+        }
+        vouched.retain(|_, since| is_known(*since, now));
+    }
+
+    /// What is to be shared in place of `shared`, if that lacks something.
+    pub(crate) fn to_share(&self, shared: &Vouched, now: Timestamp) -> Option<Vouched> {
+        let vouched = self.vouched();
+        let mut known = vouched.iter().filter(|(_, since)| is_known(**since, now));
+        let lacks = known.any(|(address, since)| {
+            let before = shared.get(address);
+            before.is_none_or(|before| is_stale(*before, *since))
+        });
+        lacks.then(|| {
+            let mut all = vouched.clone();
+            for (address, since) in shared {
+                let known = all.entry(*address).or_insert(*since);
+                *known = (*known).max(*since);
+            }
+            all.retain(|_, since| is_known(*since, now));
+            all
+        })
+    }
+
+    /// How many addresses are known.
+    pub(crate) fn count(&self, now: Timestamp) -> usize {
+        let vouched = self.vouched();
+        vouched
+            .values()
+            .filter(|since| is_known(**since, now))
+            .count()
+    }
+
+    /// Ready when there is something to be shared.
+    pub(crate) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    fn vouched(&self) -> MutexGuard<'_, Vouched> {
+        self.0
+            .vouched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Neither of long ago nor of a time to come.
+fn is_known(since: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(since).abs() < LIFE
+}
+
+fn is_stale(before: Timestamp, since: Timestamp) -> bool {
+    since.duration_since(before) >= SHARED_EVERY
+}
+
+/// Reads what was shared. What cannot be read was not shared.
+pub(crate) fn read(text: &str) -> Vouched {
+    if text.len() > MAX_LENGTH {
+        return Vouched::new();
+    }
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// Writes what is shared.
+pub(crate) fn write(vouched: &Vouched) -> String {
+    // Addresses and instants always serialise.
+    serde_json::to_string(vouched).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1_000_000 + minutes)
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn address_is_known_once_vouched_for_and_until_its_life_is_over() {
+        let known = KnownCallers::default();
+        let one = address(1);
+        assert_eq!(known.of(one, at(0)), Caller::Unproven(one));
+        known.vouch(one, at(0));
+        assert_eq!(known.of(one, at(29)), Caller::Vouched(one));
+        assert_eq!(known.of(address(2), at(0)), Caller::Unproven(address(2)));
+        assert_eq!(known.of(one, at(30)), Caller::Unproven(one));
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(known.of(mapped, at(1)), Caller::Vouched(one));
+    }
+
+    #[test]
+    fn address_that_one_replica_vouched_for_is_known_to_the_other() {
+        let (one, other) = (KnownCallers::default(), KnownCallers::default());
+        one.vouch(address(1), at(0));
+        let shared = one.to_share(&Vouched::new(), at(0)).unwrap();
+        let shared = read(&write(&shared));
+        other.merge(&shared, at(1));
+        assert_eq!(other.of(address(1), at(1)), Caller::Vouched(address(1)));
+        assert_eq!(other.to_share(&shared, at(1)), None, "nothing is lacking");
+        // Vouched for again, it is shared again only after a while.
+        one.vouch(address(1), at(4));
+        assert_eq!(one.to_share(&shared, at(4)), None);
+        one.vouch(address(1), at(5));
+        let again = one.to_share(&shared, at(5)).unwrap();
+        assert_eq!(again[&address(1)], at(5));
+    }
+
+    #[test]
+    fn shared_text_that_is_none_or_of_another_time_makes_nobody_known() {
+        let known = KnownCallers::default();
+        for text in ["", "[]", r#"{"somewhere": "2026-01-01T00:00:00Z"}"#] {
+            assert!(read(text).is_empty(), "{text}");
+        }
+        let long_ago = BTreeMap::from([(address(1), at(-31)), (address(2), at(31))]);
+        known.merge(&long_ago, at(0));
+        for last in [1, 2] {
+            assert!(!known.of(address(last), at(0)).is_proven());
+        }
+    }
+
+    #[test]
+    fn addresses_beyond_the_bound_are_not_known() {
+        let known = KnownCallers::default();
+        for last in 0..=u8::try_from(MOST).unwrap() {
+            known.vouch(address(last), at(0));
+        }
+        let beyond = address(u8::try_from(MOST).unwrap());
+        assert!(!known.of(beyond, at(0)).is_proven());
+        assert!(known.of(address(0), at(0)).is_proven());
+        known.vouch(beyond, at(30));
+        assert!(known.of(beyond, at(30)).is_proven());
+    }
+}

@@ -1,0 +1,124 @@
+//! The word that the operator's canary says in a review, by which the webhook learns the address of an API server: no user
+//! can seal one, and the API server alone passes it on.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::seal::{self, Keys, SealError};
+
+const PURPOSE: &str = "oz.wizardofoz.co/canary/v1";
+/// How long a word is good for, and how far the clocks of operator and webhook may be apart.
+const GOOD_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// The longest word that is read.
+const MAX_LENGTH: usize = 1024;
+/// How many words are remembered as used. More than replicas of the operator say in the time that one is good for.
+const REMEMBERED: usize = 256;
+
+/// A word, as it is sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// The replica of the operator that says it.
+    pub replica: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Word {
+    /// Seals the word.
+    ///
+    /// # Errors
+    /// Only if it does not serialise, which its types rule out.
+    pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
+        seal::seal(keys, PURPOSE, self)
+    }
+}
+
+/// The words that were used. Each is good once: somebody who reads one in an audit log of the API server gains nothing.
+#[derive(Debug, Default)]
+pub struct UsedWords(Mutex<BTreeMap<String, Timestamp>>);
+
+impl UsedWords {
+    /// Whether the text is a word of the operator's that was sealed a moment ago and is used for the first time.
+    pub fn is_new(&self, keys: &Keys, text: &str, now: Timestamp) -> bool {
+        if text.len() > MAX_LENGTH {
+            return false;
+        }
+        let Ok(word) = seal::open::<Word>(keys, PURPOSE, text) else {
+            return false;
+        };
+        let is_good = |at: Timestamp| now.duration_since(at).abs() <= GOOD_FOR;
+        if !is_good(word.at) {
+            return false;
+        }
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.retain(|_, at| is_good(*at));
+        // By what it says, since one word may be written in several ways.
+        let said = format!("{} {}", word.at, word.replica);
+        used.len() < REMEMBERED && used.insert(said, word.at).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(byte: u8) -> Keys {
+        Keys::new(vec![vec![byte; 32]]).unwrap()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000 + seconds)
+    }
+
+    fn word(seconds: i64) -> String {
+        let word = Word {
+            replica: "oz-0".to_owned(),
+            at: at(seconds),
+        };
+        word.seal(&keys(1)).unwrap()
+    }
+
+    #[test]
+    fn word_is_good_once_and_for_half_a_minute() {
+        let used = UsedWords::default();
+        assert!(used.is_new(&keys(1), &word(0), at(30)));
+        assert!(!used.is_new(&keys(1), &word(0), at(30)));
+        let spaced = word(0).replace(':', ": ");
+        assert!(!used.is_new(&keys(1), &spaced, at(30)));
+        assert!(!used.is_new(&keys(1), &word(1), at(32)));
+        assert!(!used.is_new(&keys(1), &word(100), at(69)));
+        assert!(used.is_new(&keys(1), &word(100), at(70)));
+    }
+
+    #[test]
+    fn word_of_another_key_or_purpose_is_none() {
+        let used = UsedWords::default();
+        assert!(!used.is_new(&keys(2), &word(0), at(0)));
+        let said = Word {
+            replica: "oz-0".to_owned(),
+            at: at(0),
+        };
+        let other = seal::seal(&keys(1), "oz.wizardofoz.co/gate-ticket/v1", &said).unwrap();
+        assert!(!used.is_new(&keys(1), &other, at(0)));
+        for text in ["", "{}", &"x".repeat(2_000)] {
+            assert!(!used.is_new(&keys(1), text, at(0)), "{text}");
+        }
+    }
+
+    #[test]
+    fn used_words_are_bounded() {
+        let used = UsedWords::default();
+        let good = (0..1_000).filter(|number| {
+            let said = Word {
+                replica: format!("oz-{number}"),
+                at: at(0),
+            };
+            used.is_new(&keys(1), &said.seal(&keys(1)).unwrap(), at(0))
+        });
+        assert_eq!(good.count(), REMEMBERED);
+        assert!(used.is_new(&keys(1), &word(61), at(61)));
+    }
+}

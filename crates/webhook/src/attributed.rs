@@ -1,0 +1,59 @@
+//! Which records of reviews are believed: those of callers that are known to be API servers. What another caller says is
+//! recorded as said by it, whichever hook it calls.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use oz_admission::Caller;
+use oz_audit::Sink;
+use oz_core::audit::Record;
+use oz_core::controller::Failure;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+/// The records of hooks, each with its caller where that is unproven.
+pub(crate) struct Attributed {
+    records: Arc<dyn Sink>,
+    unproven: Counter,
+}
+
+impl Attributed {
+    pub(crate) fn new(records: Arc<dyn Sink>) -> Self {
+        Self {
+            records,
+            unproven: Counter::default(),
+        }
+    }
+
+    /// Adds what is counted.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "oz_audit_unproven_records",
+            "Records of reviews that came from callers not known to be API servers",
+            self.unproven.clone(),
+        );
+    }
+}
+
+impl Sink for Attributed {
+    fn record<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
+        // Outside of a review nobody knows on whose word something is recorded.
+        let caller = Caller::current();
+        if caller.is_some_and(Caller::is_proven) {
+            return self.records.record(record);
+        }
+        let peer = caller.and_then(Caller::address);
+        let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        self.unproven.inc();
+        let record = record.clone().of_unproven(&peer);
+        async move { self.records.record(&record).await }.boxed()
+    }
+}
+
+/// Logs that a record is not written. Not of an unproven caller: it could fill the log.
+pub(crate) fn log_unwritten(why: &str, record: &Record) {
+    if Caller::current().is_some_and(Caller::is_proven) {
+        tracing::error!(why, record = %record.line(), "an audit record is not written");
+    }
+}

@@ -1,0 +1,158 @@
+//! The outgoing connections of the programs, compared with the NetworkPolicies of the chart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use oz_e2e::repository;
+use serde_json::{Value, json};
+
+use crate::{rendered, value_files};
+
+/// The packages that call other servers than the API server: their URLs are in the flags that the test below reads. A
+/// change that adds a package here adds its connections to charts/oz/templates/_egress.tpl.
+const CALLERS: [&str; 3] = ["audit", "gate", "operator"];
+
+#[test]
+fn packages_that_call_servers_are_those_whose_connections_the_chart_lists() -> Result<()> {
+    let mut callers = BTreeSet::new();
+    for entry in std::fs::read_dir(repository().join("crates"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let manifest = entry.path().join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&manifest)
+            .with_context(|| format!("failed to read {}", manifest.display()))?;
+        if manifest.contains("\noz-outbound") {
+            callers.insert(name);
+        }
+    }
+    let expected: BTreeSet<String> = CALLERS.map(str::to_owned).into();
+    assert_eq!(callers, expected);
+    Ok(())
+}
+
+/// The NetworkPolicies and the Deployments of an installation, by their components.
+fn parts(flags: &[&str]) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Value>)> {
+    let (mut policies, mut programs) = (BTreeMap::new(), BTreeMap::new());
+    for object in rendered(flags)? {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let component = name.rsplit('-').next().unwrap_or_default().to_owned();
+        match object["kind"].as_str() {
+            Some("NetworkPolicy") => drop(policies.insert(component, object)),
+            Some("Deployment") => drop(programs.insert(component, object)),
+            _ => {}
+        }
+    }
+    Ok((policies, programs))
+}
+
+/// The ports of the URLs in the flags of a program, those of links left out: people follow these.
+fn called(program: &Value) -> Result<BTreeSet<u64>> {
+    let mut ports = BTreeSet::new();
+    let args = &program["spec"]["template"]["spec"]["containers"][0]["args"];
+    for arg in args.as_array().context("it has no flags")? {
+        let arg = arg.as_str().unwrap_or_default();
+        let value = arg.split_once('=').map_or("", |(_, value)| value);
+        let texts = match serde_json::from_str::<Value>(value) {
+            Ok(value) => texts(&value),
+            Err(_) => vec![value.to_owned()],
+        };
+        for text in texts {
+            let Some((scheme, rest)) = text.split_once("://") else {
+                continue;
+            };
+            if scheme == "file" {
+                continue;
+            }
+            let host = rest.split('/').next().unwrap_or_default();
+            let port = host
+                .rsplit_once(':')
+                .and_then(|(_, port)| port.parse().ok());
+            let usual = if scheme == "http" { 80 } else { 443 };
+            ports.insert(port.unwrap_or(usual));
+        }
+    }
+    Ok(ports)
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(all) => all.iter().flat_map(texts).collect(),
+        Value::Object(all) => all
+            .iter()
+            .filter(|(key, _)| *key != "link")
+            .flat_map(|(_, value)| texts(value))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The ports that a policy opens to any address.
+fn open(policy: &Value) -> BTreeSet<(u64, String)> {
+    let rules = policy["spec"]["egress"].as_array().into_iter().flatten();
+    let anywhere = rules.filter(|rule| rule["to"].is_null());
+    let ports = anywhere.flat_map(|rule| rule["ports"].as_array().into_iter().flatten());
+    let port = |it: &Value| {
+        let protocol = it["protocol"].as_str().unwrap_or_default().to_owned();
+        (it["port"].as_u64().unwrap_or_default(), protocol)
+    };
+    ports.map(port).collect()
+}
+
+#[test]
+fn every_program_reaches_name_servers_the_api_server_and_what_its_flags_name() -> Result<()> {
+    for (name, path) in value_files()? {
+        let values = format!("--values={}", path.display());
+        let (policies, programs) = parts(&[&values, "--set=networkPolicy.create=true"])?;
+        assert_eq!(
+            policies.keys().collect::<Vec<_>>(),
+            programs.keys().collect::<Vec<_>>(),
+            "{name}: each program has a NetworkPolicy"
+        );
+        for (component, program) in &programs {
+            let what = format!("{component} with {name}");
+            let policy = &policies[component];
+            assert_eq!(
+                policy["spec"]["podSelector"]["matchLabels"],
+                program["spec"]["selector"]["matchLabels"],
+                "{what}"
+            );
+            assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+            let open = open(policy);
+            let is_open = |port: u64, protocol: &str| open.contains(&(port, protocol.to_owned()));
+            assert!(is_open(53, "UDP") && is_open(53, "TCP"), "{what}: {open:?}");
+            if name != "network_policies" {
+                assert!(is_open(443, "TCP") && is_open(6443, "TCP"), "{what}");
+            }
+            for port in called(program)? {
+                assert!(is_open(port, "TCP"), "{what} calls port {port}: {open:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn addresses_of_the_api_server_and_pods_behind_services_are_named_where_they_are_known()
+-> Result<()> {
+    let flags = ["--values=e2e/tests/chart/values/network_policies.yaml".to_owned()];
+    let flags = flags.map(|flag| flag.replace("e2e", &repository().join("e2e").to_string_lossy()));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let (policies, _) = parts(&flags)?;
+    for (component, policy) in policies {
+        let rules = policy["spec"]["egress"].as_array().context("no rules")?;
+        let named: Vec<&Value> = rules.iter().map(|rule| &rule["to"]).collect();
+        let namespace = |name: &str| json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}]);
+        for expected in [
+            // What comes from there need not be reached there.
+            json!([{"ipBlock": {"cidr": "10.0.0.0/28"}}]),
+            namespace("logging"),
+            json!([{"ipBlock": {"cidr": "192.0.2.7/32"}}]),
+        ] {
+            assert!(named.contains(&&expected), "{component}: {named:?}");
+        }
+        let ports: Vec<u64> = open(&policy).into_iter().map(|(port, _)| port).collect();
+        assert!(!ports.contains(&443) && ports.contains(&4318), "{ports:?}");
+    }
+    Ok(())
+}

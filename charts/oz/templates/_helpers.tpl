@@ -473,7 +473,7 @@ cluster knows it. What leaves a node of the control plane through a tunnel bears
 {{- end -}}
 {{- end -}}
 {{- $addresses = concat $addresses (dig "spec" "clusterIPs" list (lookup "v1" "Service" "default" "kubernetes" | default dict)) -}}
-{{- $nodes := (lookup "v1" "Node" "" "").items -}}
+{{- $nodes := (lookup "v1" "Node" "" "").items | default list -}}
 {{- /* Of many nodes, which come and go, somebody has to name the range. */ -}}
 {{- if le (len $nodes) 64 -}}
 {{- range $nodes -}}

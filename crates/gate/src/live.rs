@@ -155,7 +155,7 @@ impl Live {
         // Where it was known before, it was agreed to as well.
         let _ = self
             .watchable
-            .set(spoken.is_some_and(|spoken| spoken.tty.is_some()));
+            .set(spoken.is_some_and(|spoken| spoken.words.is_some()));
     }
 
     /// Whether what is said in it can be shown.

@@ -17,6 +17,7 @@ use oz_recording::age::Recipient;
 use oz_runtime::Clock;
 
 use crate::answer::Refused;
+use crate::socket::runs_command;
 use crate::spool::{Recovered, Spool, Waiting};
 use crate::storage::Storage;
 use crate::tape::{Tape, Writer};
@@ -72,10 +73,7 @@ impl Plan {
         asked: Option<&Upgrade>,
     ) -> Result<Self, Refused> {
         // Forwarded ports and logs are no sessions that somebody types in; what they carried is counted.
-        let config = grant
-            .sessions
-            .recording
-            .filter(|_| matches!(way, "exec" | "attach"));
+        let config = grant.sessions.recording.filter(|_| runs_command(way));
         let Some(config) = config else {
             return Ok(Self::None);
         };

@@ -485,7 +485,7 @@ impl Door {
         };
         let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
         if let Some(session) = opening.opened() {
-            let spoken = Spoken::new(&agreed, options);
+            let spoken = Spoken::new(&agreed, options, session.way);
             session.live.agreed(spoken);
             tokio::spawn(Arc::clone(self).carry(session, (client, upstream), spoken, writer));
         }

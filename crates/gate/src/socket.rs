@@ -9,7 +9,7 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use oz_core::connect::Refusal;
 use oz_core::gate::Exit;
-use oz_core::gate::messages::{Framing, MAX_MESSAGE, Piece, farewell, notice};
+use oz_core::gate::messages::{Framing, MAX_MESSAGE, Piece, ReadChannels, farewell, notice};
 use oz_core::gate::query::Options;
 use oz_core::gate::upgrade::Agreed;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -33,21 +33,40 @@ const TOO_LONG: &str = "MessageTooLong";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spoken {
     pub(crate) framing: Framing,
-    /// Whether the client is on a terminal; `None` where it is told nothing, since its messages are not read.
-    pub(crate) tty: Option<bool>,
+    /// The meaning of messages; `None` if the gate does not read them, and sends none of its own.
+    pub(crate) words: Option<Words>,
+}
+
+/// The meaning of the messages of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// True for a session on a terminal.
+    pub(crate) tty: bool,
+    /// The channels on which the API server reads.
+    pub(crate) channels: ReadChannels,
 }
 
 impl Spoken {
-    /// By what client and API server agreed on; `None` if that is no WebSocket.
-    pub(crate) fn new(agreed: &Agreed, options: &Options) -> Option<Self> {
+    /// Returns the meaning under the protocol that was agreed on; `None` if that is not a WebSocket. Clients also forward
+    /// ports over the sub-protocols of commands, and the channels of ports differ, so `way` is the operation.
+    pub(crate) fn new(agreed: &Agreed, options: &Options, way: &str) -> Option<Self> {
         let Agreed::WebSocket(protocol) = agreed else {
             return None;
         };
+        let read = protocol.filter(|_| agreed.is_recorded() && runs_command(way));
         Some(Self {
             framing: Framing::new(*protocol),
-            tty: agreed.is_recorded().then(|| options.tty()),
+            words: read.map(|protocol| Words {
+                tty: options.tty(),
+                channels: ReadChannels::new(protocol, options),
+            }),
         })
     }
+}
+
+/// Checks whether an operation is a session with a command.
+pub(crate) fn runs_command(way: &str) -> bool {
+    matches!(way, "exec" | "attach")
 }
 
 type Reader<S> = SplitStream<WebSocketStream<S>>;
@@ -121,8 +140,8 @@ async fn take_leave<S: AsyncRead + AsyncWrite + Unpin>(
     why: &Refusal,
     spoken: Spoken,
 ) -> Result<(), Error> {
-    if let Some(tty) = spoken.tty {
-        for message in farewell(&why.message, tty) {
+    if let Some(words) = spoken.words {
+        for message in farewell(&why.message, words.tty) {
             client.feed(Message::binary(message)).await?;
         }
     }
@@ -154,6 +173,7 @@ impl Carrier<'_> {
         C: AsyncRead + AsyncWrite + Unpin,
         U: AsyncRead + AsyncWrite + Unpin,
     {
+        let mut words = self.spoken.words;
         loop {
             self.ready().await;
             let Some(message) = read(&mut from, "the client").await? else {
@@ -162,6 +182,12 @@ impl Carrier<'_> {
             match message {
                 Message::Binary(_) | Message::Text(_) => {
                     let message = message.into_data();
+                    let is_read = words.as_mut().map(|words| words.channels.reads(&message));
+                    let is_read = is_read.transpose();
+                    if is_read.map_err(|error| malformed("the client", &error))? == Some(false) {
+                        held.passed_on();
+                        continue;
+                    }
                     for (channel, part) in self.spoken.framing.divide(&message) {
                         // It may have been held meanwhile.
                         self.ready().await;
@@ -264,11 +290,11 @@ impl Carrier<'_> {
 
     /// Ready with what oz has to say to the client.
     async fn word(&self) -> Message {
-        let Some(tty) = self.spoken.tty else {
+        let Some(words) = self.spoken.words else {
             return pending().await;
         };
         match self.beside.traffic.word().await {
-            Word::Line(text) => Message::binary(notice(&text, tty)),
+            Word::Line(text) => Message::binary(notice(&text, words.tty)),
             // A pong that nobody asked for (RFC 6455, 5.5.3).
             Word::Alive => Message::Pong(Bytes::new()),
         }
@@ -276,7 +302,7 @@ impl Carrier<'_> {
 
     /// Whether messages are read as what somebody says.
     fn is_read(&self) -> bool {
-        self.spoken.tty.is_some()
+        self.spoken.words.is_some()
     }
 
     /// Counts, shows and records a message that is about to be passed on.

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-pub use super::channels::{ERROR, RESIZE, STDERR, STDIN, STDOUT};
+pub use super::channels::{CloseMalformed, ERROR, RESIZE, ReadChannels, STDERR, STDIN, STDOUT};
 use super::upgrade::Subprotocol;
 
 /// The longest message that is taken, in bytes: as long as a frame that the API server takes.

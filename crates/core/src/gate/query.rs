@@ -101,6 +101,12 @@ impl Options {
         self.flag("tty")
     }
 
+    /// Returns whether the request asks for standard input.
+    #[must_use]
+    pub fn stdin(&self) -> bool {
+        self.flag("stdin")
+    }
+
     /// Whether changes are asked for.
     #[must_use]
     pub fn watch(&self) -> bool {
@@ -413,7 +419,7 @@ mod tests {
                 let sent = options.to_query();
                 for query in [&query, &sent] {
                     prop_assert_eq!(options.tty(), flag_by_go(query, "tty"), "{}", query);
-                    prop_assert_eq!(options.flag("stdin"), flag_by_go(query, "stdin"));
+                    prop_assert_eq!(options.stdin(), flag_by_go(query, "stdin"), "{}", query);
                 }
                 prop_assert_eq!(read(&sent), Ok(options));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
 use oz_core::gate::messages::{ERROR, MAX_PIECE, STDIN, STDOUT};
+use oz_core::gate::path;
 use oz_core::gate::upgrade::Subprotocol;
 use oz_core::recording::{Code, Part};
 use proptest::prelude::*;
@@ -19,15 +20,23 @@ use crate::traffic::{Traffic, View};
 
 type Socket = WebSocketStream<DuplexStream>;
 
-const ON_A_TERMINAL: Spoken = Spoken {
-    framing: Framing::Channels,
-    tty: Some(true),
-};
 const ALL: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: RecordedInput::All,
     non_interactive: None,
 };
+
+/// Returns the meaning of a session with this sub-protocol, query and operation.
+pub(super) fn spoken(protocol: Subprotocol, query: &str, way: &str) -> Spoken {
+    let pod = path::prefix("default", "mine") + "/api/v1/namespaces/default/pods/web";
+    let path = path::read("GET", &format!("{pod}/{way}"), Some(query)).unwrap();
+    let agreed = Agreed::WebSocket(Some(protocol));
+    Spoken::new(&agreed, &path.options, way).unwrap()
+}
+
+fn on_a_terminal() -> Spoken {
+    spoken(Subprotocol::V5, "stdin=true&tty=true", "exec")
+}
 
 /// A session that goes on.
 struct Session {
@@ -167,7 +176,7 @@ fn over() -> Refusal {
 
 #[tokio::test]
 async fn fragmented_message_is_joined_shown_and_sent_whole() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     let mut view = session.watch();
     session.says(frame(0x02, &[STDIN, b'r', b'm'])).await;
     session.says(frame(0x89, b"ping")).await;
@@ -207,7 +216,7 @@ async fn frame_that_is_none_closes_the_session_and_nothing_of_it_passes() {
         frames.push(("a reserved bit", frame(0x82 | bit, b"\0id"), 1002));
     }
     for (what, bytes, expected) in frames {
-        let mut session = Session::open(ON_A_TERMINAL).await;
+        let mut session = Session::open(on_a_terminal()).await;
         let mut view = session.watch();
         session.says(frame(0x82, b"\0ls\r")).await;
         // What comes behind it is not read.
@@ -232,8 +241,69 @@ async fn frame_that_is_none_closes_the_session_and_nothing_of_it_passes() {
 }
 
 #[tokio::test]
+async fn message_that_the_api_server_does_not_read_is_dropped_and_not_recorded() {
+    let mut session = Session::open(on_a_terminal()).await;
+    let mut view = session.watch();
+    session.says(frame(0x82, b"\0ls\r")).await;
+    for message in [&b"\x01forged\r"[..], b"\x07forged\r", b""] {
+        session.says(frame(0x82, message)).await;
+    }
+    // A channel that the client has closed takes no more input.
+    session.says(frame(0x82, b"\xff\0")).await;
+    session.says(frame(0x82, b"\0forged\r")).await;
+    session.says(frame(0x82, b"\x04{}")).await;
+    for heard in [&b"\0ls\r"[..], b"\xff\0", b"\x04{}"] {
+        assert_eq!(session.heard().await, Some(Message::binary(heard)));
+    }
+    assert_eq!(typed(&mut view), "ls\r");
+    assert_eq!(session.traffic.bytes(), (4 + 2 + 3, 0));
+    let without = spoken(Subprotocol::V4, "stdin=false&tty=true", "attach");
+    let mut session = Session::open(without).await;
+    let mut view = session.watch();
+    session.says(frame(0x82, b"\0forged\r")).await;
+    session.says(frame(0x82, b"\x04{}")).await;
+    let size = Message::binary(&b"\x04{}"[..]);
+    assert_eq!(session.heard().await, Some(size));
+    assert_eq!(typed(&mut view), "");
+}
+
+#[tokio::test]
+async fn malformed_close_of_a_channel_ends_the_session() {
+    for message in [&b"\xff"[..], b"\xff\x05", b"\xff\0\0"] {
+        let mut session = Session::open(on_a_terminal()).await;
+        session.says(frame(0x82, message)).await;
+        session.says(frame(0x82, b"\0forged\r")).await;
+        let (why, carried) = session.relayed.await.unwrap();
+        assert_eq!(why.map(|why| why.reason), Some(MALFORMED), "{message:?}");
+        assert_eq!(carried.inward, 0);
+    }
+}
+
+#[tokio::test]
+async fn forwarded_port_passes_as_bytes_without_messages_of_oz() {
+    // The Python client has two channels for each port.
+    let ports = spoken(Subprotocol::V4, "ports=80,81", "portforward");
+    assert_eq!(ports.words, None);
+    let mut session = Session::open(ports).await;
+    for message in [&b"\0GET"[..], b"\x02GET", b"\xff\0"] {
+        session.says(frame(0x82, message)).await;
+        assert_eq!(session.heard().await, Some(Message::binary(message)));
+    }
+    let failed = Message::binary(&b"\x03{\"status\":\"Success\"}"[..]);
+    session.pod.send(failed.clone()).await.unwrap();
+    session.traffic.tell("for a terminal".to_owned());
+    session.end.send(over()).unwrap();
+    let (why, carried) = session.relayed.await.unwrap();
+    assert_eq!((why, carried.exit), (Some(over()), None));
+    let told = rest(session.alice).await;
+    let data: Vec<_> = told.iter().filter(|one| one.is_binary()).collect();
+    assert!(data.is_empty() || data == [&failed], "{told:?}");
+    assert_eq!(code(&told), Some(1000));
+}
+
+#[tokio::test]
 async fn message_that_is_too_long_in_its_parts_closes_the_session() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     let part = vec![0; 4 << 20];
     let mut first = 0x02;
     for _ in 0..=MAX_MESSAGE / part.len() {
@@ -248,7 +318,7 @@ async fn message_that_is_too_long_in_its_parts_closes_the_session() {
 
 #[tokio::test]
 async fn long_message_arrives_in_several_and_the_limit_is_met() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     let content: Vec<u8> = (0..=250).cycle().take(MAX_MESSAGE - 1).collect();
     let message = frame(0x82, &[&[STDIN], content.as_slice()].concat());
     let (mut alice, sent) = (session.alice, content.len());
@@ -269,13 +339,13 @@ async fn long_message_arrives_in_several_and_the_limit_is_met() {
 
 #[tokio::test]
 async fn text_on_channels_arrives_as_bytes_and_base64_as_text() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     session.says(frame(0x81, "\0\u{e9}".as_bytes())).await;
     let bytes = Message::binary("\0\u{e9}".as_bytes().to_vec());
     assert_eq!(session.heard().await, Some(bytes));
     let spoken = Spoken {
         framing: Framing::new(Some(Subprotocol::V4Base64)),
-        tty: None,
+        words: None,
     };
     let mut session = Session::open(spoken).await;
     session.says(frame(0x81, b"0bHMK")).await;
@@ -291,7 +361,7 @@ async fn text_on_channels_arrives_as_bytes_and_base64_as_text() {
 #[tokio::test]
 async fn exit_status_and_close_of_the_api_server_reach_the_client() {
     for closed in [1000_u16, 1001, 1011, 4000] {
-        let mut session = Session::open(ON_A_TERMINAL).await;
+        let mut session = Session::open(on_a_terminal()).await;
         let status = [&[ERROR], br#"{"status":"Success"}"#.as_slice()].concat();
         let close = CloseFrame {
             code: closed.into(),
@@ -329,13 +399,13 @@ async fn exit_status_and_close_of_the_api_server_reach_the_client() {
 
 #[tokio::test]
 async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
-    let session = Session::open(ON_A_TERMINAL).await;
+    let session = Session::open(on_a_terminal()).await;
     drop(session.pod);
     let told = rest(session.alice).await;
     assert_eq!(code(&told), Some(1011), "{told:?}");
     assert_eq!(session.relayed.await.unwrap().0, None);
 
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     session
         .says(frame(0x88, &[0x03, 0xe9, b'b', b'y', b'e']))
         .await;
@@ -348,7 +418,7 @@ async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
     assert_eq!(session.relayed.await.unwrap().0, None);
 
     // Without a close, too: it has nothing more to say, and may hear what was printed.
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     session.alice.shutdown().await.unwrap();
     assert_eq!(session.heard().await, Some(Message::Close(None)));
     drop(session.pod);
@@ -357,7 +427,7 @@ async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
 
 #[tokio::test]
 async fn client_is_told_why_its_session_ends_also_in_the_middle_of_a_message() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     // Half of a message each way.
     session.says(&frame(0x82, b"\0half")[..8]).await;
     session
@@ -379,7 +449,7 @@ async fn client_is_told_why_its_session_ends_also_in_the_middle_of_a_message() {
 
 #[tokio::test(start_paused = true)]
 async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() {
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     // Both directions wait for something to be read when it is held.
     tokio::task::yield_now().await;
     session.traffic.hold(true);
@@ -414,7 +484,7 @@ async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() 
 #[tokio::test(start_paused = true)]
 async fn message_prolongs_a_session_and_a_ping_does_not() {
     let minute = Duration::from_secs(60);
-    let mut session = Session::open(ON_A_TERMINAL).await;
+    let mut session = Session::open(on_a_terminal()).await;
     for round in 0..6 {
         tokio::time::advance(minute / 2).await;
         if round % 2 == 0 {
@@ -450,7 +520,7 @@ async fn message_prolongs_a_session_and_a_ping_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn client_that_reads_nothing_keeps_no_session_open() {
-    let mut session = Session::with_buffers(ON_A_TERMINAL, 16).await;
+    let mut session = Session::with_buffers(on_a_terminal(), 16).await;
     let flood = tokio::spawn(async move {
         let message = || Message::binary(vec![STDOUT; 1024]);
         while session.pod.send(message()).await.is_ok() {}
@@ -507,7 +577,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let (heard, typed) = runtime.unwrap().block_on(async {
-            let mut session = Session::open(ON_A_TERMINAL).await;
+            let mut session = Session::open(on_a_terminal()).await;
             let mut view = session.watch();
             for piece in frames.concat().chunks(cut) {
                 // It may have been closed.

@@ -404,4 +404,6 @@ async fn drain<S: AsyncRead + AsyncWrite + Unpin>(from: &mut Reader<S>) {
 }
 
 #[cfg(test)]
+mod differential;
+#[cfg(test)]
 mod tests;

@@ -248,7 +248,7 @@ pub(crate) mod tests {
     use crate::storage::{S3Args, Storage};
 
     /// A spool with so much room, its storage, and a recorder of everything.
-    async fn place(
+    pub(crate) async fn place(
         directory: &std::path::Path,
         limit: u64,
     ) -> (Arc<Spool>, Storage, Recorder, SessionKey) {

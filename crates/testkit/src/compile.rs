@@ -17,7 +17,7 @@ use crate::tools::Tool;
 /// The prefix of the directories that are compiled in; one that is left was interrupted.
 pub(crate) const SCRATCH: &str = "compiling-";
 
-/// A Go module that pins programs by `tool` directives and holds no code.
+/// A Go module that pins programs by `tool` directives and holds no code, or that is one program.
 pub(crate) struct Module {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -27,6 +27,8 @@ pub(crate) struct Module {
     pub(crate) takes: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
+    /// The content of `main.go`, for a module that is one program.
+    pub(crate) source: Option<&'static str>,
     /// Go variables that are set when linking.
     pub(crate) variables: &'static [(&'static str, &'static str)],
 }
@@ -35,10 +37,11 @@ impl Module {
     /// All that decides what the compiled program is; go.sum follows from go.mod.
     pub(crate) fn stamp(&self, tool: Tool) -> String {
         format!(
-            "{}\n{}\n\n{}",
+            "{}\n{}\n\n{}{}",
             tool.package(),
             self.linker_flags(),
-            self.go_mod
+            self.go_mod,
+            self.source.unwrap_or_default()
         )
     }
 
@@ -60,7 +63,9 @@ impl Module {
             .prefix(SCRATCH)
             .tempdir_in(cache)
             .with_context(|| format!("failed to make a directory in {}", cache.display()))?;
-        for (file, content) in [("go.mod", self.go_mod), ("go.sum", self.go_sum)] {
+        let module = [("go.mod", self.go_mod), ("go.sum", self.go_sum)];
+        let source = self.source.map(|source| ("main.go", source));
+        for (file, content) in module.into_iter().chain(source) {
             std::fs::write(scratch.path().join(file), content)
                 .with_context(|| format!("failed to write {file}"))?;
         }

@@ -18,6 +18,8 @@ const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
 const OPA_VERSION: &str = "1.9.0";
 const AGE_VERSION: &str = "1.3.2";
+/// The version of the Kubernetes libraries: that of the cluster.
+const STAGING_VERSION: &str = "0.35.4";
 
 /// A program that is compiled from the Go module proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +53,10 @@ pub enum Tool {
     Opa,
     /// age, which what is encrypted is compared with.
     Age,
+    /// The reader of WebSockets of API server and kubelet, with which the gate is compared.
+    WsStream,
+    /// A program with client-go, with which the gate is tested.
+    ClientGo,
 }
 
 impl Tool {
@@ -96,6 +102,8 @@ impl Tool {
             Self::Kubeconform => "kubeconform",
             Self::Opa => "opa",
             Self::Age => "age",
+            Self::WsStream => "wsstream",
+            Self::ClientGo => "client-go",
         }
     }
 
@@ -109,6 +117,7 @@ impl Tool {
             Self::Opa => "github.com/open-policy-agent/opa".into(),
             Self::Kubectl130 | Self::Kubectl132 => "k8s.io/kubernetes/cmd/kubectl".into(),
             Self::Age => "filippo.io/age/cmd/age".into(),
+            Self::WsStream | Self::ClientGo => format!("oz/hack/tools/{}", self.name()),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -123,6 +132,8 @@ impl Tool {
             Self::Kubectl130 => &KUBECTL_1_30,
             Self::Kubectl132 => &KUBECTL_1_32,
             Self::Age => &AGE,
+            Self::WsStream => &WSSTREAM,
+            Self::ClientGo => &CLIENT_GO,
             _ => &KUBERNETES,
         }
     }
@@ -135,6 +146,7 @@ static KUBERNETES: Module = Module {
     takes: "about 6 minutes",
     go_mod: include_str!("../../../hack/tools/kubernetes/go.mod"),
     go_sum: include_str!("../../../hack/tools/kubernetes/go.sum"),
+    source: None,
     // Without them the server says that it is v0.0.0.
     variables: &[
         ("k8s.io/component-base/version.gitVersion", "v1.35.4"),
@@ -153,6 +165,7 @@ macro_rules! kubectl {
             takes: "about a minute",
             go_mod: include_str!(concat!("../../../hack/tools/kubectl-1.", $minor, "/go.mod")),
             go_sum: include_str!(concat!("../../../hack/tools/kubectl-1.", $minor, "/go.sum")),
+            source: None,
             variables: &[
                 (
                     "k8s.io/component-base/version.gitVersion",
@@ -177,6 +190,7 @@ static KWOK: Module = Module {
     takes: "about a minute",
     go_mod: include_str!("../../../hack/tools/kwok/go.mod"),
     go_sum: include_str!("../../../hack/tools/kwok/go.sum"),
+    source: None,
     variables: &[],
 };
 
@@ -187,6 +201,7 @@ static HELM: Module = Module {
     takes: "about 3 minutes",
     go_mod: include_str!("../../../hack/tools/helm/go.mod"),
     go_sum: include_str!("../../../hack/tools/helm/go.sum"),
+    source: None,
     // Without them a chart that is rendered without a cluster is rendered for Kubernetes 1.20.
     variables: &[
         ("helm.sh/helm/v3/internal/version.version", "v3.22.0"),
@@ -202,6 +217,7 @@ static KUBECONFORM: Module = Module {
     takes: "half a minute",
     go_mod: include_str!("../../../hack/tools/kubeconform/go.mod"),
     go_sum: include_str!("../../../hack/tools/kubeconform/go.sum"),
+    source: None,
     variables: &[],
 };
 
@@ -212,6 +228,7 @@ static OPA: Module = Module {
     takes: "about 2 minutes",
     go_mod: include_str!("../../../hack/tools/opa/go.mod"),
     go_sum: include_str!("../../../hack/tools/opa/go.sum"),
+    source: None,
     variables: &[],
 };
 
@@ -222,11 +239,35 @@ static AGE: Module = Module {
     takes: "half a minute",
     go_mod: include_str!("../../../hack/tools/age/go.mod"),
     go_sum: include_str!("../../../hack/tools/age/go.sum"),
+    source: None,
     variables: &[],
 };
 
+/// A program of this project, with Kubernetes libraries.
+macro_rules! program {
+    ($name:literal, $packages:literal, $takes:literal) => {
+        Module {
+            name: $name,
+            version: STAGING_VERSION,
+            packages: $packages,
+            takes: $takes,
+            go_mod: include_str!(concat!("../../../hack/tools/", $name, "/go.mod")),
+            go_sum: include_str!(concat!("../../../hack/tools/", $name, "/go.sum")),
+            source: Some(include_str!(concat!(
+                "../../../hack/tools/",
+                $name,
+                "/main.go"
+            ))),
+            variables: &[],
+        }
+    };
+}
+
+static WSSTREAM: Module = program!("wsstream", 250, "half a minute");
+static CLIENT_GO: Module = program!("client-go", 600, "about a minute");
+
 /// In the order in which they are compiled.
-const MODULES: [&Module; 8] = [
+const MODULES: [&Module; 10] = [
     &KUBERNETES,
     &KWOK,
     &HELM,
@@ -235,6 +276,8 @@ const MODULES: [&Module; 8] = [
     &KUBECTL_1_30,
     &KUBECTL_1_32,
     &AGE,
+    &WSSTREAM,
+    &CLIENT_GO,
 ];
 
 /// Programs that are there and match the pinned versions.
@@ -410,14 +453,30 @@ mod tests {
             assert_eq!(variable, format!("v{version}"));
         }
         assert!(pinned(&AGE, "filippo.io/age", AGE_VERSION));
+        let path = "k8s.io/apimachinery";
+        for module in [&KUBERNETES, &WSSTREAM, &CLIENT_GO] {
+            assert!(pinned(module, path, STAGING_VERSION), "{}", module.name);
+        }
+        // The same reader of WebSockets as in the API server.
+        let read_by = |module: &Module| {
+            let mut lines = module.go_mod.lines();
+            lines.find(|line| line.contains("golang.org/x/net "))
+        };
+        assert_eq!(read_by(&WSSTREAM), read_by(&KUBERNETES));
     }
 
     #[test]
-    fn a_stamp_changes_with_the_pinned_versions() {
+    fn a_stamp_changes_with_the_pinned_versions_and_the_source() {
         let bumped = Module {
             go_mod: "module bumped",
             ..KUBERNETES
         };
         assert_ne!(KUBERNETES.stamp(Tool::Etcd), bumped.stamp(Tool::Etcd));
+        let written_anew = Module {
+            source: Some("package main"),
+            ..WSSTREAM
+        };
+        let tool = Tool::WsStream;
+        assert_ne!(WSSTREAM.stamp(tool), written_anew.stamp(tool));
     }
 }

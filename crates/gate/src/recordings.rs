@@ -234,3 +234,6 @@ pub(crate) fn about(opening: &Opening<'_>) -> About {
         previous: String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Which protocol a request asks for, and which one API server and kubelet would speak by the same headers.
 
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
 use super::*;
 
@@ -251,26 +252,134 @@ fn with_one() -> impl Strategy<Value = Headers> {
     Just(with(&[(PROTOCOL, "v5.channel.k8s.io")]))
 }
 
+/// A way to read requests: that of the gate, or one with a seeded defect.
+#[derive(Clone, Copy)]
+struct Reading {
+    what: &'static str,
+    /// The headers that it reads, of those in the request.
+    sees: fn(Headers) -> Headers,
+    /// The decision whether a session is recorded.
+    is_recorded: fn(&Upgrade) -> bool,
+}
+
+const GATE: Reading = Reading {
+    what: "the gate",
+    sees: |headers| headers,
+    is_recorded: Upgrade::is_recorded,
+};
+
+impl Reading {
+    /// Checks that a session that is to be recorded is, for every answer, and that Kubernetes reads the same protocol in
+    /// the same headers.
+    fn holds(&self, headers: &Headers, answers: &Headers) -> Result<(), TestCaseError> {
+        let Ok(Some(asked)) = read(&(self.sees)(headers.clone())) else {
+            return Ok(());
+        };
+        let is_socket = matches!(asked, Upgrade::WebSocket { .. });
+        prop_assert_eq!(
+            is_socket,
+            is_web_socket_by_kubernetes(headers),
+            "{:?}",
+            headers
+        );
+        if (self.is_recorded)(&asked) {
+            prop_assert!(is_socket);
+            // Whatever is answered, what is agreed on is recorded too.
+            if let Ok(agreed) = asked.agreed(|name| values(answers, name)) {
+                prop_assert!(agreed.is_recorded(), "{:?} {:?}", asked, answers);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn requests() -> impl Strategy<Value = (Headers, Headers)> {
+    let taken = "(v5.channel.k8s.io|v4.channel.k8s.io|v4.base64.channel.k8s.io|channel.k8s.io)";
+    let taken = taken.prop_map(|taken| vec![(UPGRADE, WEB_SOCKET.to_owned()), (PROTOCOL, taken)]);
+    let any = prop::collection::vec(header(), 0..4);
+    (mixture(), prop_oneof![any, taken])
+}
+
+/// Returns the headers with one value for a name, or none.
+fn only(headers: Headers, wanted: &'static str, value: Option<String>) -> Headers {
+    let mut others = headers;
+    others.retain(|(name, _)| *name != wanted);
+    others.extend(value.map(|value| (wanted, value)));
+    others
+}
+
+fn all_of(headers: &Headers, wanted: &str) -> Vec<String> {
+    let found = headers.iter().filter(|(name, _)| *name == wanted);
+    found.map(|(_, value)| value.clone()).collect()
+}
+
+#[test]
+fn seeded_defect_of_the_reader_is_found() {
+    let defects = [
+        Reading {
+            what: "reads the last Upgrade",
+            sees: |headers| {
+                let last = all_of(&headers, UPGRADE).pop();
+                only(headers, UPGRADE, last)
+            },
+            ..GATE
+        },
+        Reading {
+            what: "takes an Upgrade with several protocols for a WebSocket",
+            sees: |headers| {
+                let upgrades = all_of(&headers, UPGRADE).join(",").to_lowercase();
+                match upgrades.contains(WEB_SOCKET) {
+                    true => only(headers, UPGRADE, Some(WEB_SOCKET.to_owned())),
+                    false => headers,
+                }
+            },
+            ..GATE
+        },
+        Reading {
+            what: "ignores Connection",
+            sees: |headers| only(headers, CONNECTION, Some("Upgrade".to_owned())),
+            ..GATE
+        },
+        Reading {
+            what: "records a session if one of its protocols is recorded",
+            is_recorded: |asked| match asked {
+                Upgrade::WebSocket { protocols, .. } => {
+                    protocols.iter().any(|one| one.is_recorded())
+                }
+                Upgrade::Spdy { .. } => false,
+            },
+            ..GATE
+        },
+        Reading {
+            what: "takes every WebSocket for one that is recorded",
+            is_recorded: |asked| matches!(asked, Upgrade::WebSocket { .. }),
+            ..GATE
+        },
+    ];
+    for reading in defects {
+        let config = ProptestConfig {
+            cases: 4096,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        };
+        let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let found = TestRunner::new_with_rng(config, random)
+            .run(&requests(), |(headers, answers)| {
+                reading.holds(&headers, &answers)
+            });
+        assert!(
+            matches!(found, Err(TestError::Fail(..))),
+            "a reader that {} is not found",
+            reading.what
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn session_is_recorded_or_refused_whatever_its_headers_mix(
-        headers in mixture(),
-        answers in prop::collection::vec(header(), 0..4),
-    ) {
-        let Ok(Some(asked)) = read(&headers) else {
-            return Ok(());
-        };
-        // Both readers see the same protocol in the same headers.
-        let is_socket = matches!(asked, Upgrade::WebSocket { .. });
-        prop_assert_eq!(is_socket, is_web_socket_by_kubernetes(&headers), "{:?}", headers);
-        if asked.is_recorded() {
-            prop_assert!(is_socket);
-            // Whatever is answered, what is agreed on is recorded too.
-            if let Ok(agreed) = asked.agreed(|name| values(&answers, name)) {
-                prop_assert!(agreed.is_recorded(), "{:?} {:?}", asked, answers);
-            }
-        }
+    fn session_is_recorded_or_refused_whatever_its_headers_mix((headers, answers) in requests()) {
+        GATE.holds(&headers, &answers)?;
     }
 }

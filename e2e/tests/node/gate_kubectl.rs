@@ -17,7 +17,7 @@ use oz_e2e::{
     GATED, Gate, RecordingStore, STREAMS, Scene, System, Terminal, WORKLOAD, exec_request,
     recording_template, records_in,
 };
-use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually, fixtures, scaled};
+use oz_testkit::{CONDITION_TIMEOUT, Process, Tool, Tools, eventually, fixtures, scaled};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -26,9 +26,9 @@ use crate::gate::said;
 use crate::gate_debug::answered;
 
 /// Name of the template of which no session is open that is not recorded.
-const REQUIRED: &str = "required";
+pub(crate) const REQUIRED: &str = "required";
 /// What is said where bytes are to come back as they were.
-const WORDS: &[u8] = b"hello\0\xff\nyou\n";
+pub(crate) const WORDS: &[u8] = b"hello\0\xff\nyou\n";
 /// How much each is given to pass on, in MiB, and in the long form of the test.
 const INPUT: usize = 64;
 const LONG_INPUT: usize = 1024;
@@ -144,7 +144,8 @@ async fn pod(scene: &Scene) -> Result<String> {
     pod.metadata.name.context("no name")
 }
 
-async fn templates(scene: &Scene) -> Result<()> {
+/// Creates two templates: one offers recordings, the other requires them.
+pub(crate) async fn templates(scene: &Scene) -> Result<()> {
     for (name, mode) in [
         (GATED, RecordingMode::Offered),
         (REQUIRED, RecordingMode::Required),
@@ -196,9 +197,15 @@ async fn every_kubectl_carries_through_the_gate_what_it_carries_without() -> Res
         carries(&world, kubectl)
             .await
             .with_context(|| kubectl.title)?;
-        recorded(&world, kubectl, began)
-            .await
-            .with_context(|| kubectl.title)?;
+        // Two commands, two terminals, two inputs, two copies, an attach and a container that was added.
+        recorded(
+            &world.gate.process,
+            scene.name(),
+            (kubectl.recorded, began),
+            10,
+        )
+        .await
+        .with_context(|| kubectl.title)?;
         let took = Timestamp::now().duration_since(began);
         eprintln!("{} in {took:#}", kubectl.title);
     }
@@ -263,7 +270,7 @@ fn command(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Without what kubectl may say of itself: that something came of a stream before it knew of that.
-fn of_the_command(mut output: Output) -> Output {
+pub(crate) fn of_the_command(mut output: Output) -> Output {
     let lines = output.stderr.split_inclusive(|byte| *byte == b'\n');
     let unknown = b"Unknown stream id";
     let kept = lines.filter(|line| !line.windows(unknown.len()).any(|part| part == unknown));
@@ -271,7 +278,7 @@ fn of_the_command(mut output: Output) -> Output {
     output
 }
 
-fn differ(direct: &Output, gated: &Output) -> String {
+pub(crate) fn differ(direct: &Output, gated: &Output) -> String {
     let lengths = |output: &Output| {
         let code = output.status.code();
         format!(
@@ -470,16 +477,22 @@ async fn debugs(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     .await
 }
 
-/// What was opened since is recorded, or is on record as what is not.
-async fn recorded(world: &World<'_>, kubectl: &Kubectl, since: Timestamp) -> Result<()> {
+/// Waits until at least `least` sessions with a command that were opened in a namespace since then have ended, and each
+/// has its record: `SessionRecorded`, or `SessionUnrecorded`.
+pub(crate) async fn recorded(
+    gate: &Process,
+    namespace: &str,
+    (recorded, since): (bool, Timestamp),
+    least: usize,
+) -> Result<()> {
     let key = |record: &Record| record.details.get("session").cloned();
-    let wanted = match kubectl.recorded {
+    let wanted = match recorded {
         true => Action::SessionRecorded,
         false => Action::SessionUnrecorded,
     };
     eventually("everything on record", CONDITION_TIMEOUT, async || {
-        let mut records = records_in(&world.gate.process)?;
-        records.retain(|one| one.request.namespace == world.scene.name());
+        let mut records = records_in(gate)?;
+        records.retain(|one| one.request.namespace == namespace);
         let typed = |one: &&Record| {
             let way = one.details.get("way").map(String::as_str);
             let opened = one.details.get("openedAt").and_then(|at| at.parse().ok());
@@ -492,8 +505,7 @@ async fn recorded(world: &World<'_>, kubectl: &Kubectl, since: Timestamp) -> Res
         let told: BTreeSet<String> = told.filter_map(key).collect();
         let missing: Vec<&String> = ended.difference(&told).collect();
         ensure!(missing.is_empty(), "not {wanted}: {missing:?}");
-        // Two commands, two terminals, two inputs, two copies, one attached and one in a container that was added.
-        Ok((ended.len() >= 10).then_some(()))
+        Ok((ended.len() >= least).then_some(()))
     })
     .await
 }

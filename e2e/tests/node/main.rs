@@ -7,6 +7,7 @@ mod approving;
 mod chart;
 mod exec;
 mod gate;
+mod gate_clients;
 mod gate_debug;
 mod gate_ends;
 mod gate_kubectl;

@@ -166,6 +166,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- with .Values.transient.bindableRoles -}}
 - {{ printf "--bindable-roles=%s" (join "," .) | quote }}
 - --max-binding-window={{ $.Values.transient.maxBindingWindow }}
+- --max-binding-lead={{ $.Values.transient.maxBindingLead }}
+- --max-waiting-bindings={{ int64 $.Values.transient.maxWaitingBindings }}
 {{- range $namespace, $window := $.Values.transient.maxBindingWindowIn }}
 - {{ printf "--max-binding-window-in=%s=%s" $namespace $window | quote }}
 {{- end }}

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -15,7 +16,7 @@ use oz_core::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 use oz_core::settings::{Settings, break_glass_groups};
-use oz_core::transient::{Kind as _, RolePattern};
+use oz_core::transient::{self, Kind as _, RolePattern};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
@@ -24,6 +25,8 @@ use crate::failure::Result;
 
 /// How many objects of a kind are looked at.
 const LOOKED_AT: usize = 50_000;
+/// The operator's flag by which it serves the published kinds of transient bindings.
+const SERVES_PUBLISHED: &str = "--serve-example-com";
 
 /// Who could get in, by the oz in the namespace `oz` and by RBAC.
 ///
@@ -39,6 +42,7 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
         let templates = reading.all::<T>(T::title()).await?;
         found.extend(templates.iter().flat_map(sources::of_template));
     });
+    for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
     let rbac = reading.rbac().await?;
     found.extend(rbac.into_pods());
     reading.flags(&rbac, oz, &mut found).await?;
@@ -94,6 +98,19 @@ impl Reading<'_> {
         }
     }
 
+    /// The transient bindings of a kind whose windows are still to open.
+    async fn waiting<B: transient::Kind>(
+        &mut self,
+        title: &str,
+        found: &mut Vec<Entitlement>,
+    ) -> Result<()> {
+        let now = Timestamp::now();
+        let bindings = self.all::<B>(title).await?;
+        let waiting = bindings.iter();
+        found.extend(waiting.flat_map(|one| sources::waiting(&one.view(), now)));
+        Ok(())
+    }
+
     fn gap(&mut self, what: &str, why: &str) {
         self.gaps.insert(format!("{what}: not read: {why}"));
     }
@@ -128,7 +145,8 @@ impl Reading<'_> {
         Ok(rbac)
     }
 
-    /// What only the flags of the processes say: groups for emergencies, and roles that may be bound for a time.
+    /// What only the flags of the processes say: groups for emergencies, roles that may be bound for a time, and whether
+    /// the published kinds of transient bindings are served.
     async fn flags(&mut self, rbac: &Rbac, oz: &str, found: &mut Vec<Entitlement>) -> Result<()> {
         const WHAT: &str = "break-glass groups and bindable roles";
         let deployments = match deployments(self.cluster, oz).await {
@@ -161,7 +179,14 @@ impl Reading<'_> {
                     .map(|group| sources::break_glass(group, &source)),
             );
         }
-        let settings = match Settings::read(&arguments(operator), oz) {
+        let flags = arguments(operator);
+        if flags.iter().any(|flag| flag == SERVES_PUBLISHED) {
+            for_each_kind!(published B => {
+                let title = format!("{} of {}", B::title(), B::group(&()));
+                self.waiting::<B>(&title, found).await?;
+            });
+        }
+        let settings = match Settings::read(&flags, oz) {
             Ok(settings) => settings,
             Err(error) => {
                 self.gap("bindable roles", &error);

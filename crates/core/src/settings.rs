@@ -28,6 +28,10 @@ pub const POD_READY_TIMEOUT: &str = "5m";
 pub const NAME_SERVERS: &str = "kube-system/k8s-app=kube-dns";
 /// Default of `--max-binding-window`.
 pub const MAX_BINDING_WINDOW: &str = "24h";
+/// Default of `--max-binding-lead`.
+pub const MAX_BINDING_LEAD: &str = "168h";
+/// Default of `--max-waiting-bindings`.
+pub const MAX_WAITING_BINDINGS: &str = "20";
 
 /// What the flags say.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +74,8 @@ impl Settings {
             longest_in: limits
                 .collect::<Result<_, _>>()
                 .map_err(|error| error.to_string())?,
+            longest_lead: given.duration("max-binding-lead", MAX_BINDING_LEAD)?,
+            most_waiting: given.one("max-waiting-bindings", MAX_WAITING_BINDINGS)?,
             own_namespace: own_namespace.to_owned(),
         };
         Ok(Self {
@@ -252,6 +258,8 @@ mod tests {
             "--name-servers=nowhere",
             "--bindable-roles=a/b/c",
             "--max-binding-window-in=prod",
+            "--max-binding-lead=7d",
+            "--max-waiting-bindings=few",
         ] {
             assert!(Settings::read(&[flag], "oz").is_err(), "{flag}");
         }

@@ -19,6 +19,7 @@ use crate::answers::{about_bindings, approvals, seen};
 use crate::locks;
 use crate::roles::{self, may};
 use crate::stamps::Stamps;
+use crate::waiting_bindings::WaitingBindings;
 
 pub(crate) struct Bindings<K> {
     /// Opens stamps.
@@ -29,6 +30,8 @@ pub(crate) struct Bindings<K> {
     /// oz's own namespace, where answers to what belongs to the whole cluster are.
     pub(crate) namespace: Arc<str>,
     pub(crate) stamps: Stamps,
+    /// Those of all kinds that wait for their windows.
+    pub(crate) waiting: WaitingBindings,
 }
 
 impl<K: Kind> Bindings<K> {
@@ -69,6 +72,10 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
 
     async fn answer(&self, cx: &Cx, object: &K, question: Question, facts: &mut Facts) {
         match question {
+            Question::Waiting(requester) => {
+                let waiting = self.waiting.find(&self.keys, &requester.user, cx.now());
+                facts.waiting = Some(waiting.await);
+            }
             Question::SameStamp => {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));
             }

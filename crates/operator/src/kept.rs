@@ -1,5 +1,5 @@
-//! As what requests for access are kept: there are many, and most of them wait for their end. Those are compressed,
-//! and found by marks.
+//! As what requests for access and transient bindings are kept. There are many requests, and most of them wait for their
+//! end: these are compressed. Both are found by marks.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use oz_core::access::stamp;
 use oz_core::api::Phase;
 use oz_core::kinds::AccessRequest;
+use oz_core::transient;
 use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};
 
 /// What a request is found by.
@@ -23,6 +24,8 @@ pub(crate) enum By<'a> {
     Pod(Option<&'a str>, &'a str),
     /// The namespace, if it gives access to a pod that is not ready.
     Unready(Option<&'a str>),
+    /// The user whose transient binding waits, as its stamp says.
+    Waits(&'a str),
 }
 
 impl By<'_> {
@@ -56,6 +59,26 @@ pub(crate) fn of_template<R: AccessRequest>(
         let request = request.view();
         request.template == name && request.metadata.namespace == namespace
     })
+}
+
+/// The transient bindings of a kind. Whoever needs them gets them here: they are kept in one way.
+pub(crate) fn bindings<K: transient::Kind>(feeds: &Feeds) -> Store<K> {
+    feeds.store_of(&Kind::of::<K>(), Selection::default(), &keep_bindings())
+}
+
+pub(crate) fn keep_bindings<K: transient::Kind>() -> Keep<K> {
+    Keep {
+        marks_of: Some(marks_of_binding::<K>),
+        ..Keep::default()
+    }
+}
+
+fn marks_of_binding<K: transient::Kind>(binding: &K) -> Vec<u64> {
+    // Whether its window is open by now is asked of each that is found.
+    let waits = binding.view().waiting(Timestamp::MIN).is_some();
+    let user = stamp::flow(binding.meta());
+    let mark = waits.then(|| By::Waits(&user).mark());
+    mark.into_iter().collect()
 }
 
 fn marks_of<R: AccessRequest>(request: &R) -> Vec<u64> {

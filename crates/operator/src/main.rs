@@ -37,6 +37,7 @@ mod stamps;
 mod sweep;
 mod tickets;
 mod uninstall;
+mod waiting_bindings;
 mod workload;
 
 use clap::Parser;

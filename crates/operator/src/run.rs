@@ -64,6 +64,7 @@ use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
 use crate::sweep::{Counted, Owners, Sweeper};
 use crate::tickets::TicketChecks;
+use crate::waiting_bindings::WaitingBindings;
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -276,9 +277,9 @@ impl Operator<'_> {
         let feeds = runtime.feeds();
         let mut past = PastExpiry::new(Arc::new(self.clock.clone()));
         for_each_kind!(requests R => { past.requests(kept::requests::<R>(feeds)) });
-        for_each_kind!(bindings B => { past.bindings(feeds.store::<B>()) });
+        for_each_kind!(bindings B => { past.bindings(kept::bindings::<B>(feeds)) });
         if self.args.transient.serve_example_com {
-            for_each_kind!(published B => { past.bindings(feeds.store::<B>()) });
+            for_each_kind!(published B => { past.bindings(kept::bindings::<B>(feeds)) });
         }
         runtime.registry().register_collector(Box::new(past));
     }
@@ -320,7 +321,7 @@ impl Operator<'_> {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Uids>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
-        for_each_kind!(bindings B => { requests.push(Box::new(feeds.store::<B>())) });
+        for_each_kind!(bindings B => { requests.push(Box::new(kept::bindings::<B>(feeds))) });
         ApprovalRetention {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
@@ -602,15 +603,27 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
 /// switched off must end, and what is deleted must go.
 fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
     let policy = args.transient.policy(&args.common.namespace);
-    for_each_kind!(bindings K => { binding::<K>(engine, keys, &policy, owners) });
+    let mut waiting = WaitingBindings::default();
+    let feeds = engine.runtime().feeds();
+    for_each_kind!(bindings K => { waiting.add::<K>(feeds) });
     if args.transient.serve_example_com {
-        for_each_kind!(published K => { binding::<K>(engine, keys, &policy, owners) });
+        for_each_kind!(published K => { waiting.add::<K>(feeds) });
+    }
+    let terms = (keys, &policy, &waiting);
+    for_each_kind!(bindings K => { binding::<K>(engine, terms, owners) });
+    if args.transient.serve_example_com {
+        for_each_kind!(published K => { binding::<K>(engine, terms, owners) });
     }
 }
 
-fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
+fn binding<K: Kind>(
+    engine: &mut Engine,
+    (keys, policy, waiting): (&Keys, &Arc<Policy>, &WaitingBindings),
+    owners: &mut Owners,
+) {
     let feeds = engine.runtime().feeds();
-    let (objects, locks, approvals) = (feeds.store(), feeds.store(), feeds.store());
+    let objects = kept::bindings::<K>(feeds);
+    let (locks, approvals) = (feeds.store(), feeds.store());
     owners.add::<K>(K::MARK, &objects, |object| {
         object
             .status()
@@ -625,6 +638,7 @@ fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owne
             approvals,
             namespace: policy.own_namespace.as_str().into(),
             stamps: Stamps::default(),
+            waiting: waiting.clone(),
         },
     );
 }

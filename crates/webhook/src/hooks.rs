@@ -41,7 +41,7 @@ use crate::note_author;
 use crate::policy::{self, Judges};
 use crate::review;
 use crate::stamp::{Sealing, Stamper};
-use crate::transient;
+use crate::transient::{self, WaitingBindings};
 use crate::validate_audit_event::AuditEventGuard;
 use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
@@ -142,9 +142,18 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
     all.extend(harness::hooks(grounds, feeds, &locks));
-    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
+    let mut waiting = WaitingBindings::default();
+    for_each_kind!(bindings B => { waiting.watch::<B>(feeds) });
     if grounds.serve_example_com {
-        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
+        for_each_kind!(published B => { waiting.watch::<B>(feeds) });
+    }
+    for_each_kind!(bindings B => {
+        all.extend(transient::hooks::<B>(grounds, &locks, &judges, &waiting));
+    });
+    if grounds.serve_example_com {
+        for_each_kind!(published B => {
+            all.extend(transient::hooks::<B>(grounds, &locks, &judges, &waiting));
+        });
     }
     all
 }

@@ -15,7 +15,7 @@ use crate::connect::Grants;
 
 /// How long a request counts that was admitted here and that the watch has not shown yet. One that was
 /// never stored counts as long.
-const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
+pub(crate) const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The most requests there may be. 0 is no limit.
 #[derive(Clone, Copy, Debug, Args)]

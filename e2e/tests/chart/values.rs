@@ -81,6 +81,8 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("operator.replicas=0", "replicas"),
         ("operator.keepFinished=1d", "keepFinished"),
         ("image.digest=abc", "digest"),
+        ("transient.maxBindingLead=7d", "maxBindingLead"),
+        ("transient.maxWaitingBindings=-1", "maxWaitingBindings"),
         ("access.namespaces={Shop}", "namespaces"),
         ("access.nameServers={kube-dns}", "nameServers"),
         ("webhook.extraArgs={verbose}", "extraArgs"),

@@ -124,6 +124,8 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
                 };
                 let facts = Facts {
                     locks,
+                    // How many others of the requester wait cannot be told from here.
+                    waiting: Some(Vec::new()),
                     same_stamp: Some(None),
                     lookup: Some(lookup),
                     ..Facts::default()
@@ -189,6 +191,8 @@ fn policy(flags: &Flags, binding: &Binding<'_>, terms: &Terms) -> Result<Policy>
         roles: BindableRoles(vec![entry]),
         longest: SignedDuration::MAX,
         longest_in: BTreeMap::new(),
+        longest_lead: SignedDuration::MAX,
+        most_waiting: 0,
         own_namespace: String::new(),
     })
 }
@@ -198,8 +202,8 @@ fn list(flags: &Flags, permits: Result<Listed, CoreFailure>) -> Rule {
         return Rule::new(
             "list",
             None,
-            "which roles oz may bind, and for how long, is in its flags --bindable-roles and \
-             --max-binding-window",
+            "which roles oz may bind, for how long, and how far ahead, is in its flags --bindable-roles, \
+             --max-binding-window and --max-binding-lead",
         );
     }
     match permits {

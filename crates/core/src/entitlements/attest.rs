@@ -334,6 +334,7 @@ impl Way {
             Self::TransientBinding => {
                 "take the role from --bindable-roles of the operator, or their right to create transient bindings"
             }
+            Self::Waiting => "delete the transient binding, whose window is still to open",
             Self::BreakGlass => {
                 "take the group from --break-glass-group of operator and webhook (webhook.breakGlassGroups of the chart)"
             }

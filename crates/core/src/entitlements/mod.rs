@@ -45,6 +45,8 @@ pub enum Way {
     Emergency,
     /// They may ask for a transient binding of a role, if they also hold the verb `bind` on it.
     TransientBinding,
+    /// A transient binding lets them in once its window opens.
+    Waiting,
     /// They get into every pod, also while oz is down.
     BreakGlass,
     /// A grant or a transient binding lets them in now, until it ends.

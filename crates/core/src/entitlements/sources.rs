@@ -1,9 +1,12 @@
 //! Who could get in by what oz's own objects and flags say: templates, rules of approval, roles that may be bound for
-//! a time, groups for emergencies.
+//! a time, transient bindings whose windows are still to open, groups for emergencies.
+
+use jiff::Timestamp;
 
 use super::{Entitlement, SubjectKind, Way};
 use crate::api::{AccessConfig, ApprovalRule};
 use crate::kinds::AccessTemplate;
+use crate::transient::{Binding, Closes};
 
 /// What a template lets people do: ask, and approve what others ask for.
 #[must_use]
@@ -91,6 +94,43 @@ pub fn break_glass(group: &str, source: &str) -> Entitlement {
         source: source.to_owned(),
         limits: "as far as RBAC lets them".to_owned(),
     }
+}
+
+/// Returns the subjects of a transient binding whose window is still to open at `now`.
+#[must_use]
+pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
+    let (Ok(terms), Some(_)) = (&binding.terms, binding.waiting(now)) else {
+        return Vec::new();
+    };
+    let opens = terms.opens(binding.created());
+    let namespace = binding.namespace().unwrap_or_default();
+    let source = match namespace {
+        "" => format!("{} {}", binding.kind, binding.name()),
+        _ => format!("{} {namespace}/{}", binding.kind, binding.name()),
+    };
+    let until = match terms.closes {
+        Closes::At(until) => format!("until {until}"),
+        Closes::After(duration) => format!("for {duration}"),
+    };
+    let subjects = terms.subjects.iter();
+    subjects
+        .filter_map(|subject| {
+            let own = subject.namespace.as_deref().unwrap_or_default();
+            Some(Entitlement {
+                way: Way::Waiting,
+                namespace: namespace.to_owned(),
+                kind: subject.kind.parse().ok()?,
+                subject: match own {
+                    "" => subject.name.clone(),
+                    own => format!("{own}/{}", subject.name),
+                },
+                permits: vec![format!("{} {}", terms.role.kind, terms.role.name)],
+                objects: Vec::new(),
+                source: source.clone(),
+                limits: format!("from {opens} {until}"),
+            })
+        })
+        .collect()
 }
 
 /// That whoever may ask for transient bindings, `holder`, may ask for one of this role.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
-use super::sources::{bindable, break_glass, of_template};
+use super::sources::{bindable, break_glass, of_template, waiting};
 use super::standing::Rbac;
 use super::*;
-use crate::api::ExecAccessTemplate;
+use crate::api::{BindingStatus, ExecAccessTemplate, Phase, TransientRoleBinding};
+use crate::transient::Kind as _;
 
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> Value {
     json!({ "apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": names })
@@ -361,4 +362,47 @@ fn a_list_has_one_digest_and_tells_what_it_lacks() {
     let text = serde_json::to_string(&all).unwrap();
     let read: Entitlements = serde_json::from_str(&text).unwrap();
     assert_eq!((&read, read.computed()), (&all, all.digest.clone()));
+}
+
+#[test]
+fn windows_to_come_are_listed_with_each_subject_until_they_open() {
+    let binding: TransientRoleBinding = serde_json::from_value(json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
+        "metadata": {"name": "night", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [
+                {"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "runner", "namespace": "ci"},
+            ],
+            "validFrom": "2026-01-03T00:00:00Z", "validUntil": "2026-01-04T00:00:00Z",
+        },
+    }))
+    .unwrap();
+    let at = |text: &str| text.parse().unwrap();
+    let found = waiting(&binding.view(), at("2026-01-02T00:00:00Z"));
+    let rows: Vec<_> = found.iter().map(Entitlement::cells).collect();
+    let row = |kind: &str, subject: &str| {
+        [
+            "Waiting",
+            "shop",
+            kind,
+            subject,
+            "ClusterRole view",
+            "",
+            "TransientRoleBinding shop/night",
+            "from 2026-01-03T00:00:00Z until 2026-01-04T00:00:00Z",
+        ]
+        .map(ToOwned::to_owned)
+    };
+    assert_eq!(
+        rows,
+        [row("User", "alice"), row("ServiceAccount", "ci/runner")]
+    );
+    assert!(waiting(&binding.view(), at("2026-01-03T00:00:00Z")).is_empty());
+    let mut over = binding;
+    over.status = Some(BindingStatus {
+        phase: Phase::Denied,
+        ..BindingStatus::default()
+    });
+    assert!(waiting(&over.view(), at("2026-01-02T00:00:00Z")).is_empty());
 }

@@ -164,6 +164,7 @@ impl<K: Kind> Transient<K> {
         let (requester, judgement) = (stamp.requester, stamp.judgement);
         let access = Access::bound(&requester, &terms.subjects, binding.namespace());
         known.locks.admit(&access, now).map_err(State::from)?;
+        self.may_wait(now, binding, terms, &requester, known)?;
         let asking = judged::Asking {
             requester: &requester,
             judgement: judgement.as_ref(),
@@ -189,6 +190,30 @@ impl<K: Kind> Transient<K> {
             }
             Position::After => Err(State::Ending(End::NEVER_ACTIVE, None).into()),
         }
+    }
+
+    /// Checks whether its window lies too far ahead, and whether too many of its requester's wait already. The oldest may,
+    /// whichever was admitted first.
+    fn may_wait(
+        &self,
+        now: Timestamp,
+        binding: &Binding<'_>,
+        terms: &Terms,
+        requester: &Requester,
+        known: &Facts,
+    ) -> Result<(), Otherwise> {
+        let Some(place) = binding.waiting(now) else {
+            return Ok(());
+        };
+        let lead = self.policy.permits_lead(terms, binding.created());
+        lead.map_err(denied)?;
+        let Some(waiting) = &known.waiting else {
+            return Err(Otherwise::Need(Question::Waiting(requester.clone())));
+        };
+        let older = waiting.iter().filter(|other| **other < place).count();
+        let permitted = self.policy.permits_waiting(&requester.user, older);
+        permitted.map_err(denied)?;
+        Ok(())
     }
 
     /// What is given if nothing stands against it.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use super::grant::Grant;
+use super::waiting::WaitingWindow;
 use crate::access::fact::Fact;
 use crate::access::lock::Locks;
 use crate::access::stamp::Requester;
@@ -16,6 +17,8 @@ use crate::lifecycle;
 pub struct Facts {
     /// The locks that there are, as the watch has shown them.
     pub locks: Locks,
+    /// The answer to [`Question::Waiting`].
+    pub waiting: Option<Vec<WaitingWindow>>,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
     pub same_stamp: Option<Option<String>>,
     /// The answer to [`Question::Lookup`].
@@ -26,10 +29,12 @@ pub struct Facts {
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
 }
 
-/// What must be found out before a binding can be made, in this order. What waits or is over costs no
-/// reads.
+/// What must be found out before a binding can wait or be made, in this order. What waits or is over costs no
+/// reads: which others wait is in stores.
 #[derive(Clone, Debug)]
 pub enum Question {
+    /// Which bindings of this user wait for their windows to open, of all kinds?
+    Waiting(Requester),
     /// Which other object carries the very same stamp?
     SameStamp,
     /// What is there of the role, and of the name of the binding?

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use super::{BindableRoles, Policy, PolicyError, RolePattern};
 use crate::duration::positive;
-use crate::settings::MAX_BINDING_WINDOW;
+use crate::settings::{MAX_BINDING_LEAD, MAX_BINDING_WINDOW, MAX_WAITING_BINDINGS};
 
 /// The flags by which transient bindings are allowed.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +27,16 @@ pub struct TransientArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACE=DURATION", value_parser = limit)]
     pub max_binding_window_in: Vec<(String, SignedDuration)>,
 
+    /// How long after its creation the window of a transient binding opens at the latest, such as 168h. The groups of
+    /// its requester are those of its creation.
+    #[arg(long, default_value = MAX_BINDING_LEAD, value_name = "DURATION", value_parser = positive)]
+    pub max_binding_lead: SignedDuration,
+
+    /// How many transient bindings of one user may wait for their windows to open, of all kinds and in all namespaces;
+    /// 0 for any number.
+    #[arg(long, default_value = MAX_WAITING_BINDINGS, value_name = "COUNT")]
+    pub max_waiting_bindings: usize,
+
     /// Serve the published kinds TransientRoleBinding and TransientClusterRoleBinding of
     /// example.com/v1 as well. Their definitions must be installed.
     #[arg(long)]
@@ -41,6 +51,8 @@ impl TransientArgs {
             roles: BindableRoles(self.bindable_roles.clone()),
             longest: self.max_binding_window,
             longest_in: self.max_binding_window_in.iter().cloned().collect(),
+            longest_lead: self.max_binding_lead,
+            most_waiting: self.max_waiting_bindings,
             own_namespace: own_namespace.to_owned(),
         })
     }
@@ -72,6 +84,9 @@ mod tests {
         let args = parse(&[]).unwrap();
         assert!(args.policy("oz").roles.is_empty());
         assert!(!args.serve_example_com);
+        let policy = args.policy("oz");
+        assert_eq!(policy.longest_lead, SignedDuration::from_hours(7 * 24));
+        assert_eq!(policy.most_waiting, 20);
     }
 
     #[test]
@@ -98,6 +113,8 @@ mod tests {
         for flag in [
             "--bindable-roles=a/b/c",
             "--max-binding-window=0s",
+            "--max-binding-lead=0s",
+            "--max-waiting-bindings=-1",
             "--max-binding-window-in=prod",
             "--max-binding-window-in=prod=-1h",
         ] {

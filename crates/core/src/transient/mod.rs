@@ -20,6 +20,7 @@ mod privileged;
 mod report;
 mod roles;
 mod terms;
+mod waiting;
 
 pub use danger::danger;
 pub use facts::{Assessment, Facts, Lookup, Opens, Question, State, Want};
@@ -36,6 +37,7 @@ pub(crate) use privileged::privileged;
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
+pub use waiting::WaitingWindow;
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,

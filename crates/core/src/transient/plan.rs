@@ -78,6 +78,10 @@ impl<K: Kind> Controller for Transient<K> {
                         .map_or(assessment.waits_until, |at| at.min(assessment.waits_until)),
                 ),
         };
+        let plan = match (&assessment.state, binding.counted_again(now)) {
+            (State::Special(_) | State::Waiting(_), Some(again)) => plan.wake_at(again),
+            _ => plan,
+        };
         Verdict::Decided(Decision {
             plan,
             state: assessment,

@@ -27,6 +27,10 @@ pub struct Policy {
     pub longest: SignedDuration,
     /// For how long at most in single namespaces.
     pub longest_in: BTreeMap<String, SignedDuration>,
+    /// How long after the creation of a binding its window opens at the latest.
+    pub longest_lead: SignedDuration,
+    /// How many bindings of one user may wait for their windows to open; 0 for any number.
+    pub most_waiting: usize,
     /// oz's own namespace, in which nothing may be bound.
     pub own_namespace: String,
 }
@@ -83,6 +87,7 @@ impl Policy {
                 format!("a window of {length:#} is longer than the {longest:#} allowed {place}"),
             ));
         }
+        self.permits_lead(terms, created)?;
         Ok(listed)
     }
 

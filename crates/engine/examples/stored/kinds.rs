@@ -140,6 +140,8 @@ pub(crate) fn kinds() -> Result<Vec<Kind>> {
         roles: BindableRoles::default(),
         longest: hour,
         longest_in: std::collections::BTreeMap::default(),
+        longest_lead: SignedDuration::from_hours(168),
+        most_waiting: 20,
         own_namespace: "oz-system".to_owned(),
     });
     let exec = ExecAccess {

@@ -10,6 +10,7 @@ mod name_servers;
 mod policies;
 mod registrations;
 mod standing;
+mod windows;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -30,7 +31,8 @@ and certificates, the operator's lease and rights, oz's policies, the keys that
 the trail is signed with, the versions that run, the templates of the
 namespace, the name servers that they count on, composites and whether
 MetaController carries them out as well, harness runs and whether Paddock runs
-them as well, and who gets into pods without oz. Writes nothing.
+them as well, who gets into pods without oz, and which windows of transient
+bindings are still to open. Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
 pub(crate) struct Doctor {
@@ -107,6 +109,7 @@ impl Doctor {
         // It names people and their rights: no business of whom `ozctl report` is sent to.
         if !findings.iter().any(Finding::ends_the_examination) {
             findings.push(standing::rights(&cluster, &self.oz_namespace).await);
+            findings.push(windows::windows(&cluster).await);
         }
         let text = match self.output {
             TextFormat::Text => text(context, &findings),

@@ -355,3 +355,140 @@ async fn the_published_kinds_come_in_as_they_are() {
         (Some("Immutable"), vec!["validUntil"])
     );
 }
+
+/// A binding that opens in half an hour.
+fn dated() -> Value {
+    with(binding(), "/spec/validFrom", "2026-01-01T12:30:00Z")
+}
+
+/// What the API server asks of a new binding once it was stamped, with this UID.
+async fn asked(webhook: &Webhook, user: &str, uid: &str, object: Value) -> Attempt {
+    let attempt = Attempt::create(user, &["leads"], object);
+    let stamped = registered(webhook.stamped(&attempt).await);
+    Attempt {
+        object: Some(with(stamped, "/metadata/uid", uid)),
+        ..attempt
+    }
+}
+
+/// Bindings of users that are stored and wait for their windows.
+async fn stored(users: impl IntoIterator<Item = &str>) -> Vec<Value> {
+    let webhook = Webhook::new(Server::default());
+    let mut all = Vec::new();
+    for (number, user) in users.into_iter().enumerate() {
+        let object = with(dated(), "/metadata/name", format!("b{number}"));
+        let namespace = format!("team-{}", number % 3);
+        let object = with(object, "/metadata/namespace", namespace);
+        let stored = asked(&webhook, user, &format!("stored-{number}"), object).await;
+        all.push(stored.object.unwrap());
+    }
+    all
+}
+
+#[tokio::test]
+async fn binding_beyond_the_waiting_ones_of_its_user_is_refused() {
+    let bobs = std::iter::repeat_n("bob", 22);
+    let mut all = stored(bobs.chain(std::iter::repeat_n("carol", 30))).await;
+    // None of these waits for its window: one is denied, one goes, and one was stamped by nobody.
+    all[0]["status"] = json!({ "phase": "Denied" });
+    all[1]["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:30:00Z");
+    all[2]["metadata"]["annotations"]["crds.wizardofoz.co/requester"] = json!("{}");
+    let webhook = Webhook::new(Server::with(all));
+    let answers = async |user: &str, uid: &str, object: Value| {
+        let attempt = asked(&webhook, user, uid, object).await;
+        webhook.validate(&attempt).await
+    };
+    // To try one costs nothing.
+    let tried = asked(&webhook, "bob", "tried", dated()).await.dry();
+    assert!(webhook.validate(&tried).await.allowed);
+    let answer = answers("bob", "new", dated()).await;
+    assert!(answer.allowed, "{answer:?}");
+    // The watch has not shown that one yet. A name that is generated is no other user.
+    let mut generated = dated();
+    let metadata = generated["metadata"].as_object_mut().unwrap();
+    metadata.remove("name");
+    metadata.insert("generateName".to_owned(), "again-".into());
+    let of_another_kind = published(
+        "TransientClusterRoleBinding",
+        "2026-01-01T12:30:00Z",
+        "2026-01-01T13:30:00Z",
+    );
+    for (number, object) in [dated(), generated, of_another_kind]
+        .into_iter()
+        .enumerate()
+    {
+        let answer = answers("bob", &format!("newer-{number}"), object.clone()).await;
+        assert_eq!(answer.refusal(), Some("TooManyWaiting"), "{object}");
+        let field = answer.fields()[0].to_owned();
+        assert!(field.ends_with("validFrom"), "{field}");
+        let message = &answer.status.message;
+        assert!(
+            message.contains("20 transient bindings of user bob"),
+            "{message}"
+        );
+        assert!(message.contains("--max-waiting-bindings"), "{message}");
+    }
+    // One whose window is open does not wait.
+    assert!(answers("bob", "open", binding()).await.allowed);
+    assert!(answers("dave", "theirs", dated()).await.allowed);
+}
+
+#[tokio::test]
+async fn of_bindings_that_are_created_at_once_no_more_are_admitted_than_may_wait() {
+    let webhook = Webhook::new(Server::default());
+    let mut attempts = Vec::new();
+    for number in 0..40 {
+        attempts.push(asked(&webhook, "bob", &format!("at-once-{number}"), dated()).await);
+    }
+    let answers = attempts.iter().map(|attempt| webhook.validate(attempt));
+    let answers = futures::future::join_all(answers).await;
+    let admitted = answers.iter().filter(|answer| answer.allowed).count();
+    assert_eq!(admitted, 20);
+}
+
+#[tokio::test]
+async fn binding_whose_window_opens_beyond_the_lead_is_refused_with_the_field() {
+    let webhook = Webhook::new(Server::default());
+    for (from, until, refusal) in [
+        ("2026-01-08T12:00:00Z", "2026-01-08T13:00:00Z", None),
+        (
+            "2026-01-08T12:00:01Z",
+            "2026-01-08T13:00:00Z",
+            Some("WindowTooFar"),
+        ),
+        (
+            "2036-01-01T12:00:00Z",
+            "2036-01-01T13:00:00Z",
+            Some("WindowTooFar"),
+        ),
+    ] {
+        let object = with(binding(), "/spec/validFrom", from);
+        let ours = webhook
+            .create(&bob(with(object, "/spec/validUntil", until)))
+            .await;
+        assert_eq!(ours.refusal(), refusal, "{from}");
+        let flat = published("TransientRoleBinding", from, until);
+        assert_eq!(
+            webhook.create(&bob(flat)).await.refusal(),
+            refusal,
+            "{from}"
+        );
+        if refusal.is_some() {
+            assert_eq!(ours.fields(), ["spec.validFrom"]);
+            let message = &ours.status.message;
+            assert!(message.contains("--max-binding-lead"), "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn window_is_not_moved_by_an_update() {
+    let webhook = Webhook::new(Server::default());
+    let old = asked(&webhook, "bob", "moved", dated())
+        .await
+        .object
+        .unwrap();
+    let moved = with(old.clone(), "/spec/validFrom", "2026-01-01T12:45:00Z");
+    let answer = webhook.validate(&Attempt::update("bob", &old, moved)).await;
+    assert_eq!(answer.refusal(), Some("Immutable"));
+}

@@ -78,6 +78,8 @@ fn policy() -> Arc<Policy> {
         roles: BindableRoles(roles.map(|role| role.parse().unwrap()).into()),
         longest: jiff::SignedDuration::from_hours(2),
         longest_in: [("prod".to_owned(), jiff::SignedDuration::from_mins(10))].into(),
+        longest_lead: jiff::SignedDuration::from_hours(168),
+        most_waiting: 20,
         own_namespace: "oz-system".to_owned(),
     })
 }

@@ -90,6 +90,14 @@ impl Server {
             | "/apis/crds.wizardofoz.co/v1alpha1/namespaces/oz-system/accessrequestapprovals" => {
                 list("AccessRequestApproval")
             }
+            "/apis/crds.wizardofoz.co/v1alpha1/transientrolebindings" => {
+                list("TransientRoleBinding")
+            }
+            "/apis/crds.wizardofoz.co/v1alpha1/transientclusterrolebindings" => {
+                list("TransientClusterRoleBinding")
+            }
+            "/apis/example.com/v1/transientrolebindings"
+            | "/apis/example.com/v1/transientclusterrolebindings" => list("none"),
             "/apis/crds.wizardofoz.co/v1alpha1/accesslocks" => list("AccessLock"),
             "/apis/crds.wizardofoz.co/v1alpha1/accesspolicies" => list("AccessPolicy"),
             "/api/v1/namespaces/shop" => {

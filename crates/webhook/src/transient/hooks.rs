@@ -8,13 +8,22 @@ use oz_core::transient::Kind;
 
 use super::stamp::BindingStamper;
 use super::validate::BindingValidator;
+use super::waiting::WaitingBindings;
 use crate::hooks::{Grounds, path, validating};
 use crate::lock::Locks;
 use crate::policy::Judges;
 
 /// The hooks of one kind.
-pub(crate) fn hooks<K: Kind>(grounds: &Grounds, locks: &Locks, judges: &Judges) -> [Hook; 2] {
-    [stamp::<K>(grounds, judges), validate::<K>(grounds, locks)]
+pub(crate) fn hooks<K: Kind>(
+    grounds: &Grounds,
+    locks: &Locks,
+    judges: &Judges,
+    waiting: &WaitingBindings,
+) -> [Hook; 2] {
+    [
+        stamp::<K>(grounds, judges),
+        validate::<K>(grounds, locks, waiting),
+    ]
 }
 
 /// Nobody is left out: what is not stamped is never bound.
@@ -29,7 +38,7 @@ fn stamp<K: Kind>(grounds: &Grounds, judges: &Judges) -> Hook {
         .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
 
-fn validate<K: Kind>(grounds: &Grounds, locks: &Locks) -> Hook {
+fn validate<K: Kind>(grounds: &Grounds, locks: &Locks, waiting: &WaitingBindings) -> Hook {
     let handler = BindingValidator::<K> {
         keys: grounds.keys.clone(),
         policy: Arc::clone(&grounds.policy),
@@ -37,6 +46,7 @@ fn validate<K: Kind>(grounds: &Grounds, locks: &Locks) -> Hook {
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
         locks: locks.clone(),
+        waiting: waiting.clone(),
         kind: PhantomData,
     };
     let hook = Hook::validating(&format!("validate-{}", K::NAME), handler);

@@ -4,5 +4,7 @@
 mod hooks;
 mod stamp;
 mod validate;
+mod waiting;
 
 pub(crate) use hooks::hooks;
+pub(crate) use waiting::WaitingBindings;

@@ -15,6 +15,7 @@ use oz_core::access::seal::Keys;
 use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
+use oz_core::lifecycle::window::has_come;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::{REQUEST_METADATA, Violation};
 
@@ -27,6 +28,8 @@ use crate::refusal::{
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::same_requester;
 
+use super::waiting::WaitingBindings;
+
 /// Checks transient bindings of one kind.
 pub(crate) struct BindingValidator<K> {
     pub(crate) keys: Keys,
@@ -36,6 +39,7 @@ pub(crate) struct BindingValidator<K> {
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
     pub(crate) locks: Locks,
+    pub(crate) waiting: WaitingBindings,
     pub(crate) kind: PhantomData<fn() -> K>,
 }
 
@@ -159,10 +163,30 @@ impl<K: Kind> BindingValidator<K> {
         let rules = rules.unwrap_or_default();
         let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
             .map_err(|failure| refused::<K>(terms, &failure))?;
+        self.may_wait(cx, binding, terms, &asking.user).await?;
         Ok(match danger {
             Some(danger) => notes.warn(danger),
             None => notes,
         })
+    }
+
+    /// Checks whether one more window of the user may wait to open. Asked last, as it counts from then on.
+    async fn may_wait(
+        &self,
+        cx: &Cx,
+        binding: &Binding<'_>,
+        terms: &Terms,
+        user: &str,
+    ) -> Result<(), Rejection> {
+        if terms.from.is_none_or(|from| has_come(cx.now, from)) {
+            return Ok(());
+        }
+        let permits = |waiting| {
+            let permitted = self.policy.permits_waiting(user, waiting);
+            permitted.map_err(|failure| refused::<K>(terms, &failure))
+        };
+        let (who, when) = ((user, binding.uid()), (cx.now, cx.dry_run));
+        self.waiting.admit(&self.keys, who, when, permits).await
     }
 
     /// Whether the window ever opens. The published kinds let in what does not, and so do we.
@@ -233,6 +257,7 @@ fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Obje
 fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
     let field = match (failure.reason, terms.closes) {
         ("OwnNamespace", _) => "metadata.namespace".to_owned(),
+        ("WindowTooFar" | "TooManyWaiting", _) => format!("{}validFrom", K::PREFIX),
         ("WindowTooLong", Closes::At(_)) => format!("{}validUntil", K::PREFIX),
         ("WindowTooLong", Closes::After(_)) => format!("{}duration", K::PREFIX),
         _ => format!("{}roleRef", K::PREFIX),

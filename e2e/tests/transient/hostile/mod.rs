@@ -1,10 +1,11 @@
-//! Composites against those who write functions, policies, parents and children. What is tried and what comes of it is
-//! said above each test, and listed in docs/reference/attempts.md.
+//! Composites against those who write functions, policies, parents and children, and transient bindings against those who
+//! ask for them. What is tried and what comes of it is said above each test, and listed in docs/reference/attempts.md.
 
 mod approving;
 mod functions;
 mod parents;
 mod policies;
+mod windows;
 
 use anyhow::Result;
 use serde_json::json;

@@ -45,6 +45,8 @@ fn world(method: Method) -> World {
         roles: BindableRoles(vec!["view*".parse().unwrap(), "edit".parse().unwrap()]),
         longest: SignedDuration::from_hours(1),
         longest_in: [].into(),
+        longest_lead: SignedDuration::from_hours(168),
+        most_waiting: 20,
         own_namespace: "oz-system".to_owned(),
     }));
     world.parent.metadata.creation_timestamp = Some(Time(at(0)));

@@ -4,5 +4,6 @@ mod ending;
 mod locking;
 mod published;
 mod refusing;
+mod waiting;
 mod window;
 mod world;

@@ -9,7 +9,7 @@ type Change = fn(&mut World<TransientRoleBinding>);
 
 #[test]
 fn what_may_not_be_bound_is_denied_for_good() {
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 10] = [
         ("NotStamped", |world| {
             world.object.metadata.annotations = None
         }),
@@ -39,6 +39,11 @@ fn what_may_not_be_bound_is_denied_for_good() {
             policy.longest = jiff::SignedDuration::from_secs(299);
             world.controller.policy = std::sync::Arc::new(policy);
         }),
+        ("WindowTooFar", |world| {
+            let mut policy = policy(&["view"]);
+            policy.longest_lead = jiff::SignedDuration::from_secs(59);
+            world.controller.policy = std::sync::Arc::new(policy);
+        }),
     ];
     for (reason, change) in cases {
         let mut world = namespaced(|_| {});
@@ -60,6 +65,7 @@ fn the_last_moment_before_a_window_of_the_longest_length_is_fine() {
     let mut world = namespaced(|_| {});
     let mut exact = policy(&["view"]);
     exact.longest = jiff::SignedDuration::from_secs(300);
+    exact.longest_lead = jiff::SignedDuration::from_secs(60);
     world.controller.policy = std::sync::Arc::new(exact);
     assert_eq!(world.settle(at(60)).phase, Phase::Active);
 }

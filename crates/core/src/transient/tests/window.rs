@@ -50,10 +50,12 @@ fn both_ends_of_the_window_hold_to_the_nanosecond() {
 }
 
 #[test]
-fn it_is_looked_at_at_both_ends_and_at_no_other_time() {
+fn it_is_looked_at_at_both_ends_and_when_it_is_counted_again() {
     let mut world = namespaced(|_| {});
     for (now, wake) in [
-        (at(0), Some(at(60))),
+        (at(0), Some(at(10))),
+        (at(10) - NANOSECOND, Some(at(10))),
+        (at(10), Some(at(60))),
         (at(60) - NANOSECOND, Some(at(60))),
         (at(60), Some(at(360))),
         (at(200), Some(at(360))),

@@ -22,7 +22,8 @@ use crate::controller::{Answers, Child, Controller, Decision, Failure, Live, Out
 use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::transient::{
-    Assessment, BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, Transient, Want,
+    Assessment, BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, Transient,
+    WaitingWindow, Want,
 };
 
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -42,6 +43,8 @@ pub(crate) fn policy(roles: &[&str]) -> Policy {
         roles: BindableRoles(roles.iter().map(|role| role.parse().unwrap()).collect()),
         longest: SignedDuration::from_hours(2),
         longest_in: BTreeMap::from([("prod".to_owned(), SignedDuration::from_mins(10))]),
+        longest_lead: SignedDuration::from_hours(168),
+        most_waiting: 20,
         own_namespace: "oz-system".to_owned(),
     }
 }
@@ -82,6 +85,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) object: K,
     pub(crate) lookup: Lookup,
     pub(crate) same_stamp: Option<String>,
+    /// The bindings of its requester that wait for their windows, as a watch has shown them.
+    pub(crate) waiting: Vec<WaitingWindow>,
     /// The locks that there are.
     pub(crate) locks: Locks,
     /// What policies came to when it was stamped.
@@ -159,6 +164,7 @@ impl<K: InMemory> World<K> {
                 taken: Ok(false),
             },
             same_stamp: None,
+            waiting: Vec::new(),
             locks: Locks::default(),
             judgement: None,
             approvals: Vec::new(),
@@ -218,6 +224,7 @@ impl<K: InMemory> World<K> {
         Facts {
             locks: self.locks.clone(),
             approvals: self.approvals.clone(),
+            waiting: Some(self.waiting.clone()),
             same_stamp: Some(None),
             ..Facts::default()
         }
@@ -227,7 +234,7 @@ impl<K: InMemory> World<K> {
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
         match self.question(now, &self.known())? {
             Question::Lookup(want) => Some(*want),
-            Question::SameStamp | Question::Approvals => None,
+            Question::Waiting(_) | Question::SameStamp | Question::Approvals => None,
         }
     }
 

@@ -1,0 +1,134 @@
+//! Windows of transient bindings that are still to open: rights that come later, by the groups that their requesters had
+//! when they created them.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::ListParams;
+use oz_core::entitlements::{Entitlement, sources};
+use oz_core::for_each_kind;
+use oz_core::transient::Kind;
+
+use super::Finding;
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+const CHECK: &str = "waiting windows";
+/// How many are shown.
+const SHOWN: usize = 20;
+/// How many objects of a kind are looked at.
+const LOOKED_AT: usize = 20_000;
+
+/// What was read.
+#[derive(Default)]
+struct Windows {
+    found: Vec<Entitlement>,
+    /// How many bindings they are of.
+    bindings: usize,
+    /// Whether there was more than is looked at.
+    cut_short: bool,
+}
+
+pub(super) async fn windows(cluster: &Cluster) -> Finding {
+    match read(cluster, Timestamp::now()).await {
+        Ok(windows) => Finding::good(CHECK, text(&windows)),
+        Err(failure) => Finding::unknown(CHECK, failure.message()),
+    }
+}
+
+async fn read(cluster: &Cluster, now: Timestamp) -> Result<Windows> {
+    let mut windows = Windows::default();
+    for_each_kind!(bindings B => { add::<B>(cluster, now, &mut windows).await? });
+    for_each_kind!(published B => {
+        match add::<B>(cluster, now, &mut windows).await {
+            // Most clusters do not have it, and no role lets it be read there.
+            Err(failure) if failure.is_forbidden() => {}
+            added => added?,
+        }
+    });
+    Ok(windows)
+}
+
+async fn add<B: Kind>(cluster: &Cluster, now: Timestamp, windows: &mut Windows) -> Result<()> {
+    let api = Api::<B>::all(cluster.client.clone());
+    let pages = cluster.pages(&api, ListParams::default(), LOOKED_AT);
+    let (bindings, more) = match pages.await {
+        // What is not installed waits for nothing; that it is not is another finding.
+        Err(failure) if failure.is_unknown_kind() => return Ok(()),
+        pages => pages?,
+    };
+    windows.cut_short |= more;
+    for binding in &bindings {
+        let found = sources::waiting(&binding.view(), now);
+        windows.bindings += usize::from(!found.is_empty());
+        windows.found.extend(found);
+    }
+    Ok(())
+}
+
+fn text(windows: &Windows) -> String {
+    let mut lines: Vec<String> = windows
+        .found
+        .iter()
+        .map(|one| {
+            let (kind, permits) = (one.kind, one.permits.join(" + "));
+            let (source, subject, limits) = (&one.source, &one.subject, &one.limits);
+            format!("{source}: {permits} for {kind} {subject} {limits}")
+        })
+        .collect();
+    lines.sort();
+    let mut text = match windows.bindings {
+        0 => "no transient binding waits for its window".to_owned(),
+        1 => "1 transient binding waits for its window: ".to_owned(),
+        count => format!("{count} transient bindings wait for their windows: "),
+    };
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    text.push_str(&lines.join("; "));
+    if more > 0 {
+        let _ = write!(text, "; and {more} more");
+    }
+    if windows.cut_short {
+        text.push_str(" (there are more bindings than were looked at)");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::entitlements::{SubjectKind, Way};
+
+    use super::*;
+
+    fn window(number: usize) -> Entitlement {
+        Entitlement {
+            way: Way::Waiting,
+            namespace: "shop".to_owned(),
+            kind: SubjectKind::User,
+            subject: "alice".to_owned(),
+            permits: vec!["ClusterRole view".to_owned()],
+            objects: Vec::new(),
+            source: format!("TransientRoleBinding shop/shift-{number:02}"),
+            limits: "from 2026-01-03T00:00:00Z for 1h".to_owned(),
+        }
+    }
+
+    #[test]
+    fn windows_are_listed_up_to_a_number() {
+        let of = |count| Windows {
+            found: (0..count).map(window).collect(),
+            bindings: count,
+            cut_short: false,
+        };
+        assert_eq!(text(&of(0)), "no transient binding waits for its window");
+        assert_eq!(
+            text(&of(1)),
+            "1 transient binding waits for its window: TransientRoleBinding shop/shift-00: ClusterRole view for User \
+             alice from 2026-01-03T00:00:00Z for 1h"
+        );
+        let many = text(&of(22));
+        assert!(many.starts_with("22 transient bindings wait"), "{many}");
+        assert!(many.ends_with("; and 2 more"), "{many}");
+    }
+}

@@ -1,0 +1,107 @@
+//! How many windows of one user wait to open. The operator counts as well, and denies what two replicas admitted at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use oz_admission::Rejection;
+use oz_core::access::seal::Keys;
+use oz_core::labels;
+use oz_core::transient::Kind;
+use oz_runtime::Feeds;
+
+use crate::limits::UNSEEN;
+use crate::watched::Watched;
+
+/// Counts bindings of all kinds whose windows are still to open. Each replica counts for itself, as for requests.
+#[derive(Clone, Default)]
+pub(crate) struct WaitingBindings {
+    kinds: Vec<Arc<dyn FindBindings>>,
+    /// Those that were admitted here, by UID: a watch shows them later.
+    admitted: Arc<Mutex<HashMap<String, Admitted>>>,
+}
+
+/// A binding that was admitted here.
+struct Admitted {
+    user: String,
+    at: Timestamp,
+}
+
+/// The bindings of one kind.
+trait FindBindings: Send + Sync {
+    /// Returns those of a user by their UIDs, and whether they wait for their windows.
+    fn find<'a>(
+        &'a self,
+        keys: &'a Keys,
+        user: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<HashMap<String, bool>, Rejection>>;
+}
+
+impl<K: Kind> FindBindings for Watched<K> {
+    fn find<'a>(
+        &'a self,
+        keys: &'a Keys,
+        user: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<HashMap<String, bool>, Rejection>> {
+        async move {
+            let theirs = self.select(|binding| is_of(binding, user)).await?;
+            let known = theirs.iter().map(|binding| {
+                let view = binding.view();
+                // What nobody is proven to have asked for never opens.
+                let waits = view.waiting(now).is_some() && view.requester(keys).is_ok();
+                (view.uid().to_owned(), waits)
+            });
+            Ok(known.collect())
+        }
+        .boxed()
+    }
+}
+
+/// Whether a binding is of a user, by the annotation beside its stamp.
+fn is_of<K: Kind>(binding: &K, user: &str) -> bool {
+    let annotations = binding.meta().annotations.as_ref();
+    let requester = annotations.and_then(|annotations| annotations.get(labels::REQUESTED_BY));
+    requester.is_some_and(|requester| requester == user)
+}
+
+impl WaitingBindings {
+    /// Counts those of a kind as well.
+    pub(crate) fn watch<K: Kind>(&mut self, feeds: &Feeds) {
+        self.kinds.push(Arc::new(Watched::<K>(feeds.store())));
+    }
+
+    /// Admits one more binding of a user, with this UID, if `permits` does beside so many that wait. It counts from then
+    /// on, unless it is only tried.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn admit(
+        &self,
+        keys: &Keys,
+        (user, uid): (&str, &str),
+        (now, dry_run): (Timestamp, bool),
+        permits: impl FnOnce(usize) -> Result<(), Rejection> + Send,
+    ) -> Result<(), Rejection> {
+        let mut known = HashMap::new();
+        for kind in &self.kinds {
+            known.extend(kind.find(keys, user, now).await?);
+        }
+        let waiting = known.values().filter(|waits| **waits).count();
+        // Under one lock: of two at once, each counts the other.
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.retain(|uid, one| {
+            now.duration_since(one.at).abs() < UNSEEN && !known.contains_key(uid)
+        });
+        let unseen = admitted.values().filter(|one| one.user == user).count();
+        permits(waiting + unseen)?;
+        if !dry_run {
+            let user = user.to_owned();
+            admitted.insert(uid.to_owned(), Admitted { user, at: now });
+        }
+        Ok(())
+    }
+}

@@ -179,7 +179,8 @@ impl Recorder {
             && (self.part.bytes >= PART_BYTES || at.saturating_sub(self.part.began) >= PART_TIME)
     }
 
-    /// What comes next is in another part; `head` is the recording's after the one before it.
+    /// Begins another part, which has the lines that were not taken yet; `head` is the recording's after the one before
+    /// it, all lines of which were taken.
     pub fn next_part(&mut self, at: Duration, head: &Head) {
         self.part = PartState {
             began: at,
@@ -188,6 +189,12 @@ impl Recorder {
         };
         self.about.part = head.parts;
         self.about.previous.clone_from(&head.digest);
+        let waiting = std::mem::take(&mut self.lines);
+        if !waiting.is_empty() {
+            self.header(at);
+            self.part.bytes += waiting.len();
+            self.lines.extend(waiting);
+        }
     }
 
     /// The session is over, and why.
@@ -241,20 +248,25 @@ impl Recorder {
 
     fn event(&mut self, at: Duration, code: Code, data: impl Into<String>) {
         if !self.part.headed {
-            self.part.headed = true;
-            self.part.began = at;
-            let (width, height) = self.size;
-            let header = Header {
-                version: 2,
-                width,
-                height,
-                timestamp: self.timestamp,
-                oz: self.about.clone(),
-            };
-            self.line(&header);
+            self.header(at);
         }
         self.last = self.last.max(at);
         self.line(&Event::new(self.last, code, data));
+    }
+
+    /// Writes the first line of a part.
+    fn header(&mut self, at: Duration) {
+        self.part.headed = true;
+        self.part.began = at;
+        let (width, height) = self.size;
+        let header = Header {
+            version: 2,
+            width,
+            height,
+            timestamp: self.timestamp,
+            oz: self.about.clone(),
+        };
+        self.line(&header);
     }
 
     fn line(&mut self, line: &impl Serialize) {

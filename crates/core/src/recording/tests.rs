@@ -318,6 +318,28 @@ fn a_part_closes_by_its_time_or_its_size_and_the_next_one_names_the_head_before_
 }
 
 #[test]
+fn lines_that_come_while_a_part_is_closed_are_in_the_next_one_after_its_header() {
+    let mut recorder = terminal();
+    recorder.passed(ms(10), Stream::Stdout, b"first");
+    let lines = recorder.take();
+    let head = Head::start("a/b/c").after(&lines);
+    // The part is packed meanwhile.
+    recorder.passed(ms(20), Stream::Stdout, b"second");
+    recorder.next_part(ms(30), &head);
+    recorder.passed(ms(40), Stream::Stdout, b"third");
+    let next = read(&mut recorder);
+    assert_eq!(
+        (next.header.oz.part, &next.header.oz.previous),
+        (1, &head.digest)
+    );
+    let said: Vec<&str> = next.events.iter().map(|event| event.2.as_str()).collect();
+    assert_eq!(said, ["second", "third"]);
+    // Without any, the header comes with the first line.
+    recorder.next_part(ms(50), &head.after(b"2"));
+    assert_eq!(recorder.take(), b"");
+}
+
+#[test]
 fn a_head_is_of_its_parts_in_their_order() {
     let start = Head::start("a/b/c");
     let one = start.after(b"1").after(b"2");

@@ -106,7 +106,8 @@ pub(crate) struct RecordingArgs {
     #[arg(long = "recording-spool", value_name = "DIRECTORY", id = "spool")]
     spool: Option<PathBuf>,
 
-    /// How many bytes of recordings are in there at most. When it is full, nothing is recorded.
+    /// How many bytes of recordings are in there at most. When it is full, nothing is recorded. When recordings of one
+    /// user take an eighth of it, their sessions are slowed down until some were stored.
     #[arg(
         long = "recording-spool-bytes",
         default_value_t = 1 << 30,

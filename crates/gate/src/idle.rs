@@ -16,8 +16,10 @@ pub(crate) struct Idle {
     opened: Instant,
     /// In milliseconds after it was opened.
     used: AtomicU64,
-    /// Whether it cannot be used now.
+    /// Whether it cannot be used now, since it is held.
     held: AtomicBool,
+    /// Whether it cannot be used now, since it is slowed down.
+    slowed: AtomicBool,
 }
 
 impl Idle {
@@ -28,6 +30,7 @@ impl Idle {
             opened: Instant::now(),
             used: AtomicU64::new(0),
             held: AtomicBool::new(false),
+            slowed: AtomicBool::new(false),
         })
     }
 
@@ -45,6 +48,16 @@ impl Idle {
         self.held.store(held, Ordering::Release);
     }
 
+    /// It is slowed down to nothing, and cannot be used meanwhile, or goes on and is as if it had been used.
+    pub(crate) fn slow(&self, slowed: bool) {
+        self.used();
+        self.slowed.store(slowed, Ordering::Release);
+    }
+
+    fn cannot_be_used(&self) -> bool {
+        self.held.load(Ordering::Acquire) || self.slowed.load(Ordering::Acquire)
+    }
+
     /// For how long it has not been used by now.
     pub(crate) fn for_how_long(&self) -> Duration {
         let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
@@ -57,7 +70,7 @@ impl Idle {
             return pending().await;
         };
         loop {
-            let used = if self.held.load(Ordering::Acquire) {
+            let used = if self.cannot_be_used() {
                 // It is looked at again before it can be over: its limit counts from when it goes on.
                 self.opened.elapsed()
             } else {
@@ -109,6 +122,20 @@ mod tests {
         let over = tokio::time::timeout(MINUTE * 5 / 2, idle.over()).await;
         assert!(over.is_err(), "it is over while it is held");
         idle.hold(false);
+        let goes_on = Instant::now();
+        idle.over().await;
+        assert_eq!(goes_on.elapsed(), MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn session_that_is_held_and_slowed_is_over_after_neither_holds() {
+        let idle = Idle::new(minute());
+        idle.hold(true);
+        idle.slow(true);
+        idle.hold(false);
+        let over = tokio::time::timeout(MINUTE * 5, idle.over()).await;
+        assert!(over.is_err(), "it is over while it is slowed down");
+        idle.slow(false);
         let goes_on = Instant::now();
         idle.over().await;
         assert_eq!(goes_on.elapsed(), MINUTE);

@@ -24,6 +24,7 @@ mod run;
 mod sessions;
 mod socket;
 
+mod slowed;
 mod spool;
 mod storage;
 mod tape;

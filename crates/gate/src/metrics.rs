@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     open: Gauge,
     ended: Family<EndLabels, Counter>,
     bytes: Family<DirectionLabels, Counter>,
+    /// Sessions that are slowed down.
+    pub(crate) slowed: Gauge,
     /// Recorded sessions that carried something of which nothing is recorded.
     pub(crate) nothing_recorded: Counter,
     /// Of recordings that wait to be stored.
@@ -50,6 +52,11 @@ impl Metrics {
             "sessions_open",
             "Sessions that are open",
             metrics.open.clone(),
+        );
+        registry.register(
+            "sessions_slowed",
+            "Sessions that nothing is read from, since recordings of their users take their share of the spool",
+            metrics.slowed.clone(),
         );
         registry.register(
             "sessions_ended",
@@ -79,6 +86,12 @@ impl Metrics {
         self.open.inc();
     }
 
+    /// Counts a session that is slowed down, until what this returns is dropped.
+    pub(crate) fn slowed(&self) -> Slowed {
+        self.slowed.inc();
+        Slowed(self.slowed.clone())
+    }
+
     pub(crate) fn ended(&self, reason: &'static str, inward: u64, outward: u64) {
         self.open.dec();
         self.ended.get_or_create(&EndLabels { reason }).inc();
@@ -86,5 +99,14 @@ impl Metrics {
             let labels = DirectionLabels { direction };
             self.bytes.get_or_create(&labels).inc_by(count);
         }
+    }
+}
+
+/// A session that is slowed down.
+pub(crate) struct Slowed(Gauge);
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use crate::answer::Refused;
 
-/// How often the client of a session that is held hears that it is still there: kubectl gives up after a minute.
-const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// How often the client of a session that is held or slowed down hears that it is still there: kubectl gives up after a
+/// minute.
+pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// About one session.
 #[derive(Debug)]

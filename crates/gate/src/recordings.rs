@@ -18,12 +18,14 @@ use oz_runtime::Clock;
 
 use crate::answer::Refused;
 use crate::socket::runs_command;
-use crate::spool::{Recovered, Spool, Waiting};
+use crate::spool::{Recovered, ShareFull, Spool, Waiting};
 use crate::storage::Storage;
 use crate::tape::{Tape, Writer};
 
 /// How long a process that stops waits for recordings to be stored.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a session that is to be opened waits for room in the share of its user.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the trail is left alone after it did not take a record, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -62,13 +64,14 @@ impl Plan {
         matches!(self, Self::Record(config) if config.mode == RecordingMode::Required)
     }
 
-    /// For a session of this grant.
+    /// For a session of this grant, by this user. Waits a little where the user has no room in the spool.
     ///
     /// # Errors
-    /// Where it must be recorded, and cannot.
-    pub(crate) fn of(
+    /// Where it must be recorded, and cannot; and where recordings of the user take their share of the spool: whoever
+    /// fills it is not to go on unrecorded.
+    pub(crate) async fn of(
         recordings: Option<&Recordings>,
-        grant: &Grant,
+        (grant, user): (&Grant, &Requester),
         way: &str,
         asked: Option<&Upgrade>,
     ) -> Result<Self, Refused> {
@@ -77,6 +80,9 @@ impl Plan {
         let Some(config) = config else {
             return Ok(Self::None);
         };
+        if let Some(recordings) = recordings {
+            recordings.room_for(user).await?;
+        }
         let why = match recordings {
             None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
                 .to_owned(),
@@ -106,6 +112,19 @@ impl Plan {
 }
 
 impl Recordings {
+    /// Waits for room in a user's share of the spool, a little.
+    ///
+    /// # Errors
+    /// That there is none.
+    async fn room_for(&self, user: &Requester) -> Result<(), Refused> {
+        let share = self.spool.share(&user.user);
+        let _ = tokio::time::timeout(SHARE_TIMEOUT, share.resumes()).await;
+        share.room().map_err(|full: ShareFull| {
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            Refused::new(status, "RecordingShareFull", full.to_string())
+        })
+    }
+
     /// Begins to record a session.
     pub(crate) async fn begin(
         &self,
@@ -113,7 +132,7 @@ impl Recordings {
         config: &RecordingConfig,
     ) -> Result<Writer, Refused> {
         let recorder = Recorder::new(about(opening), config);
-        let recording = self.spool.begin(opening.key.clone());
+        let recording = self.spool.begin(opening.key.clone(), &opening.user.user);
         Tape::begin(recorder, recording).await.map_err(|error| {
             let message = format!("failed to begin the recording: {error}; try again in a moment");
             Refused::unavailable("NotRecorded", message)

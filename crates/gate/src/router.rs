@@ -1,5 +1,6 @@
 //! What is asked of the gate, from the request to the answer: who, what, may they, and then it is passed on.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,6 +50,7 @@ use crate::play::Viewings;
 use crate::recordings::{self, Opening, Plan, Recordings};
 use crate::relay::{Beside, Carried, relay};
 use crate::sessions::{Sessions, Slot};
+use crate::slowed;
 use crate::socket::{self, Spoken};
 use crate::tape::{Tape, Writer};
 use crate::upstream::{Asked as Answered, Upstream, head, whole};
@@ -409,7 +411,8 @@ impl Door {
             .transpose()?;
         let way = path.rest.title();
         let protocol = asked.as_ref().map(|(asked, _)| asked);
-        let plan = Plan::of(self.recordings.as_ref(), &grant, way, protocol)?;
+        let recordings = self.recordings.as_ref();
+        let plan = Plan::of(recordings, (&grant, &user), way, protocol).await?;
         let moderation = moderated::needed(&grant, way, protocol)?;
         let begun = slot.map(|slot| Begun {
             grant: Arc::clone(&grant),
@@ -647,6 +650,7 @@ impl Door {
                         why = self.end_of(&session, true) => why,
                         why = self.moderated(&session) => why,
                         why = not_recorded(tape), if session.must_be_recorded => why,
+                        never = self.slowed(&session, tape) => match never {},
                     }
                 };
                 let beside = Beside {
@@ -674,6 +678,12 @@ impl Door {
         if let Some(writer) = writer {
             self.recorded(&session, writer, &how, carried).await;
         }
+    }
+
+    /// Looks after a session that is slowed down; never ready.
+    async fn slowed(&self, session: &Session, tape: Option<&Arc<Tape>>) -> Infallible {
+        let (traffic, idle) = (&session.live.traffic, &session.idle);
+        slowed::look_after(tape, traffic, idle, &self.metrics).await
     }
 
     /// Ends the recording of a session that is over, and puts it on record.

@@ -1,5 +1,6 @@
 //! The recording of a session that is open: what passes goes to the recorder, and its lines to the spool, beside the
-//! session. Who writes faster than the disk takes is read from more slowly.
+//! session. Who writes faster than the disk takes is read from more slowly, and so is a user whose recordings take their share
+//! of the spool.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::spool::{Recording, SpoolError};
+use crate::spool::{Recording, Share, SpoolError};
 
 /// How often it is looked at what waits to come back, and whether a part is over.
 const TICK: Duration = Duration::from_millis(250);
@@ -32,6 +33,8 @@ pub(crate) struct Tape {
     written: Notify,
     /// Why nothing more is recorded.
     broken: watch::Sender<Option<String>>,
+    /// What the user has of the spool.
+    share: Arc<Share>,
     /// How many messages it was told of.
     heard: AtomicU64,
 }
@@ -39,7 +42,16 @@ pub(crate) struct Tape {
 #[derive(Debug)]
 struct State {
     recorder: Recorder,
+    /// How many bytes of its lines count as about to come into the spool.
+    expected: usize,
     over: bool,
+}
+
+/// The part that is open, when its lines were taken.
+#[derive(Clone, Copy)]
+struct PartSoFar {
+    is_begun: bool,
+    is_full: bool,
 }
 
 /// What writes a tape; it goes on until the tape ends.
@@ -87,11 +99,13 @@ impl Tape {
             opened: Instant::now(),
             state: Mutex::new(State {
                 recorder,
+                expected: 0,
                 over: false,
             }),
             news: Notify::new(),
             written: Notify::new(),
             broken: watch::Sender::new(None),
+            share: Arc::clone(recording.share()),
             heard: AtomicU64::new(0),
         });
         let task = tokio::spawn(Arc::clone(&tape).write(recording));
@@ -111,7 +125,10 @@ impl Tape {
             return;
         }
         let at = self.opened.elapsed();
-        self.state().recorder.passed(at, stream, piece.bytes);
+        let mut state = self.state();
+        state.recorder.passed(at, stream, piece.bytes);
+        self.expects(&mut state);
+        drop(state);
         self.news.notify_one();
     }
 
@@ -119,19 +136,61 @@ impl Tape {
         if let Some((columns, rows)) = size(piece) {
             let mut state = self.state();
             state.recorder.resized(self.opened.elapsed(), columns, rows);
+            self.expects(&mut state);
             self.news.notify_one();
         }
     }
 
-    /// Ready when there is room for more.
+    /// Counts the lines that were added since in the user's share.
+    fn expects(&self, state: &mut State) {
+        let waiting = state.recorder.waiting();
+        self.share.expects(waiting.saturating_sub(state.expected));
+        state.expected = waiting;
+    }
+
+    /// Ready when there is room for more: in memory, and in the user's share of the spool.
     pub(crate) async fn room(&self) {
         loop {
-            let written = self.written.notified();
-            if self.state().recorder.waiting() < MAX_WAITING || self.why_broken().is_some() {
+            let (written, changed) = (self.written.notified(), self.share.changed());
+            let waits_for_disk = self.state().recorder.waiting() >= MAX_WAITING;
+            if self.why_broken().is_some() || !waits_for_disk && !self.share.is_full() {
                 return;
             }
-            written.await;
+            tokio::select! {
+                () = written => {}
+                () = changed => {}
+            }
         }
+    }
+
+    /// Ready when the session is slowed down, since recordings of its user take their share of the spool.
+    pub(crate) async fn slowed(&self) {
+        loop {
+            let changed = self.share.changed();
+            if self.is_slowed() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ready when the session is not slowed down.
+    pub(crate) async fn resumed(&self) {
+        loop {
+            let (written, changed) = (self.written.notified(), self.share.changed());
+            if !self.is_slowed() {
+                return;
+            }
+            tokio::select! {
+                () = written => {}
+                () = changed => {}
+            }
+        }
+    }
+
+    /// What is not recorded any more goes on.
+    fn is_slowed(&self) -> bool {
+        self.share.is_full() && self.why_broken().is_none()
     }
 
     /// Ready when nothing more is recorded, with the reason.
@@ -152,18 +211,21 @@ impl Tape {
 
     async fn write(self: Arc<Self>, mut recording: Recording) -> Recording {
         loop {
-            let (lines, full, over) = {
+            let (lines, part, over) = {
                 let at = self.opened.elapsed();
                 let mut state = self.state();
                 state.recorder.tick(at);
-                (
-                    state.recorder.take(),
-                    state.recorder.is_full(at),
-                    state.over,
-                )
+                self.expects(&mut state);
+                state.expected = 0;
+                let part = PartSoFar {
+                    is_begun: state.recorder.is_begun(),
+                    is_full: state.recorder.is_full(at),
+                };
+                (state.recorder.take(), part, state.over)
             };
             let goes_on = self.why_broken().is_none();
-            if goes_on && let Err(error) = self.put(&mut recording, &lines, full).await {
+            self.share.came(lines.len());
+            if goes_on && let Err(error) = self.put(&mut recording, &lines, part).await {
                 tracing::warn!(%error, "a session is not recorded any more");
                 self.broken.send_replace(Some(error.to_string()));
             }
@@ -182,10 +244,11 @@ impl Tape {
         &self,
         recording: &mut Recording,
         lines: &[u8],
-        full: bool,
+        part: PartSoFar,
     ) -> Result<(), SpoolError> {
         recording.append(lines).await?;
-        if full {
+        // What is open is stored at once where its user has no room for more.
+        if part.is_full || part.is_begun && self.share.is_full() {
             let head = recording.seal().await?;
             let at = self.opened.elapsed();
             self.state().recorder.next_part(at, &head);
@@ -241,7 +304,7 @@ impl Writer {
 pub(crate) mod tests {
     use jiff::Timestamp;
     use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
-    use oz_core::recording::{About, Code, Form, Part, PartName, SessionKey};
+    use oz_core::recording::{About, Code, Event, Form, Part, PartName, SessionKey};
 
     use super::*;
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};
@@ -262,13 +325,16 @@ pub(crate) mod tests {
             meters: SpoolMeters::default(),
         };
         let (spool, _) = Spool::start(options, storage.clone()).await.unwrap();
-        let config = RecordingConfig {
+        let recorder = Recorder::new(about(&key.to_string()), &config());
+        (spool, storage, recorder, key)
+    }
+
+    fn config() -> RecordingConfig {
+        RecordingConfig {
             mode: RecordingMode::Required,
             input: RecordedInput::All,
             non_interactive: None,
-        };
-        let recorder = Recorder::new(about(&key.to_string()), &config);
-        (spool, storage, recorder, key)
+        }
     }
 
     /// A session of alice's on a terminal.
@@ -296,11 +362,41 @@ pub(crate) mod tests {
         Piece { channel, bytes }
     }
 
+    /// What is stored of a session, of which this is the head.
+    async fn stored(storage: &Storage, key: &SessionKey, head: &Head) -> Vec<Event> {
+        let (mut events, mut expected) = (Vec::new(), Head::start(&key.to_string()));
+        for number in 0..head.parts {
+            let name = key.part(number, Form::Plain);
+            let bytes = storage.get(&name, 16 << 20).await.unwrap().unwrap();
+            let part = Part::read(&oz_recording::unpack(&bytes, 64 << 20).unwrap()).unwrap();
+            assert_eq!(part.header.oz.previous, expected.digest);
+            expected = expected.after(&bytes);
+            events.extend(part.events);
+            assert!(PartName::read(&name).is_some());
+        }
+        assert_eq!(&expected, head);
+        events
+    }
+
+    fn text(events: &[Event], code: Code) -> String {
+        let of_it = events.iter().filter(|event| event.1 == code);
+        of_it.map(|event| event.2.as_str()).collect()
+    }
+
+    /// Letters that hardly anything is saved of by packing them.
+    fn letters(seed: &mut u64, count: usize) -> String {
+        let next = || {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'0' + (*seed >> 58) as u8)
+        };
+        std::iter::repeat_with(next).take(count).collect()
+    }
+
     #[tokio::test]
     async fn what_is_said_is_stored_part_by_part() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, storage, recorder, key) = place(directory.path(), 64 << 20).await;
-        let writer = Tape::begin(recorder, spool.begin(key.clone()))
+        let writer = Tape::begin(recorder, spool.begin(key.clone(), "alice"))
             .await
             .unwrap();
         let tape = Arc::clone(writer.tape());
@@ -319,33 +415,91 @@ pub(crate) mod tests {
         assert_eq!(ended.broken, None);
         ended.recording.finish().await.unwrap();
         assert!(spool.flush(Duration::from_secs(60)).await.is_ok());
-        let (mut events, mut expected) = (Vec::new(), Head::start(&key.to_string()));
-        for number in 0..head.parts {
-            let name = key.part(number, Form::Plain);
-            let bytes = storage.get(&name, 16 << 20).await.unwrap().unwrap();
-            let part = Part::read(&oz_recording::unpack(&bytes, 64 << 20).unwrap()).unwrap();
-            assert_eq!(part.header.oz.previous, expected.digest);
-            expected = expected.after(&bytes);
-            events.extend(part.events);
-            assert!(PartName::read(&name).is_some());
-        }
+        let events = stored(&storage, &key, &head).await;
         assert!(head.parts >= 2, "{}", head.parts);
-        assert_eq!(expected, head);
-        let all = |code| {
-            let of_it = events.iter().filter(|event| event.1 == code);
-            of_it.map(|event| event.2.as_str()).collect::<String>()
-        };
+        let all = |code| text(&events, code);
         assert_eq!(all(Code::Input), "ls\r");
         assert_eq!(all(Code::Resize), "100x30");
         assert_eq!(all(Code::Output), "x".repeat(9 << 20));
         assert!(all(Code::Mark).ends_with("oz: over"));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn sessions_wait_whose_user_has_no_room_and_others_do_not() {
+        const LIMIT: u64 = 8 << 20;
+        let second = Duration::from_secs(1);
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, storage, recorder, key) = place(directory.path(), LIMIT).await;
+        // The store is away.
+        let store = directory.path().join("store");
+        std::fs::remove_dir(&store).unwrap();
+        std::fs::write(&store, "in the way").unwrap();
+        let begin = async |recorder, key: &SessionKey, user| {
+            let begun = Tape::begin(recorder, spool.begin(key.clone(), user));
+            begun.await.unwrap()
+        };
+        let writer = begin(recorder, &key, "alice").await;
+        let tape = Arc::clone(writer.tape());
+        let (mut said, mut seed) = (String::new(), 1);
+        while tokio::time::timeout(second, tape.room()).await.is_ok() {
+            let more = letters(&mut seed, 32 << 10);
+            tape.said(false, piece(STDOUT, more.as_bytes()));
+            said.push_str(&more);
+            assert!(said.len() < 16 << 20, "nothing slows it down");
+        }
+        tape.slowed().await;
+        let used = spool.share("alice").used();
+        assert!(used > LIMIT / 8 - (256 << 10), "{used} bytes of her share");
+        assert!(
+            used < LIMIT / 8 + (64 << 10),
+            "{used} bytes are more than her share"
+        );
+        // Neither is another session of hers read from, but what is said in it in spite of that is recorded.
+        let other = SessionKey::read("default/mine/s-2").unwrap();
+        let theirs = SessionKey::read("default/mine/s-3").unwrap();
+        let recorder = |key: &SessionKey| Recorder::new(about(&key.to_string()), &config());
+        let hers = begin(recorder(&other), &other, "alice").await;
+        let waits = tokio::time::timeout(second, hers.tape().room()).await;
+        assert!(waits.is_err(), "a session is read from beyond the share");
+        hers.tape().said(false, piece(STDOUT, b"said all the same"));
+        let bobs = begin(recorder(&theirs), &theirs, "bob").await;
+        for _ in 0..8 {
+            let room = tokio::time::timeout(second, bobs.tape().room()).await;
+            assert!(room.is_ok(), "bob waits for alice");
+            bobs.tape().said(false, piece(STDOUT, b"bob's"));
+        }
+        // The store is back, and they go on.
+        std::fs::remove_file(&store).unwrap();
+        let minutes = Duration::from_secs(600);
+        for tape in [&tape, hers.tape()] {
+            tokio::time::timeout(minutes, tape.resumed()).await.unwrap();
+            tape.room().await;
+        }
+        tape.said(false, piece(STDOUT, b"the end"));
+        said.push_str("the end");
+        for (writer, key, expected) in [
+            (writer, &key, said.as_str()),
+            (hers, &other, "said all the same"),
+            (bobs, &theirs, &"bob's".repeat(8)),
+        ] {
+            let ended = writer.end("over").await.unwrap();
+            assert_eq!(ended.broken, None);
+            let head = ended.head.unwrap();
+            ended.recording.finish().await.unwrap();
+            assert!(spool.flush(minutes).await.is_ok());
+            let events = stored(&storage, key, &head).await;
+            assert!(text(&events, Code::Output) == expected, "{key}");
+        }
+        assert_eq!(spool.share("alice").used(), 0);
+    }
+
     #[tokio::test]
     async fn a_spool_that_is_full_breaks_the_tape_and_keeps_nobody_waiting() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
-        let writer = Tape::begin(recorder, spool.begin(key)).await.unwrap();
+        let writer = Tape::begin(recorder, spool.begin(key, "alice"))
+            .await
+            .unwrap();
         let tape = Arc::clone(writer.tape());
         tape.said(false, piece(STDOUT, b"seen"));
         for _ in 0..3 {

@@ -76,7 +76,12 @@ impl Echo {
 
 /// Pods as alice sees them through the gate.
 pub(crate) async fn through_gate(scene: &Scene, request: &str) -> Result<Api<Pod>> {
-    let file = Kubeconfig::read_from(scene.cluster.kubeconfig("alice"))?;
+    through_gate_as(scene, "alice", request).await
+}
+
+/// Pods as a user sees them through the gate.
+pub(crate) async fn through_gate_as(scene: &Scene, user: &str, request: &str) -> Result<Api<Pod>> {
+    let file = Kubeconfig::read_from(scene.cluster.kubeconfig(user))?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let path = prefix(scene.name(), request);
     config.cluster_url = format!("{}{path}", scene.cluster.server_url()).parse()?;

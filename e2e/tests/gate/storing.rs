@@ -1,6 +1,8 @@
 //! A gate whose recordings go to a bucket, and what becomes of sessions while that is away, does not answer, refuses,
-//! breaks or is full: nobody feels it, and all is stored once it is back. Only where there is no room left to wait is
-//! nothing open that must be recorded.
+//! breaks or is full: nobody feels it, and all is stored once it is back. Only who fills their share of the gate's disk is
+//! slowed down, and only where there is no room left at all is nothing open that must be recorded.
+
+use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
 use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
@@ -15,7 +17,7 @@ use tokio::sync::MutexGuard;
 
 use crate::kills::kills;
 use crate::passing::said;
-use crate::rolling::{Echo, through_gate};
+use crate::rolling::{Echo, through_gate, through_gate_as};
 use crate::{TURN, cluster};
 
 const REQUIRED: RecordingConfig = RecordingConfig {
@@ -23,6 +25,13 @@ const REQUIRED: RecordingConfig = RecordingConfig {
     input: RecordedInput::All,
     non_interactive: Some(NonInteractive::All),
 };
+
+/// A spool that is soon full, in bytes.
+const SMALL: u32 = 16 << 20;
+/// One of which nobody's share is, in bytes.
+const LARGE: u32 = 256 << 20;
+/// How many shares a spool has.
+const SHARES: usize = 8;
 
 /// A command that prints so many bytes that cannot be packed.
 fn much(length: usize) -> String {
@@ -40,8 +49,20 @@ struct World {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// Somebody with a grant.
+struct User {
+    name: String,
+    request: String,
+    pod: String,
+}
+
 impl World {
     async fn new(prefix: &str) -> Result<Self> {
+        Self::with(prefix, LARGE).await
+    }
+
+    /// With so many bytes of spool.
+    async fn with(prefix: &str, spool_bytes: u32) -> Result<Self> {
         let turn = TURN.lock().await;
         let cluster = cluster().await?;
         let (store, spool) = (ObjectStore::start().await?, TempDir::new()?);
@@ -52,7 +73,7 @@ impl World {
             "--recordings-path-style".to_owned(),
             format!("--recordings-credentials={}", store.credentials().display()),
             format!("--recording-spool={}", spool.path().display()),
-            format!("--recording-spool-bytes={}", 16 << 20),
+            format!("--recording-spool-bytes={spool_bytes}"),
         ];
         let options = options
             .iter()
@@ -87,10 +108,53 @@ impl World {
     }
 
     fn runs(&self, script: &str) -> Result<Session> {
-        let words = ["exec", "-i", &self.pod, "--", "sh", "-c", script];
-        let command = self.scene.through_gate("alice", "mine", &words);
+        let alice = User {
+            name: "alice".to_owned(),
+            request: "mine".to_owned(),
+            pod: self.pod.clone(),
+        };
+        self.runs_as(&alice, script)
+    }
+
+    fn runs_as(&self, user: &User, script: &str) -> Result<Session> {
+        let words = ["exec", "-i", &user.pod, "--", "sh", "-c", script];
+        let command = self.scene.through_gate(&user.name, &user.request, &words);
         // Nothing else of what it prints has such a letter.
         Session::open_saying(command, "over!")
+    }
+
+    /// A session of alice's that says nothing.
+    fn enters(&self) -> Result<Output> {
+        let words = ["exec", &self.pod, "--", "true"];
+        Ok(self.scene.through_gate("alice", "mine", &words).output()?)
+    }
+
+    /// Another user, with a grant.
+    async fn user(&self, name: &str) -> Result<User> {
+        self.scene.cluster.issue_kubeconfig(name, &["devs"])?;
+        let requests = self.scene.requests(name).await?;
+        let request = format!("of-{name}");
+        let granted = requests
+            .granted(&exec_request(&request, GATED, "2h"))
+            .await?;
+        Ok(User {
+            name: name.to_owned(),
+            pod: granted.pod(),
+            request,
+        })
+    }
+
+    /// Waits until so many users are slowed down, or a session was cut.
+    async fn slowed(&self, count: usize) -> Result<()> {
+        eventually("a user to be slowed down", CONDITION_TIMEOUT, async || {
+            let full = self.metric("oz_gate_recording_shares_full ").await?;
+            let slowed = self.metric("oz_gate_sessions_slowed ").await?;
+            let all = u32::try_from(count)?;
+            let is_cut = !self.records(Action::SessionCut)?.is_empty();
+            let is_slowed = full >= f64::from(all) && slowed >= f64::from(all);
+            Ok((is_cut || is_slowed).then_some(()))
+        })
+        .await
     }
 
     fn records(&self, action: Action) -> Result<Vec<Record>> {
@@ -222,47 +286,105 @@ async fn a_killed_object_store_loses_nothing_of_what_it_was_about_to_store() -> 
 
 // The store answers while a command is waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()> {
-    let mut world = World::new("store-full").await?;
-    // One that says nothing until it is told to.
-    let mut open = eventually("alice to get in", CONDITION_TIMEOUT, async || {
-        let script = format!("echo over!; read -r line; {}; exec cat", much(64 << 20));
+async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing() -> Result<()> {
+    let mut world = World::with("store-share", SMALL).await?;
+    let other = world.user("talker").await?;
+    let pods = through_gate_as(&world.scene, &other.name, &other.request).await?;
+    let mut beside = eventually("another user to get in", CONDITION_TIMEOUT, async || {
+        Ok(Some(Echo::open(&pods, &other.pod).await?))
+    })
+    .await?;
+    // It says nothing until it is told to, and ends by itself.
+    let mut printing = eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        let script = format!("echo over!; read -r line; {}", much(6 << 20));
         world.runs(&script).map(Some)
     })
     .await?;
     world.store.kill().await;
-    let enters = || {
-        let words = ["exec", &world.pod, "--", "true"];
-        world.scene.through_gate("alice", "mine", &words).output()
-    };
-    // What is packed at an end takes less, so that there may be room for a little more.
-    let refused = eventually("a full spool", CONDITION_TIMEOUT, async || {
-        let printed = world.prints(64 << 20);
-        ensure!(printed.is_err(), "all of it was printed");
-        let entered = enters()?;
-        Ok((!entered.status.success()).then_some(entered))
-    })
-    .await?;
-    for part in ["has every session recorded", "bytes are taken"] {
-        ensure!(said(&refused).contains(part), "{}", said(&refused));
+    printing.tell("go on")?;
+    world.slowed(1).await?;
+    let taken = world.metric("oz_gate_recording_spool_bytes ").await?;
+    ensure!(taken < f64::from(SMALL / 4), "{taken} bytes are taken");
+    let refused = world.enters()?;
+    ensure!(!refused.status.success(), "alice got in");
+    ensure!(
+        said(&refused).contains("that one user has"),
+        "{}",
+        said(&refused)
+    );
+    // Nobody else feels it.
+    for word in ["one", "two", "three"] {
+        beside.says(word).await?;
     }
-    cut_for_want_of_room(&world, 1).await?;
-    // Whatever else is open goes on while what is said in it finds room, and ends then.
-    ensure!(open.is_open());
-    open.tell("go on")?;
-    open.ended(CONDITION_TIMEOUT)?;
-    let cut = cut_for_want_of_room(&world, 2).await?;
+    Echo::open(&pods, &other.pod).await?.ends().await?;
+    ensure!(printing.is_open(), "alice's session ended");
     world.store.again().await?;
-    eventually("room in the spool", CONDITION_TIMEOUT, async || {
-        Ok(enters()?.status.success().then_some(()))
-    })
-    .await?;
-    world.recorded(cut + 1).await?;
+    printing.ended(CONDITION_TIMEOUT * 2)?;
+    beside.says("four").await?;
+    beside.ends().await?;
+    world.recorded(3).await?;
+    ensure!(world.records(Action::SessionCut)?.is_empty());
+    let ended = world.records(Action::SessionEnded)?;
+    let codes = ended.iter().map(|one| one.details.get("exitCode"));
+    ensure!(codes.flatten().all(|code| code == "0"), "{ended:?}");
     world.whole().await
 }
 
-/// Waits until so many sessions have ended since there was no room for what they say; how many did.
-async fn cut_for_want_of_room(world: &World, count: usize) -> Result<usize> {
+// The store answers while a command is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()> {
+    let mut world = World::with("store-full", SMALL).await?;
+    // More users than there are shares, each with a session that says nothing until it is told to.
+    let mut sessions = Vec::new();
+    for number in 0..SHARES + 2 {
+        let user = world.user(&format!("talker-{number}")).await?;
+        let script = format!("echo over!; read -r line; {}; exec cat", much(4 << 20));
+        let session = eventually("a user to get in", CONDITION_TIMEOUT, async || {
+            world.runs_as(&user, &script).map(Some)
+        });
+        sessions.push(session.await?);
+    }
+    world.store.kill().await;
+    // One after the other fills their share, until there is room for no more.
+    let mut told = 0;
+    for session in &mut sessions {
+        session.tell("go on")?;
+        told += 1;
+        world.slowed(told).await?;
+        if !world.records(Action::SessionCut)?.is_empty() {
+            break;
+        }
+    }
+    cut_for_want_of_room(&world, 1).await?;
+    ensure!(told >= SHARES - 1, "it was full after {told} users");
+    let refused = world.enters()?;
+    for part in ["has every session recorded", "bytes are taken"] {
+        ensure!(said(&refused).contains(part), "{}", said(&refused));
+    }
+    // Those whose share is taken wait, and no session ends of which all that was said is recorded.
+    let waiting = sessions[..told - 1].iter();
+    ensure!(
+        waiting.clone().all(Session::is_open),
+        "one that waits ended"
+    );
+    world.store.again().await?;
+    eventually("room in the spool", CONDITION_TIMEOUT, async || {
+        Ok(world.enters()?.status.success().then_some(()))
+    })
+    .await?;
+    eventually("all to go on", CONDITION_TIMEOUT, async || {
+        let full = world.metric("oz_gate_recording_shares_full ").await?;
+        Ok((full == 0.0).then_some(()))
+    })
+    .await?;
+    let count = sessions.len();
+    drop(sessions);
+    world.recorded(count + 1).await?;
+    world.whole().await
+}
+
+/// Waits until so many sessions have ended since there was no room for what they say.
+async fn cut_for_want_of_room(world: &World, count: usize) -> Result<()> {
     let cut = eventually("the ends on record", CONDITION_TIMEOUT, async || {
         let cut = world.records(Action::SessionCut)?;
         Ok((cut.len() >= count).then_some(cut))
@@ -272,5 +394,5 @@ async fn cut_for_want_of_room(world: &World, count: usize) -> Result<usize> {
         ensure!(one.reason == "NotRecorded", "{one:?}");
         ensure!(one.message.contains("bytes are taken"), "{}", one.message);
     }
-    Ok(cut.len())
+    Ok(())
 }

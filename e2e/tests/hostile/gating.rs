@@ -25,11 +25,13 @@ use crate::Stage;
 
 static GATE: OnceCell<(Gate, RecordingStore)> = OnceCell::const_new();
 /// What is recorded of a session that must be.
-const REQUIRED: RecordingConfig = RecordingConfig {
+pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: RecordedInput::Echoed,
     non_interactive: None,
 };
+/// How many bytes of recordings the gate has on its disk at most, here.
+pub(crate) const SPOOL: u64 = 16 << 20;
 /// How many sessions one user has at once here.
 pub(crate) const PER_USER: usize = 12;
 
@@ -58,13 +60,23 @@ impl Gated {
         Self::by(&recording_template(REQUIRED), name, "10m").await
     }
 
+    /// As [`Gated::recorded`], with nobody beside it.
+    pub(crate) async fn recorded_alone(name: &str) -> Result<Self> {
+        let template = recording_template(REQUIRED);
+        Self::on(Stage::alone(name).await?, &template, "10m").await
+    }
+
     async fn by(template: &ExecAccessTemplate, name: &str, duration: &str) -> Result<Self> {
-        let stage = Stage::set(name).await?;
+        Self::on(Stage::set(name).await?, template, duration).await
+    }
+
+    async fn on(stage: Stage, template: &ExecAccessTemplate, duration: &str) -> Result<Self> {
         let (gate, recordings) = GATE
             .get_or_try_init(async || {
                 let most = format!("--max-sessions-per-user={PER_USER}");
                 let recordings = RecordingStore::new()?;
-                let options = recordings.options().flag(&most);
+                let spool = format!("--recording-spool-bytes={SPOOL}");
+                let options = recordings.options().flag(&most).flag(&spool);
                 let gate = Gate::start(stage.cluster, &options).await?;
                 anyhow::Ok((gate, recordings))
             })

@@ -14,6 +14,7 @@ mod gate_debug;
 mod gate_live;
 mod gate_protocol;
 mod gate_sessions;
+mod gate_spool;
 mod gating;
 mod identity;
 mod locking;

@@ -172,6 +172,12 @@ impl Recorder {
         self.lines.len()
     }
 
+    /// Whether the part has any line.
+    #[must_use]
+    pub const fn is_begun(&self) -> bool {
+        self.part.headed
+    }
+
     /// Whether the part is to be closed by now.
     #[must_use]
     pub fn is_full(&self, at: Duration) -> bool {

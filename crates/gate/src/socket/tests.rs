@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::idle::Idle;
-use crate::tape::tests::about;
+use crate::tape::Tape;
+use crate::tape::tests::{about, place};
 use crate::traffic::{Traffic, View};
 
 type Socket = WebSocketStream<DuplexStream>;
@@ -56,6 +57,10 @@ impl Session {
     }
 
     async fn with_buffers(spoken: Spoken, bytes: usize) -> Self {
+        Self::recorded(spoken, bytes, None).await
+    }
+
+    async fn recorded(spoken: Spoken, bytes: usize, tape: Option<Arc<Tape>>) -> Self {
         let (alice, client) = duplex(bytes);
         let (pod, upstream) = duplex(bytes);
         let (traffic, idle) = (
@@ -74,7 +79,7 @@ impl Session {
                 };
                 let beside = Beside {
                     traffic: &traffic,
-                    tape: None,
+                    tape: tape.as_deref(),
                     idle: &idle,
                 };
                 let how = (spoken, &MessageRoom::default());
@@ -477,6 +482,35 @@ async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() 
     );
     assert_eq!(session.traffic.bytes(), (0, 0));
     session.traffic.hold(false);
+    assert_eq!(text(&alice.next().await.unwrap().unwrap()), "\u{1}out");
+    assert_eq!(text(&session.pod.next().await.unwrap().unwrap()), "\0in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_its_user_has_no_room_to_record_nothing_passes_and_nothing_is_lost() {
+    const SHARE: usize = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _storage, recorder, key) = place(directory.path(), 8 * SHARE as u64).await;
+    let writer = Tape::begin(recorder, spool.begin(key, "alice"))
+        .await
+        .unwrap();
+    let tape = Some(Arc::clone(writer.tape()));
+    let mut session = Session::recorded(ON_A_TERMINAL, 1 << 20, tape).await;
+    tokio::task::yield_now().await;
+    let share = spool.share("alice");
+    share.expects(SHARE);
+    let out = Message::binary(&b"\x01out"[..]);
+    session.pod.send(out.clone()).await.unwrap();
+    session.says(frame(0x82, b"\0in")).await;
+    let mut alice = WebSocketStream::from_raw_socket(session.alice, Role::Client, None).await;
+    let second = Duration::from_secs(1);
+    assert!(timeout(second, alice.next()).await.is_err());
+    assert!(timeout(second, session.pod.next()).await.is_err());
+    assert_eq!(session.traffic.bytes(), (0, 0));
+    session.traffic.tell("slowed".to_owned());
+    let told = alice.next().await.unwrap().unwrap();
+    assert_eq!(text(&told), "\u{1}\r\noz: slowed\r\n");
+    share.came(SHARE);
     assert_eq!(text(&alice.next().await.unwrap().unwrap()), "\u{1}out");
     assert_eq!(text(&session.pod.next().await.unwrap().unwrap()), "\0in");
 }

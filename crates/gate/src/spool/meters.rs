@@ -17,6 +17,8 @@ pub(super) struct FailureLabels {
 pub(crate) struct SpoolMeters {
     pub(super) bytes: Gauge,
     pub(super) limit: Gauge,
+    pub(super) share_limit: Gauge,
+    pub(super) shares_full: Gauge,
     pub(super) waiting: Gauge,
     pub(super) stored: Counter,
     pub(super) failures: Family<FailureLabels, Counter>,
@@ -37,6 +39,16 @@ impl SpoolMeters {
             "spool_limit_bytes",
             "How many of these there may be (--recording-spool-bytes)",
             self.limit.clone(),
+        );
+        registry.register(
+            "share_limit_bytes",
+            "How many of these one user has before their sessions are slowed down: an eighth",
+            self.share_limit.clone(),
+        );
+        registry.register(
+            "shares_full",
+            "Users whose share of the spool is taken, whose sessions are slowed down until recordings are stored",
+            self.shares_full.clone(),
         );
         registry.register(
             "parts_waiting",

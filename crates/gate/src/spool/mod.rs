@@ -30,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) use meters::SpoolMeters;
 pub(crate) use recording::{Recording, SpoolError};
 pub(crate) use uploads::Waiting;
-pub(crate) use usage::Full;
+pub(crate) use usage::{Full, Share, ShareFull};
 
 use crate::storage::Storage;
 use directories::Directories;
@@ -127,12 +127,13 @@ impl Spool {
         let mut recovered = Vec::new();
         let mut parts = Vec::new();
         for (key, path) in spool.directories.sessions().with_context(name)? {
-            match recover::take_up(&spool.directories, key.clone()) {
+            match recover::take_up(&spool.directories, &spool.usage, key.clone()) {
                 Ok(Some(taken)) => recovered.extend(spool.take_up(taken, &mut parts)),
                 Ok(None) => {}
                 Err(error) => {
                     meters.damaged.inc();
-                    spool.usage.take_anyway(size(&path));
+                    let share = spool.usage.share(user(&path, &key).as_deref());
+                    spool.usage.take_anyway(&share, size(&path));
                     tracing::error!(
                         session = %key, %error, path = %path.display(),
                         "failed to take up a recording that an earlier process left; it stays where it is"
@@ -155,7 +156,7 @@ impl Spool {
             was_open,
         } = taken;
         for sealed in sealed {
-            self.usage.take_anyway(sealed.length);
+            self.usage.take_anyway(&session.share, sealed.length);
             parts.push(Part {
                 since: since(&sealed),
                 session: Arc::clone(&session),
@@ -193,9 +194,15 @@ impl Spool {
         self.usage.room()
     }
 
-    /// Begins to record a session, of which nothing may be there yet.
-    pub(crate) fn begin(self: &Arc<Self>, key: SessionKey) -> Recording {
-        Recording::new(Arc::clone(self), Session::new(&self.directories, key))
+    /// The part of the spool that a user has.
+    pub(crate) fn share(&self, user: &str) -> Arc<Share> {
+        self.usage.share(Some(user))
+    }
+
+    /// Begins to record a session of a user, of which nothing may be there yet.
+    pub(crate) fn begin(self: &Arc<Self>, key: SessionKey, user: &str) -> Recording {
+        let session = Session::new(&self.directories, key, self.share(user));
+        Recording::new(Arc::clone(self), session)
     }
 
     /// Has a session that was recovered not be found again. To be called once its head is on record.
@@ -237,6 +244,12 @@ fn since(sealed: &Sealed) -> Instant {
     });
     let now = Instant::now();
     now.checked_sub(age.unwrap_or_default()).unwrap_or(now)
+}
+
+/// Whose the files in a directory are that could not be taken up, as far as its state says so.
+fn user(directory: &std::path::Path, key: &SessionKey) -> Option<String> {
+    let state = state::State::read(directory, key).ok().flatten();
+    state.and_then(|state| state.user())
 }
 
 /// How many bytes the files in a directory have.

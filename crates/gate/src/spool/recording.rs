@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::session::Session;
 use super::uploads::Part;
-use super::{Full, Spool, blocking};
+use super::{Full, Share, Spool, blocking};
 
 /// How long lines may not be on the disk, and how often a session's are brought there.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -59,13 +59,13 @@ impl Recording {
             return Ok(());
         }
         let bytes = lines.len() as u64 + self.session.overhead();
-        self.spool.usage.take(bytes)?;
+        self.spool.usage.take(&self.session.share, bytes)?;
         let (session, lines) = (Arc::clone(&self.session), lines.to_vec());
         let usage = Arc::clone(&self.spool.usage);
         let append = move || {
             let appended = session.append(&lines);
             if appended.is_err() {
-                usage.give_back(bytes);
+                usage.give_back(&session.share, bytes);
             }
             appended
         };
@@ -86,8 +86,8 @@ impl Recording {
             let Some(sealed) = session.seal()? else {
                 return Ok(session.head());
             };
-            spool.usage.take_anyway(sealed.length);
-            spool.usage.give_back(sealed.lines);
+            let usage = &spool.usage;
+            usage.replace(&session.share, sealed.lines, sealed.length);
             let head = session.head();
             spool.uploads.push(Part {
                 session,
@@ -110,6 +110,11 @@ impl Recording {
         let finished = blocking(move || session.finish()).await;
         finished.map_err(|error| self.failed(error))?;
         Ok(head)
+    }
+
+    /// The part of the spool that its user has.
+    pub(crate) fn share(&self) -> &Arc<Share> {
+        &self.session.share
     }
 
     /// To whom it is encrypted.

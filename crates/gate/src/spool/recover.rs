@@ -13,6 +13,7 @@ use super::directories::{Directories, entries};
 use super::open::read_name;
 use super::session::{Inner, Sealed, Session, is_partial, whole_lines};
 use super::state::{self, State};
+use super::usage::Usage;
 
 /// A session that was taken up, with the parts that are still to be stored.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ struct Found {
 /// When what is there is nothing that a process of ours leaves, or cannot be read. It stays as it is.
 pub(super) fn take_up(
     directories: &Arc<Directories>,
+    usage: &Usage,
     key: SessionKey,
 ) -> io::Result<Option<TakenUp>> {
     let directory = directories.of(&key);
@@ -49,7 +51,8 @@ pub(super) fn take_up(
         return Ok(None);
     };
     let was_open = !state.finished;
-    let session = Session::with(directories, key, state, true);
+    let share = usage.share(state.user().as_deref());
+    let session = Session::with(directories, key, share, (state, true));
     {
         let mut inner = session.inner();
         inner.waiting = found.sealed.len();

@@ -20,6 +20,7 @@ use super::directories::Directories;
 use super::disk::Disk;
 use super::open::Open;
 use super::state::State;
+use super::usage::Share;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Session {
     pub(super) key: SessionKey,
     pub(super) directory: PathBuf,
     directories: Arc<Directories>,
+    /// Whose part of the spool it takes.
+    pub(super) share: Arc<Share>,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -53,22 +56,23 @@ pub(super) struct Sealed {
 }
 
 impl Session {
-    pub(super) fn new(directories: &Arc<Directories>, key: SessionKey) -> Self {
+    pub(super) fn new(directories: &Arc<Directories>, key: SessionKey, share: Arc<Share>) -> Self {
         let state = State::new(&key);
-        Self::with(directories, key, state, false)
+        Self::with(directories, key, share, (state, false))
     }
 
     /// One whose directory is there, or not.
     pub(super) fn with(
         directories: &Arc<Directories>,
         key: SessionKey,
-        state: State,
-        exists: bool,
+        share: Arc<Share>,
+        (state, exists): (State, bool),
     ) -> Self {
         Self {
             directory: directories.of(&key),
             key,
             directories: Arc::clone(directories),
+            share,
             inner: Mutex::new(Inner {
                 state,
                 exists,

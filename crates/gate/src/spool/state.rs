@@ -79,6 +79,12 @@ impl State {
         self
     }
 
+    /// The user whose session it is, if the header says so.
+    pub(super) fn user(&self) -> Option<String> {
+        let header: Header = serde_json::from_str(self.header.as_deref()?).ok()?;
+        Some(header.oz.user)
+    }
+
     /// To whom it is encrypted.
     pub(super) fn recipients(&self) -> Vec<Recipient> {
         let read = self.recipients.iter().filter_map(|one| one.parse().ok());

@@ -151,8 +151,8 @@ type World = BTreeMap<SessionKey, Known>;
 /// Records two sessions, one of which ends. Breaks off where the process is killed.
 async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError> {
     let (first, second) = (key("0"), key("1"));
-    let mut one = spool.begin(first.clone());
-    let mut other = spool.begin(second.clone());
+    let mut one = spool.begin(first.clone(), "alice");
+    let mut other = spool.begin(second.clone(), "alice");
     let mut line = 0;
     for round in 0..3 {
         for (recording, key) in [(&mut one, &first), (&mut other, &second)] {
@@ -293,7 +293,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
         .await
         .unwrap();
     assert_eq!(recovered, []);
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     for line in ["{}\n", "[1]\n", "[2]\n"] {
         recording.append(line.as_bytes()).await.unwrap();
         recording.seal().await.unwrap();
@@ -337,7 +337,7 @@ async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
     let disk = Disk::default();
     let (spool, _) = Spool::open(&place.options(1000), place.storage(), disk).unwrap();
     let spool = Arc::new(spool);
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     let line = [vec![b'1'; 99], b"\n".to_vec()].concat();
     for number in 0..10 {
         assert_eq!(spool.room().is_ok(), number < 9, "line {number}");
@@ -370,7 +370,7 @@ async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_ar
         let (spool, _) = place.open(None).await.unwrap();
         if start == 1 {
             for session in ["0", "1"] {
-                let mut recording = spool.begin(key(session));
+                let mut recording = spool.begin(key(session), "alice");
                 recording.append(b"{}\n").await.unwrap();
                 recording.finish().await.unwrap();
             }
@@ -393,7 +393,7 @@ async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
     let (spool, _) = place.open(None).await.unwrap();
     let damaged = ["state", "no-state", "file", "gap"];
     for session in [damaged.as_slice(), &["fine"]].concat() {
-        let mut recording = spool.begin(key(session));
+        let mut recording = spool.begin(key(session), "alice");
         recording.append(b"{}\n").await.unwrap();
         recording.seal().await.unwrap();
     }
@@ -422,9 +422,9 @@ async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
     let again = Spool::open(&place.options(LIMIT), place.storage(), Disk::default());
     let error = again.unwrap_err();
     assert!(is_locked(&error), "{error:#}");
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     recording.append(b"{}\n").await.unwrap();
-    let mut same = spool.begin(key("0"));
+    let mut same = spool.begin(key("0"), "alice");
     let error = same.append(b"{}\n").await.unwrap_err();
     assert!(matches!(error, SpoolError::Io { .. }), "{error}");
     let head = recording.finish().await.unwrap();
@@ -435,7 +435,7 @@ async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
 async fn a_session_without_a_line_leaves_nothing() {
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     recording.append(b"").await.unwrap();
     let start = Head::start(&key("0").to_string());
     assert_eq!(recording.seal().await.unwrap(), start);
@@ -448,7 +448,7 @@ async fn nobody_else_reads_what_waits() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     for _ in 0..2 {
         recording.append(b"{}\n").await.unwrap();
         recording.seal().await.unwrap();
@@ -469,7 +469,7 @@ async fn nobody_else_reads_what_waits() {
 async fn lines_are_on_the_disk_after_a_second_and_not_brought_there_more_often() {
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     let second = Duration::from_secs(1);
     let mut appended = Vec::new();
     for pause in [0, 1, 100, 300, 700, 50, 5000, 20, 20, 990, 1000, 1, 2500] {
@@ -510,7 +510,7 @@ async fn nothing_that_is_encrypted_is_ever_on_the_disk_as_it_was() {
     let (spool, _) = place.open(None).await.unwrap();
     let header = serde_json::to_vec(&header()).unwrap();
     let line = b"[1, \"o\", \"marked-output\"]\n";
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     let appended = [&header, b"\n".as_slice(), line].concat();
     let unmarked = |what: &str| {
         let all = [files(&place.spool()), files(&place.store())].concat();
@@ -555,7 +555,7 @@ async fn nothing_that_is_encrypted_is_ever_on_the_disk_as_it_was() {
 async fn what_was_left_open_before_there_were_recipients_is_encrypted_when_it_is_taken_up() {
     let mut place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     recording.append(b"{}\n").await.unwrap();
     drop((recording, spool));
     place.identity = Some(Identity::generate().unwrap().0);
@@ -569,7 +569,7 @@ async fn what_was_left_open_before_there_were_recipients_is_encrypted_when_it_is
 async fn room_is_counted_as_it_is_taken_also_where_lines_are_encrypted() {
     let place = Directories::encrypted();
     let (spool, _) = place.open(None).await.unwrap();
-    let mut recording = spool.begin(key("0"));
+    let mut recording = spool.begin(key("0"), "alice");
     for _ in 0..10 {
         recording.append(b"[1]\n").await.unwrap();
     }
@@ -581,4 +581,65 @@ async fn room_is_counted_as_it_is_taken_also_where_lines_are_encrypted() {
     recording.finish().await.unwrap();
     while spool.uploads.upload_one().await {}
     assert_eq!(spool.usage.full().used, 0);
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_left_counts_for_its_user() {
+    for new in [Directories::new, Directories::encrypted] {
+        let place = new();
+        let (spool, _) = place.open(None).await.unwrap();
+        let header = [serde_json::to_vec(&header()).unwrap(), b"\n".to_vec()].concat();
+        let mut hers = spool.begin(key("0"), "alice");
+        hers.append(&header).await.unwrap();
+        hers.seal().await.unwrap();
+        hers.append(b"[1, \"o\", \"open\"]\n").await.unwrap();
+        let mut damaged = spool.begin(key("1"), "alice");
+        damaged.append(&header).await.unwrap();
+        let mut unknown = spool.begin(key("2"), "carol");
+        unknown.append(b"{}\n").await.unwrap();
+        let used = |spool: &Spool, user| spool.usage.share(user).used();
+        assert!(used(&spool, Some("alice")) > 0 && used(&spool, Some("carol")) > 0);
+        drop((hers, damaged, unknown, spool));
+        let session = place.spool().join(key("1").to_string());
+        fs::write(session.join("README"), "whose is this?").unwrap();
+
+        let (spool, _) = place.open(None).await.unwrap();
+        assert_eq!(place.meters.damaged.get(), 1);
+        let damaged = size(&session);
+        let (alice, nobody) = (used(&spool, Some("alice")), used(&spool, None));
+        assert!(alice > damaged && nobody > 0, "{alice}, {nobody}");
+        assert_eq!(alice + nobody, spool.usage.full().used);
+        assert_eq!(
+            used(&spool, Some("carol")),
+            0,
+            "nothing says that it is hers"
+        );
+        while spool.uploads.upload_one().await {}
+        assert_eq!(used(&spool, Some("alice")), damaged);
+        assert_eq!(used(&spool, None), 0);
+    }
+}
+
+#[tokio::test]
+async fn share_counts_what_its_user_has_open_and_what_waits_until_it_is_stored() {
+    let place = Directories::new();
+    let (spool, _) = place.open(None).await.unwrap();
+    let mut recordings = ["0", "1"].map(|name| spool.begin(key(name), "alice"));
+    let mut bobs = spool.begin(key("2"), "bob");
+    let line = [vec![b'1'; 99], b"\n".to_vec()].concat();
+    for recording in &mut recordings {
+        recording.append(&line).await.unwrap();
+    }
+    bobs.append(&line).await.unwrap();
+    let used = |user| spool.share(user).used();
+    assert_eq!((used("alice"), used("bob")), (200, 100));
+    let [first, second] = recordings;
+    first.finish().await.unwrap();
+    assert!(used("alice") < 200, "it was packed");
+    assert_eq!(used("bob"), 100);
+    while spool.uploads.upload_one().await {}
+    assert_eq!((used("alice"), used("bob")), (100, 100));
+    second.finish().await.unwrap();
+    while spool.uploads.upload_one().await {}
+    assert_eq!((used("alice"), used("bob")), (0, 100));
 }

@@ -187,7 +187,8 @@ impl Uploads {
     async fn upload(&self, number: u64, part: &Part) {
         let failure = match self.store(part).await {
             Ok(()) => {
-                self.usage.give_back(part.sealed.length);
+                self.usage
+                    .give_back(&part.session.share, part.sealed.length);
                 self.meters.stored.inc();
                 let mut queue = self.queue();
                 queue.entries.remove(&number);

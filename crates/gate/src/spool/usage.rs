@@ -1,11 +1,24 @@
-//! How much of the spool is taken: by parts that are open as well as by those that wait.
+//! How much of the spool is taken: by parts that are open as well as by those that wait, altogether and by each user. A user
+//! has a share, beyond which their sessions are slowed down: nothing more is read from their clients and containers until
+//! enough of it was stored. What was read is recorded in any case, as long as the spool has room.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
 use super::meters::SpoolMeters;
 
 /// How much has to be left for one more recording, at most: a part.
 const PART_ROOM: u64 = 4 << 20;
+/// How many shares the spool has. More users may have one, and then it may be full before one of these is.
+const SHARES: u64 = 8;
+/// How often the log has it that the share of a user is taken.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The spool has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,21 +33,79 @@ pub(crate) struct Full {
     pub(crate) limit: u64,
 }
 
+/// The share of a user is taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "recordings of {user} that wait to be stored take {used} of the {limit} bytes that one user has \
+     (an eighth of --recording-spool-bytes); try again when some of them are stored"
+)]
+pub(crate) struct ShareFull {
+    user: String,
+    used: u64,
+    limit: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Usage {
     used: AtomicU64,
     limit: u64,
+    /// By user; `None` for those that no user is known of.
+    shares: Mutex<HashMap<Option<String>, Arc<Share>>>,
     meters: SpoolMeters,
+}
+
+/// What one user takes of the spool.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// `None` if it is not known whose it is.
+    user: Option<String>,
+    limit: u64,
+    taken: Mutex<Taken>,
+    /// It is full, or is not any more.
+    changed: Notify,
+    meters: SpoolMeters,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Bytes in the spool.
+    used: u64,
+    /// Bytes of lines in memory that are about to come there.
+    coming: u64,
+    /// Whether sessions are slowed down.
+    is_full: bool,
+    warned: Option<Instant>,
 }
 
 impl Usage {
     pub(super) fn new(limit: u64, meters: SpoolMeters) -> Self {
-        meters.limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
+        let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        meters.limit.set(gauge(limit));
+        meters.share_limit.set(gauge(limit / SHARES));
         Self {
             used: AtomicU64::new(0),
             limit,
+            shares: Mutex::default(),
             meters,
         }
+    }
+
+    /// Returns the share of a user, or that of those whose user is not known.
+    pub(super) fn share(&self, user: Option<&str>) -> Arc<Share> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody has and that holds nothing is made again when it is needed.
+        shares.retain(|_, share| Arc::strong_count(share) > 1 || share.taken().used > 0);
+        let user = user.filter(|user| !user.is_empty()).map(ToOwned::to_owned);
+        let share = shares.entry(user.clone()).or_insert_with(|| {
+            Arc::new(Share {
+                user,
+                limit: self.limit / SHARES,
+                taken: Mutex::default(),
+                changed: Notify::new(),
+                meters: self.meters.clone(),
+            })
+        });
+        Arc::clone(share)
     }
 
     pub(super) fn full(&self) -> Full {
@@ -47,36 +118,42 @@ impl Usage {
     /// Whether one more recording has room.
     pub(super) fn room(&self) -> Result<(), Full> {
         let full = self.full();
-        let needed = PART_ROOM.min(self.limit / 8);
-        if full.used.saturating_add(needed) > self.limit {
+        if full.used.saturating_add(room_of(self.limit)) > self.limit {
             return Err(full);
         }
         Ok(())
     }
 
-    /// Takes bytes, if there are as many.
-    pub(super) fn take(&self, bytes: u64) -> Result<(), Full> {
+    /// Takes bytes, if there are as many, for a user: also beyond their share, as what was read is recorded.
+    pub(super) fn take(&self, share: &Share, bytes: u64) -> Result<(), Full> {
         let taken = self
             .used
             .try_update(Ordering::SeqCst, Ordering::SeqCst, |used| {
                 used.checked_add(bytes).filter(|used| *used <= self.limit)
             });
         self.show();
-        taken.map(drop).map_err(|used| Full {
+        let taken = taken.map(drop).map_err(|used| Full {
             used,
             limit: self.limit,
-        })
+        });
+        taken.inspect(|()| share.update(|taken| taken.used += bytes))
     }
 
-    /// Takes bytes, also beyond the limit: what is sealed takes the place of what was open, but is there first.
-    pub(super) fn take_anyway(&self, bytes: u64) {
-        self.used.fetch_add(bytes, Ordering::SeqCst);
+    /// Takes bytes, also beyond the limit: they are there already.
+    pub(super) fn take_anyway(&self, share: &Share, bytes: u64) {
+        self.replace(share, 0, bytes);
+    }
+
+    /// Takes the bytes of what is sealed, also beyond the limit, in place of those that were open.
+    pub(super) fn replace(&self, share: &Share, open: u64, sealed: u64) {
+        self.used.fetch_add(sealed, Ordering::SeqCst);
+        self.used.fetch_sub(open, Ordering::SeqCst);
+        share.update(|taken| taken.used = taken.used.saturating_add(sealed).saturating_sub(open));
         self.show();
     }
 
-    pub(super) fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::SeqCst);
-        self.show();
+    pub(super) fn give_back(&self, share: &Share, bytes: u64) {
+        self.replace(share, bytes, 0);
     }
 
     fn show(&self) {
@@ -84,5 +161,213 @@ impl Usage {
         self.meters
             .bytes
             .set(i64::try_from(used).unwrap_or(i64::MAX));
+    }
+}
+
+/// How much has to be left of so many bytes for one more recording, or for sessions to go on.
+fn room_of(limit: u64) -> u64 {
+    PART_ROOM.min(limit / 8)
+}
+
+impl Share {
+    /// Whether sessions are slowed down: from when all of it is taken, until there is room for a part.
+    pub(crate) fn is_full(&self) -> bool {
+        self.taken().is_full
+    }
+
+    /// Checks whether another session may be opened.
+    ///
+    /// # Errors
+    /// How much is taken, and what to do.
+    pub(crate) fn room(&self) -> Result<(), ShareFull> {
+        let taken = self.taken();
+        if !taken.is_full {
+            return Ok(());
+        }
+        Err(ShareFull {
+            user: self.user.clone().unwrap_or_default(),
+            used: taken.used,
+            limit: self.limit,
+        })
+    }
+
+    /// Ready when it is full or is not any more, from now on.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Ready when it is not full.
+    pub(crate) async fn resumes(&self) {
+        loop {
+            let changed = self.changed();
+            if !self.is_full() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// So many bytes are about to come into the spool.
+    pub(crate) fn expects(&self, bytes: usize) {
+        self.update(|taken| taken.coming = taken.coming.saturating_add(bytes as u64));
+    }
+
+    /// So many bytes that were expected come, or will not.
+    pub(crate) fn came(&self, bytes: usize) {
+        self.update(|taken| taken.coming = taken.coming.saturating_sub(bytes as u64));
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Taken)) {
+        let mut taken = self.taken();
+        change(&mut taken);
+        let all = taken.used.saturating_add(taken.coming);
+        let was_full = taken.is_full;
+        // Not with each byte that is given back: every part that is closed for want of room is a file.
+        let limit = match was_full {
+            true => self.limit - room_of(self.limit) + 1,
+            false => self.limit,
+        };
+        taken.is_full = all >= limit;
+        if taken.is_full == was_full {
+            return;
+        }
+        if self.user.is_some() {
+            let change = if was_full { -1 } else { 1 };
+            self.meters.shares_full.inc_by(change);
+        }
+        let warns = |warned: Instant| warned.elapsed() >= WARN_INTERVAL;
+        if taken.is_full && taken.warned.is_none_or(warns) {
+            taken.warned = Some(Instant::now());
+            tracing::warn!(
+                user = self.user,
+                used = taken.used,
+                limit = self.limit,
+                "recordings of one user take their share of the spool; their sessions are slowed down until some are \
+                 stored"
+            );
+        }
+        drop(taken);
+        self.changed.notify_waiters();
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Share {
+    /// How many bytes are in the spool.
+    pub(crate) fn used(&self) -> u64 {
+        self.taken().used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 8 << 10;
+
+    fn usage() -> Usage {
+        Usage::new(LIMIT, SpoolMeters::default())
+    }
+
+    #[test]
+    fn share_is_full_from_its_limit_on_until_there_is_room_for_a_part() {
+        let usage = usage();
+        let (alice, bob) = (usage.share(Some("alice")), usage.share(Some("bob")));
+        let full = |share: &Share| (share.is_full(), share.room().is_err());
+        for (take, give_back, is_full) in [
+            (1023, 0, false),
+            (1, 0, true),
+            (500, 0, true),
+            // 1024 and less, but not less by an eighth.
+            (0, 500, true),
+            (0, 127, true),
+            (0, 1, false),
+            (127, 0, false),
+            (1, 0, true),
+            (0, 1024, false),
+        ] {
+            if take > 0 {
+                usage.take(&alice, take).unwrap();
+            }
+            usage.give_back(&alice, give_back);
+            let case = format!("{} are taken", alice.used());
+            assert_eq!(full(&alice), (is_full, is_full), "{case}");
+            assert_eq!(full(&bob), (false, false), "{case}");
+            assert_eq!(usage.meters.shares_full.get(), i64::from(is_full), "{case}");
+        }
+        assert_eq!(usage.full().used, 0);
+    }
+
+    #[test]
+    fn bytes_that_are_about_to_come_count() {
+        let usage = usage();
+        let alice = usage.share(Some("alice"));
+        alice.expects(1024);
+        assert!(alice.is_full());
+        alice.came(1024);
+        usage.take(&alice, 800).unwrap();
+        assert!(!alice.is_full());
+        alice.expects(224);
+        assert!(alice.is_full());
+        let why = alice.room().unwrap_err().to_string();
+        assert!(
+            why.starts_with(
+                "recordings of alice that wait to be stored take 800 of the 1024 bytes"
+            ),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn user_keeps_a_share_while_anything_is_in_it() {
+        let usage = usage();
+        let first = usage.share(Some("alice"));
+        usage.take_anyway(&first, 10);
+        drop(first);
+        assert_eq!(usage.share(Some("alice")).used(), 10);
+        usage.give_back(&usage.share(Some("alice")), 10);
+        drop(usage.share(Some("bob")));
+        assert_eq!(usage.shares.lock().unwrap().len(), 1, "bob's alone");
+        // What nobody is known of is nobody's.
+        let unknown = usage.share(None);
+        usage.take_anyway(&unknown, LIMIT);
+        assert!(usage.share(Some("")).is_full());
+        assert!(!usage.share(Some("alice")).is_full());
+        assert_eq!(usage.meters.shares_full.get(), 0);
+    }
+
+    #[test]
+    fn one_user_takes_no_more_than_the_spool_has() {
+        let usage = usage();
+        let alice = usage.share(Some("alice"));
+        usage.take(&alice, LIMIT).unwrap();
+        let full = Full {
+            used: LIMIT,
+            limit: LIMIT,
+        };
+        assert_eq!(usage.take(&usage.share(Some("bob")), 1), Err(full));
+        assert_eq!(usage.share(Some("bob")).used(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_share_goes_on_when_enough_of_it_is_given_back() {
+        let usage = Arc::new(usage());
+        let alice = usage.share(Some("alice"));
+        usage.take(&alice, 2000).unwrap();
+        let waiting = tokio::spawn({
+            let alice = Arc::clone(&alice);
+            async move { alice.resumes().await }
+        });
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        usage.give_back(&alice, 1000);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(!waiting.is_finished(), "1000 of 1024 are taken");
+        usage.give_back(&alice, 200);
+        waiting.await.unwrap();
+        usage.share(Some("bob")).resumes().await;
     }
 }

@@ -1,0 +1,102 @@
+//! The disk on which the gate has recordings of all users until they are stored.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use oz_core::api::{RecordingConfig, RecordingMode};
+use oz_core::audit::Action;
+use oz_e2e::{exec_request, recording_template, records_in, refusal};
+use oz_testkit::eventually;
+
+use crate::gating::{Gated, REQUIRED, SPOOL, gets_in};
+
+const MINUTES: Duration = Duration::from_secs(240);
+/// A template by which a session is recorded as long as that is possible.
+const OFFERED: &str = "offered";
+
+/// Filling the gate's disk with output that cannot be packed while recordings cannot be stored, so that sessions of others
+/// end, or one's own are not recorded any more: beyond an eighth of it, one's own sessions are slowed down and no other
+/// opens, whatever the template says. Others' go on, and everything is recorded when the store is back.
+#[tokio::test]
+async fn spool_that_one_user_fills_slows_down_that_user_alone() -> Result<()> {
+    let gated = Gated::recorded_alone("filling").await?;
+    let mut offered = recording_template(RecordingConfig {
+        mode: RecordingMode::Offered,
+        ..REQUIRED
+    });
+    offered.metadata.name = Some(OFFERED.to_owned());
+    gated.template(&offered).await?;
+    let alice = gated.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("other", OFFERED, "10m"))
+        .await?;
+    let (bobs, other) = (gated.of_bob("bobs").await?, asked.pod());
+    gets_in(&gated, "alice", "other", &other).await?;
+    let store = gated.recordings.store();
+    let away = store.with_file_name("away");
+    std::fs::rename(&store, &away)?;
+    std::fs::write(&store, "in the way")?;
+    let filled = filled(&gated, &other, &bobs).await;
+    // Others store there after this.
+    std::fs::remove_file(&store)?;
+    std::fs::rename(&away, &store)?;
+    let mut printing = filled?;
+    let ended = eventually("all of it to be printed", MINUTES, async || {
+        Ok(printing.try_wait()?)
+    });
+    let ended = ended.await?;
+    ensure!(ended.success(), "{ended}");
+    gets_in(&gated, "alice", "mine", &gated.pod).await?;
+    eventually("all of it to be stored", MINUTES, async || {
+        let verified = gated.ozctl("admin", &["sessions", "verify"])?.output()?;
+        let waiting = metric(&gated, "oz_gate_recording_parts_waiting").await?;
+        Ok((verified.status.success() && waiting == 0.0).then_some(()))
+    })
+    .await?;
+    let mut records = records_in(&gated.gate.process)?;
+    records.retain(|record| record.request.namespace == gated.name());
+    let of = |action| records.iter().filter(move |one| one.action == action);
+    ensure!(of(Action::SessionUnrecorded).count() == 0, "{records:?}");
+    ensure!(of(Action::SessionCut).count() == 0, "{records:?}");
+    Ok(())
+}
+
+/// Fills the share of alice, who goes on printing, and sees what comes of it for her and for bob.
+async fn filled(gated: &Gated, other: &str, bobs: &str) -> Result<Child> {
+    let much = "head -c 6291456 /dev/urandom | base64";
+    let command = ["exec", &gated.pod, "--", "sh", "-c", much];
+    let mut command = gated.through_gate("alice", "mine", &command);
+    let printing = command.stdout(Stdio::null()).spawn()?;
+    eventually("alice to be slowed down", MINUTES, async || {
+        let full = metric(gated, "oz_gate_recording_shares_full").await?;
+        let slowed = metric(gated, "oz_gate_sessions_slowed").await?;
+        Ok((full == 1.0 && slowed >= 1.0).then_some(()))
+    })
+    .await?;
+    for (request, pod) in [("mine", gated.pod.as_str()), ("other", other)] {
+        let command = ["exec", pod, "--", "true"];
+        let output = gated.through_gate("alice", request, &command).output()?;
+        let why = refusal(&output).with_context(|| format!("alice got in by {request}"))?;
+        ensure!(why.contains("that one user has"), "{why}");
+    }
+    let mut session = gated.session("bob", "bobs", bobs).await?;
+    session.hears(b"here\n").await?;
+    gets_in(gated, "bob", "bobs", bobs).await?;
+    #[expect(clippy::cast_precision_loss, reason = "it is small")]
+    let most = (SPOOL / 4) as f64;
+    let used = metric(gated, "oz_gate_recording_spool_bytes").await?;
+    ensure!(used < most, "{used} bytes are taken");
+    Ok(printing)
+}
+
+/// What a line of the page of metrics says.
+async fn metric(gated: &Gated, name: &str) -> Result<f64> {
+    let page = gated.gate.metrics().await?;
+    let mut lines = page.lines().filter_map(|line| line.strip_prefix(name));
+    let value = lines.find_map(|rest| rest.strip_prefix(' '));
+    Ok(value
+        .with_context(|| format!("no {name}"))?
+        .trim()
+        .parse()?)
+}

@@ -67,8 +67,8 @@ impl Plan {
     /// For a session of this grant, by this user. Waits a little where the user has no room in the spool.
     ///
     /// # Errors
-    /// Where it must be recorded, and cannot; and where recordings of the user take their share of the spool: whoever
-    /// fills it is not to go on unrecorded.
+    /// Where it must be recorded, and cannot; and where recordings of the user take their share of the spool: a user
+    /// who fills it does not go on unrecorded.
     pub(crate) async fn of(
         recordings: Option<&Recordings>,
         (grant, user): (&Grant, &Requester),

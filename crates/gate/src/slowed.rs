@@ -78,7 +78,7 @@ mod tests {
             async move { look_after(Some(&tape), &traffic, &idle, &metrics).await }
         });
         let share = spool.share("alice");
-        // Nobody hears of a moment.
+        // The user does not hear of a moment.
         share.expects(SHARE);
         sleep(NOTICE_AFTER / 2).await;
         assert_eq!(metrics.slowed.get(), 1);
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(alive, Ok(Word::Alive));
         }
         let over = timeout(Duration::from_secs(300), idle.over()).await;
-        assert!(over.is_err(), "it ends while nobody can use it");
+        assert!(over.is_err(), "it ends while it cannot be used");
         while traffic.word().now_or_never().is_some() {}
         share.came(SHARE);
         assert_eq!(traffic.word().await, line(RESUMED));

@@ -387,7 +387,7 @@ pub(crate) mod tests {
     fn letters(seed: &mut u64, count: usize) -> String {
         let next = || {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            char::from(b'0' + (*seed >> 58) as u8)
+            char::from(b'0' + u8::try_from(*seed >> 58).unwrap())
         };
         std::iter::repeat_with(next).take(count).collect()
     }

@@ -61,7 +61,7 @@ pub(crate) fn of_template<R: AccessRequest>(
     })
 }
 
-/// The transient bindings of a kind. Whoever needs them gets them here: they are kept in one way.
+/// The transient bindings of a kind, which every part of the operator gets here: they are kept in one way.
 pub(crate) fn bindings<K: transient::Kind>(feeds: &Feeds) -> Store<K> {
     feeds.store_of(&Kind::of::<K>(), Selection::default(), &keep_bindings())
 }

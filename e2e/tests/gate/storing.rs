@@ -1,6 +1,6 @@
 //! A gate whose recordings go to a bucket, and what becomes of sessions while that is away, does not answer, refuses,
-//! breaks or is full: nobody feels it, and all is stored once it is back. Only who fills their share of the gate's disk is
-//! slowed down, and only where there is no room left at all is nothing open that must be recorded.
+//! breaks or is full: nobody feels it, and all is stored once it is back. Only a user who fills their share of the gate's disk
+//! is slowed down, and only where there is no room left at all is nothing open that must be recorded.
 
 use std::process::Output;
 
@@ -28,7 +28,7 @@ const REQUIRED: RecordingConfig = RecordingConfig {
 
 /// A spool that is soon full, in bytes.
 const SMALL: u32 = 16 << 20;
-/// One of which nobody's share is, in bytes.
+/// A spool of which no share is taken here, in bytes.
 const LARGE: u32 = 256 << 20;
 /// How many shares a spool has.
 const SHARES: usize = 8;
@@ -49,7 +49,7 @@ struct World {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Somebody with a grant.
+/// A user with a grant.
 struct User {
     name: String,
     request: String,
@@ -312,7 +312,7 @@ async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing
         "{}",
         said(&refused)
     );
-    // Nobody else feels it.
+    // The other user does not notice.
     for word in ["one", "two", "three"] {
         beside.says(word).await?;
     }

@@ -83,10 +83,8 @@ async fn filled(gated: &Gated, other: &str, bobs: &str) -> Result<Child> {
     let mut session = gated.session("bob", "bobs", bobs).await?;
     session.hears(b"here\n").await?;
     gets_in(gated, "bob", "bobs", bobs).await?;
-    #[expect(clippy::cast_precision_loss, reason = "it is small")]
-    let most = (SPOOL / 4) as f64;
     let used = metric(gated, "oz_gate_recording_spool_bytes").await?;
-    ensure!(used < most, "{used} bytes are taken");
+    ensure!(used < f64::from(SPOOL / 4), "{used} bytes are taken");
     Ok(printing)
 }
 

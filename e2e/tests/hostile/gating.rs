@@ -31,7 +31,7 @@ pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     non_interactive: None,
 };
 /// How many bytes of recordings the gate has on its disk at most, here.
-pub(crate) const SPOOL: u64 = 16 << 20;
+pub(crate) const SPOOL: u32 = 16 << 20;
 /// How many sessions one user has at once here.
 pub(crate) const PER_USER: usize = 12;
 

@@ -93,7 +93,7 @@ impl Usage {
     /// Returns the share of a user, or that of those whose user is not known.
     pub(super) fn share(&self, user: Option<&str>) -> Arc<Share> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that nobody has and that holds nothing is made again when it is needed.
+        // An empty share of a user without recordings is made anew when it is needed.
         shares.retain(|_, share| Arc::strong_count(share) > 1 || share.taken().used > 0);
         let user = user.filter(|user| !user.is_empty()).map(ToOwned::to_owned);
         let share = shares.entry(user.clone()).or_insert_with(|| {
@@ -331,8 +331,8 @@ mod tests {
         assert_eq!(usage.share(Some("alice")).used(), 10);
         usage.give_back(&usage.share(Some("alice")), 10);
         drop(usage.share(Some("bob")));
-        assert_eq!(usage.shares.lock().unwrap().len(), 1, "bob's alone");
-        // What nobody is known of is nobody's.
+        assert_eq!(usage.shares.lock().unwrap().len(), 1, "the share of bob");
+        // What has no known user is no user's.
         let unknown = usage.share(None);
         usage.take_anyway(&unknown, LIMIT);
         assert!(usage.share(Some("")).is_full());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_share_goes_on_when_enough_of_it_is_given_back() {
+    async fn waiter_goes_on_when_enough_of_the_share_is_given_back() {
         let usage = Arc::new(usage());
         let alice = usage.share(Some("alice"));
         usage.take(&alice, 2000).unwrap();

@@ -51,7 +51,7 @@ impl<K: Kind> FindBindings for Watched<K> {
             let theirs = self.select(|binding| is_of(binding, user)).await?;
             let known = theirs.iter().map(|binding| {
                 let view = binding.view();
-                // What nobody is proven to have asked for never opens.
+                // The window of a binding whose requester is not proven never opens.
                 let waits = view.waiting(now).is_some() && view.requester(keys).is_ok();
                 (view.uid().to_owned(), waits)
             });

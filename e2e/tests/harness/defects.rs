@@ -95,7 +95,8 @@ async fn r15_records_of_a_run_have_no_owner_and_stay_when_it_goes() -> Result<()
     })
     .await?;
     let auditor = Auditor::pinning(&world.admin).await?;
-    let whole = BTreeSet::from(["RunSubmitted", "RunStarted", "RunEnded"].map(ToOwned::to_owned));
+    let whole = ["RunSubmitted", "RunStarted", "RunEnded", "RequestDeleted"];
+    let whole = BTreeSet::from(whole.map(ToOwned::to_owned));
     eventually("its records", CONDITION_TIMEOUT, async || {
         let events = auditor.events().list(&ListParams::default()).await?.items;
         let its: Vec<_> = events

@@ -26,7 +26,7 @@ use tower::ServiceExt;
 use super::{
     Limits,
     pace::{Pace, Paced},
-    peer::{Peer, Places},
+    peer::{KnownSlots, Peer},
 };
 use crate::{
     certificate::{client::ClientCertificate, resolver::Current},
@@ -71,12 +71,12 @@ pub(crate) struct Server {
 impl Server {
     /// Serves until stopped, and returns when the last connection has ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        let places = Places::new(self.limits.connections);
+        let known_slots = KnownSlots::new(self.limits.connections);
         let slots = ConnectionSlots::new(self.limits.strangers, self.limits.strangers_per_peer);
         let connections = TaskTracker::new();
         let server = Arc::new(self);
         while let Some((stream, peer)) = server.accept(&listener).await {
-            let peer = Peer::new(peer.ip(), slots.take(peer.ip()), places.clone());
+            let peer = Peer::new(peer.ip(), slots.take(peer.ip()), known_slots.clone());
             let server = server.clone();
             connections.spawn(async move {
                 server.metrics.connection_opened();

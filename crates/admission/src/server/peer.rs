@@ -24,20 +24,20 @@ pub struct Peer {
     address: IpAddr,
     slot: ConnectionSlot,
     known: AtomicBool,
-    places: Places,
+    known_slots: KnownSlots,
     known_slot: OnceLock<OwnedSemaphorePermit>,
     over: CancellationToken,
 }
 
-/// The places of connections whose peers have shown the key.
+/// The slots of connections whose peers have shown the key.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct KnownSlots {
     all: Arc<Semaphore>,
     /// Of those that have shown nothing else.
     unproven: Arc<Semaphore>,
 }
 
-impl Places {
+impl KnownSlots {
     /// So many, of which a part is for peers that have shown the key alone.
     pub(crate) fn new(connections: usize) -> Self {
         Self {
@@ -47,17 +47,17 @@ impl Places {
     }
 }
 
-/// Which part as many places are for peers that have shown the key alone. They are beside the others.
+/// The part of the slots for peers that have shown the key alone. They are beside the others.
 const UNPROVEN_PART: usize = 8;
 
 impl Peer {
-    /// One of which nothing is known. `places` are for those that are.
-    pub(crate) fn new(address: IpAddr, slot: ConnectionSlot, places: Places) -> Arc<Self> {
+    /// One of which nothing is known. `known_slots` are for those that are.
+    pub(crate) fn new(address: IpAddr, slot: ConnectionSlot, known_slots: KnownSlots) -> Arc<Self> {
         Arc::new(Self {
             address: address.to_canonical(),
             slot,
             known: AtomicBool::new(false),
-            places,
+            known_slots,
             known_slot: OnceLock::new(),
             over: CancellationToken::new(),
         })
@@ -71,20 +71,20 @@ impl Peer {
 
     /// It called a path with the key: from now on, its connection makes room for nobody.
     pub fn has_shown_the_key(&self) {
-        self.takes_a_place(&self.places.all);
+        self.takes_a_slot(&self.known_slots.all);
     }
 
-    /// The same of a peer that has shown nothing else, where the key is taken for public: it has one of fewer places.
+    /// The same of a peer that has shown nothing else, where the key is taken for public: it has one of fewer slots.
     pub(crate) fn has_shown_the_key_alone(&self) {
-        self.takes_a_place(&self.places.unproven);
+        self.takes_a_slot(&self.known_slots.unproven);
     }
 
-    fn takes_a_place(&self, places: &Arc<Semaphore>) {
+    fn takes_a_slot(&self, slots: &Arc<Semaphore>) {
         if self.known.swap(true, Ordering::Relaxed) {
             return;
         }
         self.slot.release();
-        match places.clone().try_acquire_owned() {
+        match slots.clone().try_acquire_owned() {
             Ok(slot) => drop(self.known_slot.set(slot)),
             // Answered all the same, and then asked to come again.
             Err(_taken) => self.over.cancel(),

@@ -127,7 +127,7 @@ pub(super) fn assess(
         .and_then(|claim| claim.status.as_ref()?.phase.clone());
     let is_bound = claim_phase.as_deref() == Some("Bound");
     let seeding = Seeding::of(now, workspace, controller, live);
-    let isolation = seeding.isolation(workspace, controller, facts, live);
+    let isolation = seeding.isolation(workspace, controller, &facts.network_policies, live);
     let obstacle = isolation.as_ref().and_then(Isolation::obstacle);
     let seeding = match obstacle {
         Some(why) if controller.require_confined => seeding.unconfined(why),

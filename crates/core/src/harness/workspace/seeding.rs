@@ -1,12 +1,14 @@
 //! How far the filling of a workspace is, and what it asks for next.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Facts, KIND, Workspaces};
+use super::{KIND, Workspaces};
 use crate::access::stamp;
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
@@ -110,7 +112,7 @@ impl Seeding {
         &self,
         workspace: &Workspace,
         controller: &Workspaces,
-        facts: &Facts,
+        policies: &[Arc<NetworkPolicy>],
         live: &[Live],
     ) -> Option<Isolation> {
         let name = workspace.metadata.name.as_deref().unwrap_or_default();
@@ -128,7 +130,6 @@ impl Seeding {
         let pods = live.iter().filter_map(Live::parse::<Pod>).filter(is_active);
         let pods = pods.filter_map(|pod| pod.metadata.labels);
         let labels: Vec<_> = [next].into_iter().chain(pods).collect();
-        let policies = &facts.network_policies;
         Some(Isolation::find(&policy_name(name), &labels, policies))
     }
 

@@ -420,7 +420,7 @@ async fn carried(sent: &Sent, bytes: &[u8], tape: &Tape) -> (Vec<u8>, Option<Ref
         loop {
             let read = received.read(&mut buffer).await.unwrap();
             all.extend(&buffer[..read]);
-            if read == 0 || all.ends_with(&buffer[..read]) && is_closed(sent.how, &all) {
+            if read == 0 || is_closed(sent.how, &all) {
                 break;
             }
         }

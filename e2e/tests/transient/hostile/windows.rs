@@ -112,7 +112,7 @@ async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
         .await?;
     fixture.create(&binding("another", &window)).await?;
     let first = here.list(&ListParams::default()).await?;
-    let mut ones = first.items.iter().map(ResourceExt::name_any);
+    let mut ones = first.items.iter().map(|one| one.name_any());
     let one = ones.find(|name| name.starts_with(fixture.name()));
     here.delete(&one.unwrap_or_default(), &DeleteParams::default())
         .await?;

@@ -2,6 +2,7 @@
 //! refuses the request, or sends the API server headers and a query by which the session is recorded.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use futures::FutureExt as _;
 use oz_core::access::grant::SessionTerms;
 use oz_core::access::window::Window;
 use oz_core::api::{Operation, RecordedInput};
@@ -110,7 +111,11 @@ fn sent(
     let path = path.map_err(|refusal| refusal.reason)?;
     let asked = Upgrade::read(|name| values(headers, name)).map_err(|refusal| refusal.reason)?;
     let asked = asked.ok_or("NoUpgrade")?;
-    let plan = Plan::of(Some(recordings), &grant(), path.rest.title(), Some(&asked));
+    let grant = grant();
+    let user = (&grant, &grant.requester);
+    let plan = Plan::of(Some(recordings), user, path.rest.title(), Some(&asked));
+    // The user's share has room, so nothing is waited for.
+    let plan = plan.now_or_never().ok_or("Waits")?;
     let plan = plan.map_err(|refused| refused.reason)?;
     let mut headers = HeaderMap::new();
     ask(&mut headers, &asked, GATES_KEY).map_err(|refused| refused.reason)?;

@@ -495,7 +495,7 @@ async fn while_its_user_has_no_room_to_record_nothing_passes_and_nothing_is_lost
         .await
         .unwrap();
     let tape = Some(Arc::clone(writer.tape()));
-    let mut session = Session::recorded(ON_A_TERMINAL, 1 << 20, tape).await;
+    let mut session = Session::recorded(on_a_terminal(), 1 << 20, tape).await;
     tokio::task::yield_now().await;
     let share = spool.share("alice");
     share.expects(SHARE);

@@ -4,16 +4,17 @@
 
 use std::future::{Future, pending};
 use std::pin::pin;
+use std::time::Duration;
 
 use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt as _, StreamExt as _};
+use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use oz_core::connect::Refusal;
 use oz_core::gate::Exit;
 use oz_core::gate::messages::{Framing, MAX_MESSAGE, Piece, ReadChannels, farewell, notice};
 use oz_core::gate::query::Options;
 use oz_core::gate::upgrade::Agreed;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -68,6 +69,12 @@ impl Spoken {
 pub(crate) fn runs_command(way: &str) -> bool {
     matches!(way, "exec" | "attach")
 }
+
+/// A session that waits for so long was held: its client's pings have come meanwhile, and are old.
+const HELD: Duration = Duration::from_secs(1);
+/// How long pings are not passed on after that. An API server that closes a connection with a ping unread resets it, and
+/// what it had not sent yet is lost.
+const PINGS_PAUSE: Duration = Duration::from_secs(4);
 
 type Reader<S> = SplitStream<WebSocketStream<S>>;
 type Writer<S> = SplitSink<WebSocketStream<S>, Message>;
@@ -174,8 +181,13 @@ impl Carrier<'_> {
         U: AsyncRead + AsyncWrite + Unpin,
     {
         let mut words = self.spoken.words;
+        let mut pings_pass_at = Instant::now();
         loop {
+            let waited = Instant::now();
             self.ready().await;
+            if waited.elapsed() >= HELD {
+                pings_pass_at = Instant::now() + PINGS_PAUSE;
+            }
             let Some(message) = read(&mut from, "the client").await? else {
                 break;
             };
@@ -205,7 +217,10 @@ impl Carrier<'_> {
                 // It is answered already. The way to the API server stays in use by it.
                 Message::Ping(ref payload) => {
                     held.passed(payload.len());
-                    write(to, message).await?;
+                    let flows = self.ready().now_or_never().is_some();
+                    if flows && Instant::now() >= pings_pass_at {
+                        write(to, message).await?;
+                    }
                 }
                 Message::Pong(payload) => held.passed(payload.len()),
                 Message::Frame(_) => {}

@@ -27,7 +27,7 @@ async fn a_namespace_goes_with_its_runs_and_they_are_on_record() -> Result<()> {
         .delete(world.name(), &DeleteParams::default())
         .await?;
     let pods = world.api::<Pod>();
-    eventually("the namespace to be gone", CONDITION_TIMEOUT, async || {
+    eventually("the namespace to be gone", 2 * CONDITION_TIMEOUT, async || {
         for pod in pods.list(&ListParams::default()).await?.items {
             if pod.metadata.deletion_timestamp.is_some() {
                 let confined = world.confined("works").await?;

@@ -81,7 +81,7 @@ async fn many_wait_for_one_workspace_and_cost_little_each() -> Result<()> {
     let names: Vec<String> = (0..MANY).map(|number| format!("run-{number}")).collect();
     stream::iter(&names)
         .map(|name| world.submit(name, spec.clone()))
-        .buffer_unordered(16)
+        .buffer_unordered(4)
         .try_collect::<Vec<_>>()
         .await?;
     let runs = world.api::<HarnessRun>();

@@ -343,12 +343,15 @@ async fn key_that_large_dry_runs_show_proves_nothing() -> Result<()> {
         .post_from_elsewhere(&stage, "/watch-v1-pod", &forged)
         .await?;
     assert_eq!(code, 200);
-    let records = records_in(&stage.oz()?.webhook.process)?;
-    let forged = records.iter().find(|record| {
-        let user = record.user.as_ref();
-        user.is_some_and(|user| user.user == "uriah")
-    });
-    let forged = forged.context("no record of the forged session")?;
+    let webhook = &stage.oz()?.webhook.process;
+    let forged = eventually("the record of the forged session", SOON, async || {
+        let records = records_in(webhook)?;
+        Ok(records.into_iter().find(|record| {
+            let user = record.user.as_ref();
+            user.is_some_and(|user| user.user == "uriah")
+        }))
+    })
+    .await?;
     assert_eq!(forged.unproven_peer(), Some(&*ELSEWHERE.to_string()));
     Ok(())
 }

@@ -124,11 +124,24 @@ async fn a_vandalised_configuration_is_put_right_counted_and_told_of() -> Result
     running.stop().await
 }
 
+/// The same but for the key in the URLs, which each replica that starts exchanges.
+fn without_keys(mut declared: Value) -> Value {
+    for webhook in declared["webhooks"].as_array_mut().into_iter().flatten() {
+        let url = webhook["clientConfig"]["url"].as_str().unwrap_or_default();
+        let mut parts: Vec<&str> = url.split('/').collect();
+        if let Some(key) = parts.get_mut(3) {
+            *key = "key";
+        }
+        webhook["clientConfig"]["url"] = parts.join("/").into();
+    }
+    declared
+}
+
 async fn repaired(fixture: &Fixture, good: &Value, what: &str) -> Result<()> {
     let began = Instant::now();
     eventually(&format!("{what} to be put right"), LONG, async || {
         let now = declared(fixture).await?;
-        if now == *good {
+        if without_keys(now.clone()) == without_keys(good.clone()) {
             Ok(Some(()))
         } else {
             bail!("{now}")

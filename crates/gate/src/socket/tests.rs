@@ -629,3 +629,24 @@ proptest! {
         prop_assert_eq!(heard, typed);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn ping_that_came_while_a_session_was_held_is_answered_and_not_passed_on() {
+    let mut session = Session::open(on_a_terminal()).await;
+    session.traffic.hold(true);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    session.says(frame(0x89, b"held")).await;
+    session.says(frame(0x82, b"\0in")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    session.traffic.hold(false);
+    // The input that came after it is the first thing that passes.
+    let input = Message::binary(&b"\0in"[..]);
+    assert_eq!(session.heard().await, Some(input));
+    let mut pong = [0; 6];
+    session.alice.read_exact(&mut pong).await.unwrap();
+    assert_eq!(pong, *b"\x8a\x04held");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    session.says(frame(0x89, b"late")).await;
+    let ping = Message::Ping("late".into());
+    assert_eq!(session.heard().await, Some(ping));
+}

@@ -9,7 +9,6 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use oz_core::gate::prefix;
 use oz_e2e::{GATED, Gate, RecordingStore, Scene, System, WORKLOAD, exec_request};
 use oz_testkit::{CONDITION_TIMEOUT, Python, Tool, Tools, eventually, fixtures};
 use serde_json::json;
@@ -104,15 +103,10 @@ impl World<'_> {
                 command
             }
         };
-        let url = self.scene.cluster.server_url();
-        let (user, server) = match route {
-            Route::Direct => ("admin", url.to_owned()),
-            Route::Through(request) => {
-                let path = prefix(self.scene.name(), request);
-                ("alice", format!("{url}{path}"))
-            }
-        };
-        command.arg(self.scene.cluster.kubeconfig(user)).arg(server);
+        command.arg(match route {
+            Route::Direct => self.scene.cluster.kubeconfig("admin"),
+            Route::Through(request) => self.kubeconfig(request),
+        });
         command.args([self.scene.name(), &self.pod, container]);
         command.args(words);
         Ok(command)
@@ -124,6 +118,22 @@ impl World<'_> {
             self.command(client, Route::Direct, container, words)?,
             self.command(client, Route::Through("mine"), container, words)?,
         ])
+    }
+
+    /// The kubeconfig of a request of alice.
+    fn kubeconfig(&self, request: &str) -> PathBuf {
+        let name = format!("{request}.kubeconfig");
+        self.directory.path().join(name)
+    }
+
+    /// Writes the kubeconfig of a request, by which clients go through the gate.
+    fn write_kubeconfig(&self, request: &str) -> Result<()> {
+        let path = self.kubeconfig(request);
+        let path = path.to_str().context("a path")?;
+        let words = ["kubeconfig", request, "-o", path];
+        let written = self.scene.ozctl("alice", &words)?.output()?;
+        ensure!(written.status.success(), "{}", said(&written));
+        Ok(())
     }
 
     /// Creates a file of random bytes.
@@ -184,6 +194,9 @@ async fn each_client_library_carries_through_the_gate_what_it_carries_directly()
         pod,
         directory: TempDir::new()?,
     };
+    for request in ["mine", "strict"] {
+        world.write_kubeconfig(request)?;
+    }
     let has = |client: &&Client| client.program != Program::Python || python.is_some();
     for client in ALL.iter().filter(has) {
         let began = Timestamp::now();

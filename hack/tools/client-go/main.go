@@ -1,7 +1,7 @@
 // Command client-go is a program with client-go, with which the gate is tested on a real node
 // (e2e/tests/node/gate_clients.rs). It has the same actions as client-python/client.py:
 //
-//	client-go KUBECONFIG SERVER NAMESPACE POD CONTAINER ACTION [ARGUMENT…]
+//	client-go KUBECONFIG NAMESPACE POD CONTAINER ACTION [ARGUMENT…]
 //
 // The actions are
 //
@@ -64,14 +64,13 @@ func main() {
 }
 
 func run(arguments []string) error {
-	if len(arguments) < 6 {
-		return errors.New("client-go KUBECONFIG SERVER NAMESPACE POD CONTAINER ACTION [ARGUMENT…]")
+	if len(arguments) < 5 {
+		return errors.New("usage: client-go KUBECONFIG NAMESPACE POD CONTAINER ACTION [ARGUMENT…]")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", arguments[0])
 	if err != nil {
 		return err
 	}
-	config.Host = arguments[1]
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -79,9 +78,9 @@ func run(arguments []string) error {
 	c := &client{
 		config:    config,
 		clientset: clientset,
-		namespace: arguments[2],
-		pod:       arguments[3],
-		container: arguments[4],
+		namespace: arguments[1],
+		pod:       arguments[2],
+		container: arguments[3],
 	}
 	switch protocol := os.Getenv("STREAM_PROTOCOL"); protocol {
 	case "", "WebSocket":
@@ -90,7 +89,7 @@ func run(arguments []string) error {
 	default:
 		return fmt.Errorf("STREAM_PROTOCOL is WebSocket or SPDY, not %q", protocol)
 	}
-	action, arguments := arguments[5], arguments[6:]
+	action, arguments := arguments[4], arguments[5:]
 	streams := remotecommand.StreamOptions{Stdout: os.Stdout, Stderr: os.Stderr}
 	switch action {
 	case "exec":

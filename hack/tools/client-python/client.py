@@ -1,7 +1,7 @@
 """A program with the Python client of Kubernetes, with which the gate is tested on a real node
 (e2e/tests/node/gate_clients.rs). It has the same actions as client-go/main.go:
 
-    client.py KUBECONFIG SERVER NAMESPACE POD CONTAINER ACTION [ARGUMENT...]
+    client.py KUBECONFIG NAMESPACE POD CONTAINER ACTION [ARGUMENT...]
 
 The actions are
 
@@ -33,11 +33,9 @@ from kubernetes.stream.ws_client import (
 PIECE = 32 << 10
 
 
-def main(kubeconfig, server, namespace, pod, container, action, *arguments):
-    configuration = client.Configuration()
-    config.load_kube_config(kubeconfig, client_configuration=configuration)
-    configuration.host = server
-    api = client.CoreV1Api(client.ApiClient(configuration))
+def main(kubeconfig, namespace, pod, container, action, *arguments):
+    config.load_kube_config(kubeconfig)
+    api = client.CoreV1Api()
     of_pod = {"name": pod, "namespace": namespace}
     of_container = {**of_pod, "container": container}
 

@@ -219,16 +219,16 @@ fn header() -> impl Strategy<Value = (&'static str, String)> {
         values.prop_map(move |value| (name, value)).boxed()
     };
     prop_oneof![
-        4 => of(UPGRADE, "(websocket|WebSocket|SPDY/3.1|spdy/3.1|websocket, SPDY/3.1|h2c|websocket |)"),
+        4 => of(UPGRADE, "(websocket|WebSocket|SPDY/3\\.1|spdy/3\\.1|websocket, SPDY/3\\.1|h2c|websocket |)"),
         3 => of(CONNECTION, "(Upgrade|upgrade|keep-alive, Upgrade|close|upgrade,websocket|)"),
         2 => of(VERSION, "(13|8|13, 13|)"),
         2 => of(KEY, "(dGhlIHNhbXBsZSBub25jZQ==|c2hvcnQ=|)"),
         3 => of(
             PROTOCOL,
-            "(v5.channel.k8s.io|v4.channel.k8s.io|v5.channel.k8s.io, v4.channel.k8s.io|v4.base64.channel.k8s.io\
-             |v5.channel.k8s.io,v4.base64.channel.k8s.io|SPDY/3.1\\+portforward.k8s.io|channel.k8s.io|chat|)",
+            "(v5\\.channel\\.k8s\\.io|v4\\.channel\\.k8s\\.io|v5\\.channel\\.k8s\\.io, v4\\.channel\\.k8s\\.io|v4\\.base64\\.channel\\.k8s\\.io\
+             |v5\\.channel\\.k8s\\.io,v4\\.base64\\.channel\\.k8s\\.io|SPDY/3\\.1\\+portforward\\.k8s\\.io|channel\\.k8s\\.io|chat|)",
         ),
-        1 => of(STREAM_PROTOCOL, "(v4.channel.k8s.io|v5.channel.k8s.io|)"),
+        1 => of(STREAM_PROTOCOL, "(v4\\.channel\\.k8s\\.io|v5\\.channel\\.k8s\\.io|)"),
     ]
 }
 
@@ -245,7 +245,11 @@ fn mixture() -> impl Strategy<Value = Headers> {
         all.push(other);
         all
     });
-    prop_oneof![any, near, replaced]
+    let before = prop::collection::vec(header(), 0..3).prop_map(|mut all| {
+        all.extend(with(&[(PROTOCOL, "v5.channel.k8s.io")]));
+        all
+    });
+    prop_oneof![any, near, before, replaced]
 }
 
 fn with_one() -> impl Strategy<Value = Headers> {
@@ -294,7 +298,7 @@ impl Reading {
 }
 
 fn requests() -> impl Strategy<Value = (Headers, Headers)> {
-    let taken = "(v5.channel.k8s.io|v4.channel.k8s.io|v4.base64.channel.k8s.io|channel.k8s.io)";
+    let taken = "(v5\\.channel\\.k8s\\.io|v4\\.channel\\.k8s\\.io|v4\\.base64\\.channel\\.k8s\\.io|channel\\.k8s\\.io)";
     let taken = taken.prop_map(|taken| vec![(UPGRADE, WEB_SOCKET.to_owned()), (PROTOCOL, taken)]);
     let any = prop::collection::vec(header(), 0..4);
     (mixture(), prop_oneof![any, taken])

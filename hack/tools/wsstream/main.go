@@ -114,7 +114,9 @@ func receive(protocol string, stdin bool, sent []byte) ([][]byte, error) {
 			Channels: createChannels(stdin),
 		},
 	})
-	taken, streams, err := conn.Open(&connection{sent: bytes.NewReader(sent)}, request)
+	client := &connection{sent: bytes.NewReader(sent), opened: make(chan struct{})}
+	taken, streams, err := conn.Open(client, request)
+	close(client.opened)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open a connection: %w", err)
 	}
@@ -135,18 +137,23 @@ func receive(protocol string, stdin bool, sent []byte) ([][]byte, error) {
 	return reached, conn.Close()
 }
 
-// connection is a connection whose client has sent everything, and reads nothing.
+// connection is a connection whose client has sent everything, and reads nothing. Nothing is read from it before it is
+// open: the library takes a connection that ends earlier for one that failed.
 type connection struct {
-	sent *bytes.Reader
+	sent   *bytes.Reader
+	opened chan struct{}
 }
 
 func (c *connection) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
 }
 
-func (c *connection) Header() http.Header              { return http.Header{} }
-func (c *connection) WriteHeader(int)                  {}
-func (c *connection) Read(buffer []byte) (int, error)  { return c.sent.Read(buffer) }
+func (c *connection) Header() http.Header { return http.Header{} }
+func (c *connection) WriteHeader(int)     {}
+func (c *connection) Read(buffer []byte) (int, error) {
+	<-c.opened
+	return c.sent.Read(buffer)
+}
 func (c *connection) Write(bytes []byte) (int, error)  { return len(bytes), nil }
 func (c *connection) Close() error                     { return nil }
 func (c *connection) LocalAddr() net.Addr              { return &net.UnixAddr{Name: "server"} }

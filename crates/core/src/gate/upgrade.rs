@@ -112,7 +112,9 @@ impl Upgrade {
             [one] => *one,
             _ => return Err(malformed("it has several headers Upgrade")),
         };
-        let mut connection = tokens(&values(CONNECTION))?.into_iter();
+        // Of several headers the API server reads the first.
+        let first: Vec<&[u8]> = values(CONNECTION).into_iter().take(1).collect();
+        let mut connection = tokens(&first)?.into_iter();
         if !connection.any(|token| token.eq_ignore_ascii_case(UPGRADE)) {
             return Err(malformed("its header Connection does not name Upgrade"));
         }

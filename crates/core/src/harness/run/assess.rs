@@ -117,13 +117,13 @@ pub struct Pending {
 
 /// Why a run does not begin.
 enum Otherwise {
-    State(State),
+    State(Box<State>),
     Need(Question),
 }
 
 impl From<State> for Otherwise {
     fn from(state: State) -> Self {
-        Self::State(state)
+        Self::State(Box::new(state))
     }
 }
 
@@ -177,8 +177,10 @@ impl Runs {
                 let known = Box::new(known.clone());
                 Ok(State::Startable(known, Box::new(job), isolation))
             }
-            Err(Otherwise::State(State::Ended(end, at, _))) => Ok(State::Ended(end, at, decided())),
-            Err(Otherwise::State(state)) => Ok(state),
+            Err(Otherwise::State(state)) => Ok(match *state {
+                State::Ended(end, at, _) => State::Ended(end, at, decided()),
+                state => state,
+            }),
             Err(Otherwise::Need(question)) => Err(question),
         }
     }

@@ -62,7 +62,7 @@ pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
     NAMESPACE, Operator, System, Webhook, apply_as, established, identity, install,
-    install_composites, repository, run, unregister, unregister_hooks,
+    install_composites, repository, run, run_for_a_while, unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
 pub use tickets::{TicketAnswer, TicketServer, ticket_checks, ticket_template};

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -152,6 +152,21 @@ where
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs a command for half a minute at most, and gives its output; `None` if it was ended then.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run_for_a_while(command: &Command) -> Result<Option<Output>> {
+    let mut bounded = Command::new("timeout");
+    bounded.arg("30").arg(command.get_program());
+    bounded.args(command.get_args());
+    let set = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let output = bounded.envs(set).output()?;
+    Ok(Some(output).filter(|output| output.status.code() != Some(124)))
 }
 
 /// Runs a command to its end and gives what it wrote on standard output.

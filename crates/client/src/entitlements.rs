@@ -180,7 +180,7 @@ impl Reading<'_> {
             );
         }
         let flags = arguments(operator);
-        if flags.iter().any(|flag| *flag == SERVES_PUBLISHED) {
+        if flags.contains(&SERVES_PUBLISHED) {
             for_each_kind!(published B => {
                 let title = format!("{} of {}", B::title(), B::group(&()));
                 self.waiting::<B>(&title, found).await?;

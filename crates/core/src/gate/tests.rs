@@ -119,6 +119,7 @@ fn one_form_of_a_path_is_read_for_each_thing() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn whatever_can_be_read_in_two_ways_is_refused() {
     let pod = "/api/v1/namespaces/shop/pods/db-0";
     for rest in [

@@ -62,7 +62,7 @@ pub(crate) fn controllers(
         namespace,
         Selection::named(&args.harness.broker_service),
     );
-    let network_policies = NetworkPolicies::new(&feeds);
+    let network_policies = NetworkPolicies::new(feeds);
     let observed = HarnessRuns {
         keys: keys.clone(),
         locks: feeds.store(),

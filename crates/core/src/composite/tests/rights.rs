@@ -419,6 +419,7 @@ fn rights(wants: &[Want]) -> Vec<String> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn child_of_a_privileged_kind_is_written_if_its_authors_may_write_it() {
     let account = json!({"spec": {"template": {"spec": {"serviceAccountName": "deployer"}}}});
     let cron = json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {"serviceAccount": "deployer"}}}}}});

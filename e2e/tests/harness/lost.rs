@@ -27,18 +27,22 @@ async fn a_namespace_goes_with_its_runs_and_they_are_on_record() -> Result<()> {
         .delete(world.name(), &DeleteParams::default())
         .await?;
     let pods = world.api::<Pod>();
-    eventually("the namespace to be gone", 2 * CONDITION_TIMEOUT, async || {
-        for pod in pods.list(&ListParams::default()).await?.items {
-            if pod.metadata.deletion_timestamp.is_some() {
-                let confined = world.confined("works").await?;
-                ensure!(confined.is_some(), "nothing confines a pod that runs");
-                world.kubelet_lets_go(&pod).await?;
+    eventually(
+        "the namespace to be gone",
+        2 * CONDITION_TIMEOUT,
+        async || {
+            for pod in pods.list(&ListParams::default()).await?.items {
+                if pod.metadata.deletion_timestamp.is_some() {
+                    let confined = world.confined("works").await?;
+                    ensure!(confined.is_some(), "nothing confines a pod that runs");
+                    world.kubelet_lets_go(&pod).await?;
+                }
             }
-        }
-        let left = namespaces.get_opt(world.name()).await?;
-        ensure!(left.is_none(), "{:?}", left.and_then(|it| it.status));
-        Ok(Some(()))
-    })
+            let left = namespaces.get_opt(world.name()).await?;
+            ensure!(left.is_none(), "{:?}", left.and_then(|it| it.status));
+            Ok(Some(()))
+        },
+    )
     .await?;
     let actions: Vec<Action> = world
         .records("works")

@@ -82,7 +82,13 @@ async fn a_selector_of_what_is_others() -> Result<()> {
     let fleets = json!({
         "apiGroups": ["test.example.org"], "resources": ["fleets"], "verbs": ["get", "create", "patch"],
     });
-    allow(&world.fixture.admin, name, "taker", std::slice::from_ref(&fleets)).await?;
+    allow(
+        &world.fixture.admin,
+        name,
+        "taker",
+        std::slice::from_ref(&fleets),
+    )
+    .await?;
     let taker = cluster.client("taker").await?;
     let spec = |child: &str| {
         json!({

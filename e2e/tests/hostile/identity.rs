@@ -308,7 +308,7 @@ async fn binding_of_somebody_else_is_deleted_with_the_right_to_revoke_alone() ->
         .allow("asks-alice", "alice", &[asks.clone(), binds])
         .await?;
     stage
-        .allow("asks-mallory", "mallory", &[asks.clone()])
+        .allow("asks-mallory", "mallory", std::slice::from_ref(&asks))
         .await?;
     stage.allow("revokes-bob", "bob", &[asks, revokes]).await?;
     let role: ClusterRole = serde_json::from_value(json!({

@@ -16,10 +16,12 @@ use oz_runtime::{Data, SecretCell};
 
 /// The entry with the key.
 const KEY: &str = "key";
+/// Annotation: when the key was made.
+const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
 
 /// The Secret with the key.
 pub(crate) fn cell(client: &Client, namespace: &str) -> SecretCell {
-    SecretCell::new(client, namespace, AUDIT_KEY, crate::signing_key::MADE_AT).renewed()
+    SecretCell::new(client, namespace, AUDIT_KEY, &[KEY], MADE_AT).renewed()
 }
 
 /// Reads the key, or makes the first one; says whether it did.

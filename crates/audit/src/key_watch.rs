@@ -10,7 +10,7 @@ use kube::core::ApiResource;
 use kube::{Api, Client};
 use oz_core::audit::AuditKey;
 use oz_core::names::AUDIT_PUBLIC_KEYS;
-use oz_runtime::{Guarded, Selection, StoreEvent, Task, guarded_watch, is_empty};
+use oz_runtime::{Guarded, Selection, StoreEvent, Task, guarded_watch};
 
 use crate::Trail;
 use crate::key::{cell, data, key_in, publish, publish_entry, random};
@@ -64,7 +64,8 @@ impl Listing {
 
 impl Task for AuditKeyWatch {
     async fn run(&self) {
-        let mut secrets = cell(&self.client, &self.namespace).watch();
+        let cell = cell(&self.client, &self.namespace);
+        let mut secrets = cell.watch();
         let resource = ApiResource::erase::<ConfigMap>(&());
         let this = Selection::named(AUDIT_PUBLIC_KEYS);
         let maps = guarded_watch::<ConfigMap>(&self.client, &resource, Some(&self.namespace), this);
@@ -74,7 +75,7 @@ impl Task for AuditKeyWatch {
         loop {
             tokio::select! {
                 event = secrets.next(|_| {}) => match secret.take(event) {
-                    Seen::There(secret) if is_empty(&secret) => self.renew().await,
+                    Seen::There(secret) if cell.is_empty(&secret) => self.renew().await,
                     Seen::There(secret) => self.adopt(&secret),
                     Seen::Gone => self.renew().await,
                     Seen::Nothing => {}

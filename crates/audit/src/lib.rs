@@ -14,7 +14,7 @@ mod notify;
 mod objects;
 mod outlets;
 mod rotation;
-mod signing_key;
+mod seal_keys;
 mod sink;
 mod spool;
 
@@ -37,7 +37,7 @@ pub use args::AuditArgs;
 pub use key_watch::AuditKeyWatch;
 pub use log::Fsync;
 pub use rotation::KeyRotation;
-pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};
+pub use seal_keys::{SealKeyArgs, SealKeyRotation, SealKeyWatch, seal_keys};
 pub use sink::{LogSink, Sink};
 
 use ledger::{Beyond, Ledger, Origin, Submitted};

@@ -17,15 +17,25 @@ pub const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Both webhook configurations.
 pub const REGISTRATION: &str = "oz";
 
-/// The Secret with the keys that seal stamps and grants.
-pub const SIGNING_KEY: &str = "oz-signing-key";
+/// The Secret with the private keys of the webhook, which it alone reads.
+pub const WEBHOOK_KEY: &str = "oz-webhook-key";
+/// The Secret with the public keys of the webhook, which it alone writes.
+pub const WEBHOOK_PUBLIC_KEYS: &str = "oz-webhook-public-keys";
+/// The Secret with the private keys of the operator, which it alone reads.
+pub const OPERATOR_KEY: &str = "oz-operator-key";
+/// The Secret with the public keys of the operator, which it alone writes.
+pub const OPERATOR_PUBLIC_KEYS: &str = "oz-operator-public-keys";
+/// The Secret with the private keys of the gate, which it alone reads.
+pub const GATE_KEY: &str = "oz-gate-key";
+/// The Secret with the public keys of the gate, which it alone writes.
+pub const GATE_PUBLIC_KEYS: &str = "oz-gate-public-keys";
+/// The entry of a Secret with public keys that has those of seals.
+pub const SEAL_KEYS: &str = "seal";
 /// The Secret with the authority that the webhook's certificates come from: named after
 /// [`REGISTRATION`], as `oz_admission` does.
 pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
 /// The Secret with the authority that the broker's certificates come from, with its key.
 pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
-/// The Secret with the public keys by which the broker checks the vouchers of runs' Jobs.
-pub const RUN_VOUCHER_KEYS: &str = "oz-run-voucher-keys";
 /// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
 pub const BROKER_CA: &str = "oz-broker-ca";
 /// The Secret with the authority that the gate's certificates come from, with its key.

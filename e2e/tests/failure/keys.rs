@@ -7,20 +7,21 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use oz_core::access::seal::Owner;
 use oz_core::api::Phase;
 use oz_core::audit::{Action, Published, Trust};
 use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request,
     records_in, refusal, unregister,
 };
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Process, eventually};
 use serde_json::json;
 
 use crate::alone;
 
-/// Whether a process has put on record that another key seals.
-fn went_over(operator: &Operator) -> Result<bool> {
-    Ok(records_in(&operator.process)?.iter().any(|record| {
+/// Whether a process has recorded that another key seals.
+fn went_over(process: &Process) -> Result<bool> {
+    Ok(records_in(process)?.iter().any(|record| {
         record.action == Action::KeyRotated && record.details.contains_key("signingKey")
     }))
 }
@@ -39,20 +40,20 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
     scene.enforce().await?;
 
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
-    let secret = secrets.get("oz-signing-key").await?;
-    let old = secret
-        .data
-        .context("no data")?
-        .remove("key")
-        .context("no key")?;
-    let new = ByteString(vec![7; 32]);
-    let change = async |data: serde_json::Value| {
+    let change = async |owner: Owner, data: serde_json::Value| {
         let patch = Patch::Merge(json!({ "data": data }));
         secrets
-            .patch("oz-signing-key", &PatchParams::default(), &patch)
+            .patch(owner.private_keys(), &PatchParams::default(), &patch)
             .await
     };
-    change(json!({ "key": new, "previous": old })).await?;
+    let owners = [Owner::Webhook, Owner::Operator];
+    for owner in owners {
+        let secret = secrets.get(owner.private_keys()).await?;
+        let mut data = secret.data.context("no data")?;
+        let old = data.remove("key").context("no key")?;
+        let new = ByteString(vec![7; 32]);
+        change(owner, json!({ "key": new, "previous": old })).await?;
+    }
     // Requests come all the time, until everybody seals with the new key, and a few more.
     let (mut number, mut more) = (0, 0);
     while more < 5 {
@@ -60,7 +61,10 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
         alice.granted(&exec_request(&name, TEMPLATE, "30m")).await?;
         number += 1;
         anyhow::ensure!(number < 1000, "they do not go over to the new key");
-        if went_over(&system.operator)? && went_over(&second)? {
+        if went_over(&system.operator.process)?
+            && went_over(&second.process)?
+            && went_over(&system.webhook.process)?
+        {
             more += 1;
         }
     }
@@ -88,7 +92,9 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
     );
 
     // The overlap ends: what the old key sealed is worth nothing, what the new one sealed is.
-    change(json!({ "previous": null })).await?;
+    for owner in owners {
+        change(owner, json!({ "previous": null })).await?;
+    }
     let after = alice
         .granted(&exec_request("after", TEMPLATE, "30m"))
         .await?;
@@ -192,28 +198,22 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
     system.operator.process.kill9();
     let made_at = json!({ "oz.wizardofoz.co/key-made-at": "2026-01-01T00:00:00Z" });
     let older = Patch::Merge(json!({ "metadata": { "annotations": made_at } }));
-    secrets
-        .patch("oz-signing-key", &PatchParams::default(), &older)
-        .await?;
+    let name = Owner::Operator.private_keys();
+    secrets.patch(name, &PatchParams::default(), &older).await?;
     system.operator = Operator::start(cluster, &Options::default()).await?;
     eventually("the key before to be kept", CONDITION_TIMEOUT, async || {
-        let data = secrets
-            .get("oz-signing-key")
-            .await?
-            .data
-            .unwrap_or_default();
-        Ok((data.contains_key("previous") && went_over(&system.operator)?).then_some(()))
+        let data = secrets.get(name).await?.data.unwrap_or_default();
+        let is_kept = data.contains_key("previous");
+        Ok((is_kept && went_over(&system.operator.process)?).then_some(()))
     })
     .await?;
     let empty = Patch::Merge(json!({ "data": null }));
-    secrets
-        .patch("oz-signing-key", &PatchParams::default(), &empty)
-        .await?;
+    secrets.patch(name, &PatchParams::default(), &empty).await?;
     eventually(
         "the Secret to be filled again",
         CONDITION_TIMEOUT,
         async || {
-            let secret = secrets.get_opt("oz-signing-key").await?;
+            let secret = secrets.get_opt(name).await?;
             Ok(secret
                 .and_then(|secret| secret.data)
                 .filter(|data| !data.contains_key("previous")))

@@ -120,7 +120,7 @@ where
 
 /// All of them.
 pub(crate) fn kinds() -> Result<Vec<Kind>> {
-    let keys = Keys::new(vec![vec![7; Keys::MIN_BYTES]]).context("no keys")?;
+    let keys = Keys::with_every_owner([[7; 32]]);
     let hour = SignedDuration::from_hours(1);
     let request = json!({ "templateName": "shell", "duration": "1h", "reason": "why" });
     let template = json!({

@@ -229,7 +229,7 @@ impl Scene {
             uid: run.uid().unwrap_or_default(),
             ..RequestRef::default()
         };
-        let voucher = voucher::sign(&voucher_keys(), &signed);
+        let voucher = voucher::sign(&voucher_keys(), &signed)?;
         self.pod_of_vouched_job(job, run, &voucher).await
     }
 

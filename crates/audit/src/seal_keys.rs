@@ -5,27 +5,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams};
-use kube::core::ApiResource;
-use kube::{Api, Client};
+use kube::Client;
 use oz_core::access::seal::{Keys, Owner, Turn};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::duration::not_negative;
 use oz_core::names::SEAL_KEYS;
-use oz_runtime::{
-    Clock, Data, Guarded, Retried, SecretCell, Selection, StoreEvent, Task, guarded_watch, within,
-};
-use serde_json::json;
+use oz_runtime::{Clock, Data, Guarded, SecretCell, StoreEvent, Task};
 use tokio::time::Instant;
 
 use crate::Trail;
 use crate::key::random;
+use crate::public::PublicKeys;
 
 /// The entry with the key that seals.
 const CURRENT: &str = "key";
@@ -76,7 +72,7 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
              must then be created again)"
         )
     })?;
-    let public = PublicKeys::new(client, namespace, owner);
+    let public = public_keys(client, namespace, owner);
     let published = Keys::published(&found);
     let before = public.read().await?;
     let newest = published.lines().next();
@@ -96,7 +92,7 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
         _ => Keys::new(owner, &found)?,
     };
     for other in owner.verifies() {
-        let others = PublicKeys::new(client, namespace, *other);
+        let others = public_keys(client, namespace, *other);
         let Some(text) = others.read().await? else {
             tracing::info!(secret = %others, "there are no public keys of {other} yet");
             continue;
@@ -121,83 +117,8 @@ fn private_keys(secret: &Secret) -> anyhow::Result<Vec<Private>> {
     all.map(read).collect()
 }
 
-/// The Secret with the public keys of one component.
-struct PublicKeys {
-    client: Client,
-    secrets: Api<Secret>,
-    namespace: String,
-    owner: Owner,
-}
-
-impl PublicKeys {
-    fn new(client: &Client, namespace: &str, owner: Owner) -> Self {
-        Self {
-            client: client.clone(),
-            secrets: Api::namespaced(client.clone(), namespace),
-            namespace: namespace.to_owned(),
-            owner,
-        }
-    }
-
-    /// The Secret, if it exists.
-    async fn find(&self) -> anyhow::Result<Option<Secret>> {
-        let read = self.secrets.get_opt(self.owner.public_keys());
-        Ok(within(read, || format!("failed to read Secret {self}")).await?)
-    }
-
-    /// What is published; `None` if nothing is.
-    async fn read(&self) -> anyhow::Result<Option<String>> {
-        Ok(self.find().await?.as_ref().and_then(published_in))
-    }
-
-    /// Publishes these keys, unless they are published.
-    async fn publish(&self, keys: &str) -> anyhow::Result<()> {
-        let name = self.owner.public_keys();
-        let Some(found) = self.find().await? else {
-            bail!(
-                "Secret {name} is missing, and this process may not create Secrets: make an empty one, by upgrading the \
-                 release, by applying deploy/rbac, or with `kubectl create secret generic {name} --namespace {}`",
-                self.namespace
-            );
-        };
-        if published_in(&found).as_deref() == Some(keys) {
-            return Ok(());
-        }
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": { "name": name },
-            "data": { SEAL_KEYS: ByteString(keys.as_bytes().to_vec()) },
-        });
-        let (apply, patch) = (
-            PatchParams::apply("oz-seal-keys").force(),
-            Patch::Apply(secret),
-        );
-        let published = self.secrets.patch(name, &apply, &patch);
-        within(published, || {
-            format!("failed to publish keys in Secret {self}")
-        })
-        .await?;
-        Ok(())
-    }
-
-    fn watch(&self) -> Retried<Secret> {
-        let resource = ApiResource::erase::<Secret>(&());
-        let this = Selection::named(self.owner.public_keys());
-        guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
-    }
-}
-
-impl std::fmt::Display for PublicKeys {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.owner.public_keys())
-    }
-}
-
-fn published_in(secret: &Secret) -> Option<String> {
-    let entry = secret.data.as_ref()?.get(SEAL_KEYS)?;
-    let text = String::from_utf8(entry.0.clone()).ok()?;
-    (!text.trim().is_empty()).then_some(text)
+fn public_keys(client: &Client, namespace: &str, owner: Owner) -> PublicKeys {
+    PublicKeys::new(client, namespace, owner.public_keys(), SEAL_KEYS)
 }
 
 /// Keeps the keys of a process those of the Secrets. A Secret with private keys that was emptied is filled again, with another
@@ -205,7 +126,7 @@ fn published_in(secret: &Secret) -> Option<String> {
 pub struct SealKeyWatch {
     cell: SecretCell,
     public: PublicKeys,
-    others: Vec<PublicKeys>,
+    others: Vec<(Owner, PublicKeys)>,
     keys: Keys,
     owner: Owner,
     trail: Trail,
@@ -221,11 +142,15 @@ impl SealKeyWatch {
         trail: Trail,
         opens: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let public = |owner| PublicKeys::new(client, namespace, owner);
+        let public = |owner| public_keys(client, namespace, owner);
         Self {
             cell: cell(client, namespace, owner),
             public: public(owner),
-            others: owner.verifies().iter().copied().map(public).collect(),
+            others: owner
+                .verifies()
+                .iter()
+                .map(|other| (*other, public(*other)))
+                .collect(),
             keys,
             owner,
             trail,
@@ -253,18 +178,6 @@ impl SealKeyWatch {
     async fn again(&self) -> anyhow::Result<Vec<Private>> {
         let (secret, _) = self.cell.filled(fresh).await?;
         private_keys(&secret)
-    }
-
-    /// Whether something else is published after an event than the keys in use.
-    fn is_unpublished(&self, event: StoreEvent<Guarded<Secret>>, last: &str) -> bool {
-        match event {
-            StoreEvent::Apply(secret) | StoreEvent::InitApply(secret) => {
-                let found = secret.0.ok();
-                found.as_ref().and_then(published_in).as_deref() != Some(last)
-            }
-            StoreEvent::Delete(_) => true,
-            StoreEvent::Init | StoreEvent::InitDone => false,
-        }
     }
 
     /// Publishes the public keys of these, and takes these into use after that. Returns whether the newest is still to seal.
@@ -311,7 +224,9 @@ impl SealKeyWatch {
                     None => {}
                 },
                 event = public.next(|_| {}) => {
-                    if !last.is_empty() && self.is_unpublished(event, &last) {
+                    let said = self.public.said(event).and_then(Result::ok);
+                    let is_other = said.is_some_and(|said| said.as_deref() != Some(last.as_str()));
+                    if is_other && !last.is_empty() {
                         tracing::info!(secret = %self.public, "other public keys are published than those in use");
                         match self.again().await {
                             Ok(found) => pending = Some((found, Instant::now() + AGAIN)),
@@ -347,29 +262,23 @@ impl SealKeyWatch {
     }
 
     /// The public keys of another component.
-    async fn follow(&self, other: &PublicKeys) {
-        let mut watch = other.watch();
+    async fn follow(&self, other: Owner, public: &PublicKeys) {
+        let mut watch = public.watch();
         loop {
-            let event = watch.next(|_| {}).await;
-            let (StoreEvent::Apply(secret) | StoreEvent::InitApply(secret)) = event else {
-                continue;
-            };
-            let trusted = match secret.0 {
+            let trusted = match public.said(watch.next(|_| {}).await) {
+                Some(Ok(Some(text))) => {
+                    let trusted = self.keys.trust(other, &text);
+                    trusted.map_err(anyhow::Error::from)
+                }
                 // While there are none, those that are known stay in use.
-                Ok(secret) => match published_in(&secret) {
-                    Some(text) => self
-                        .keys
-                        .trust(other.owner, &text)
-                        .map_err(anyhow::Error::from),
-                    None => Ok(false),
-                },
-                Err(undecodable) => Err(anyhow::Error::from(undecodable)),
+                Some(Ok(None)) | None => Ok(false),
+                Some(Err(error)) => Err(error),
             };
             match trusted {
                 Ok(true) => (self.opens)(),
                 Ok(false) => {}
                 Err(error) => tracing::error!(
-                    secret = %other,
+                    secret = %public,
                     "the public keys cannot be used, so those before stay in use: {error:#}"
                 ),
             }
@@ -386,7 +295,11 @@ async fn at(instant: Option<Instant>) {
 
 impl Task for SealKeyWatch {
     async fn run(&self) {
-        let others = join_all(self.others.iter().map(|other| self.follow(other)));
+        let others = join_all(
+            self.others
+                .iter()
+                .map(|(other, public)| self.follow(*other, public)),
+        );
         tokio::join!(self.own(), others);
     }
 }

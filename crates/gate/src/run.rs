@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
-use oz_audit::{AuditKeyWatch, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
+use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
 use oz_core::access::seal::{Keys, Owner};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
-use oz_runtime::{
-    Address, ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal,
-};
+use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 
 use crate::args::{Args, RecordingArgs};
 use crate::caller::Callers;
@@ -80,7 +78,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     };
     let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
     watch_keys(&mut runtime, &args, &trail, &clock, (keys, grants));
-    watch_ourselves(&mut runtime, common, &trail, clock);
+    watch_ourselves(&mut runtime, &args, &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
     let probes = probes(&mut runtime, args.health_probe_bind_address)?;
     let draining = runtime.readiness().gate("opening sessions");
@@ -167,17 +165,18 @@ async fn recordings(
 }
 
 /// What every process of oz looks at besides its work.
-fn watch_ourselves(runtime: &mut Runtime, common: &Common, trail: &Trail, clock: ServerClock) {
+fn watch_ourselves(runtime: &mut Runtime, args: &Args, trail: &Trail, clock: ServerClock) {
+    let common = &args.common;
     let (client, namespace) = (runtime.client().clone(), &common.namespace);
-    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, &common.replica);
+    let warnings = Warnings::new(client, REGISTRATION, namespace, &common.replica);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
-        client,
-        namespace: namespace.clone(),
     };
+    let audit_rotation = KeyRotation::new(trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
     runtime
         .task("audit key watch", Everyone, audit_key)
+        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);
 }
 

@@ -67,10 +67,6 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
     pub(crate) audit_max_events: u64,
 
-    /// How old the key that signs the audit trail gets before the next one replaces it.
-    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
-    pub(crate) audit_key_life: SignedDuration,
-
     #[command(flatten)]
     pub(crate) seal_keys: SealKeyArgs,
 

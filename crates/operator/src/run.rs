@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::{Client, Config, Resource};
-use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
+use oz_audit::{
+    AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, WriterVouching, seal_keys,
+};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
@@ -250,6 +252,11 @@ impl Operator<'_> {
             .task("evidence seals", Leader, self.evidence_seals())
             .task("reviews", Leader, reviews)
             .task("audit key rotation", Leader, self.audit_key_rotation())
+            .task(
+                "audit key vouching",
+                Leader,
+                WriterVouching::new(&self.trail),
+            )
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
             .task("audit key watch", Everyone, self.audit_key_watch())
@@ -380,19 +387,12 @@ impl Operator<'_> {
     }
 
     fn audit_key_rotation(&self) -> KeyRotation {
-        KeyRotation {
-            trail: self.trail.clone(),
-            client: self.client.clone(),
-            namespace: self.args.common.namespace.clone(),
-            life: self.args.audit_key_life,
-        }
+        KeyRotation::new(&self.trail, &self.args.audit)
     }
 
     fn audit_key_watch(&self) -> AuditKeyWatch {
         AuditKeyWatch {
             trail: self.trail.clone(),
-            client: self.client.clone(),
-            namespace: self.args.common.namespace.clone(),
         }
     }
 

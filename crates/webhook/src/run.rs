@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
-use oz_audit::{AuditKeyWatch, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys};
+use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys};
 use oz_core::access::seal::{Keys, Owner};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
@@ -77,14 +77,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
-        client: client.clone(),
-        namespace: namespace.clone(),
     };
+    let audit_rotation = KeyRotation::new(&trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
     runtime
         .task("signing key watch", Everyone, seal_keys)
         .task("signing key rotation", Everyone, rotation)
         .task("audit key watch", Everyone, audit_key)
+        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);
     let feeds = manager.runtime().feeds().clone();
     for hook in hooks(&grounds, &feeds) {

@@ -132,14 +132,16 @@ async fn lost(
     secrets.delete("oz-audit-key", &now).await?;
     eventually("another key", CONDITION_TIMEOUT, async || {
         let all = published(maps).await?;
-        let mut new = all.keys().filter(|id| !before.contains_key(*id));
-        Ok(new.next().cloned().map(|id| (id, all)))
+        let operators = all.iter().filter(|(_, key)| key.writer.is_none());
+        let mut new = operators.filter(|(id, _)| !before.contains_key(*id));
+        let new = new.next().map(|(id, _)| id.clone());
+        Ok(new.map(|id| (id, all)))
     })
     .await
 }
 
 #[tokio::test]
-async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_it_up() -> Result<()>
+async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_writers() -> Result<()>
 {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
@@ -148,6 +150,17 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     alice.granted(&exec_request("one", TEMPLATE, "5m")).await?;
+    let of_webhook = |all: &BTreeMap<String, Published>| {
+        let mut keys = all.values();
+        let found = keys.find(|key| key.writer.as_deref() == Some("oz-webhook"));
+        found.cloned()
+    };
+    eventually(
+        "the operator to vouch for the webhook",
+        CONDITION_TIMEOUT,
+        async || Ok(of_webhook(&published(&maps).await?).map(drop)),
+    )
+    .await?;
     let before = published(&maps).await?;
     maps.delete("oz-audit-keys", &DeleteParams::default())
         .await?;
@@ -159,8 +172,8 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     .await?;
     let (new, all) = lost(&secrets, &maps).await?;
     // Who has pinned a key from before believes it.
-    let pinned = before.values().map(|key| key.public_key.as_str());
-    let mut trust = Trust::pinned(pinned)?;
+    let operators = before.values().filter(|key| key.writer.is_none());
+    let mut trust = Trust::pinned(operators.map(|key| key.public_key.as_str()))?;
     trust.extend(&all.into_values().collect::<Vec<_>>());
     assert!(
         trust.ids().contains(new.as_str()),
@@ -168,23 +181,35 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     );
     // Both have something to sign.
     alice.granted(&exec_request("two", TEMPLATE, "5m")).await?;
-    for component in ["oz-operator", "oz-webhook"] {
-        let what = format!("{component} to sign with the new key");
-        eventually(&what, CONDITION_TIMEOUT, async || {
-            let map = maps.get("oz-audit-checkpoints").await?;
-            let mut signed = map.data.into_iter().flatten();
-            Ok(signed
-                .any(|(slot, text)| slot.starts_with(component) && text.contains(&new))
-                .then_some(()))
-        })
-        .await?;
-    }
-    // Either process makes one, also if the other is away.
-    system.operator.process.kill9();
-    lost(&secrets, &maps).await?;
-    system.operator = Operator::start(cluster, &Options::default()).await?;
+    let what = "the operator to sign with the new key";
+    eventually(what, CONDITION_TIMEOUT, async || {
+        let map = maps.get("oz-audit-checkpoints").await?;
+        let mut signed = map.data.into_iter().flatten();
+        let is_new =
+            |(slot, text): (String, String)| slot.starts_with("oz-operator") && text.contains(&new);
+        Ok(signed.any(is_new).then_some(()))
+    })
+    .await?;
+    // Who pins the new key alone believes the webhook as well.
+    let what = "the new key to vouch for the webhook";
+    eventually(what, CONDITION_TIMEOUT, async || {
+        let all = published(&maps).await?;
+        let webhook = of_webhook(&all);
+        let vouched = webhook.and_then(|key| key.vouched);
+        Ok(vouched
+            .is_some_and(|vouched| vouched.starts_with(&new))
+            .then_some(()))
+    })
+    .await?;
+    // Also while the webhook is away, and by an operator that starts.
     system.webhook.process.kill9();
     lost(&secrets, &maps).await?;
+    system.operator.process.kill9();
+    secrets
+        .delete("oz-audit-key", &DeleteParams::default())
+        .await?;
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    assert!(secrets.get("oz-audit-key").await?.data.is_some());
     Ok(())
 }
 

@@ -105,7 +105,7 @@ async fn a_grant_by_the_key_of_another_component() -> Result<()> {
         let role = roles.get(&asked.role_name()).await?;
         let text = role.annotations().get(labels::GRANT).context("no grant")?;
         let mut grant: Grant = serde_json::from_str(text)?;
-        grant.window.until = grant.window.until + SignedDuration::from_hours(24);
+        grant.window.until += SignedDuration::from_hours(24);
         let key = private_key(&stage.admin, owner).await?;
         let forged = grant.seal(&Keys::new(Owner::Operator, &[key])?)?;
         ensure!(*text != forged, "nothing is changed");

@@ -1,6 +1,6 @@
 //! The kinds that are watched, and what is done with an object of one.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::core::ApiResource;

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_core::access::seal::{Keys, Owner};

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::json;
 use strum::IntoEnumIterator as _;

@@ -33,8 +33,8 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
-    AsText, Clock, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock,
-    Store, Warnings, shutdown_on_signal,
+    AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
+    Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;

@@ -1,19 +1,19 @@
 //! The key of the trail while a process runs: another one is taken up, and what was deleted of it comes back.
-//! A Secret of the operator that was deleted or emptied gets a new key, for which the one in use vouches, so that who
-//! pinned that goes on without doing anything. The ConfigMap gets back what it said. Another writer fills a Secret that was
-//! emptied, and goes on with the key in use while there is none.
+//! A Secret that was deleted or emptied gets a new key, for which the one in use vouches, so that who
+//! pinned that goes on without doing anything. The ConfigMap gets back what it said.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ApiResource;
+use kube::{Api, Client};
 use oz_core::audit::AuditKey;
 use oz_core::names::AUDIT_PUBLIC_KEYS;
-use oz_runtime::{Guarded, Retried, Selection, StoreEvent, Task, guarded_watch};
+use oz_runtime::{Guarded, Selection, StoreEvent, Task, guarded_watch, is_empty};
 
 use crate::Trail;
-use crate::key::{WriterKeys, publish_entry};
+use crate::key::{cell, data, key_in, publish, publish_entry, random};
 
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -22,6 +22,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub struct AuditKeyWatch {
     /// What it signs.
     pub trail: Trail,
+    /// Reads and writes the key.
+    pub client: Client,
+    /// Where the key is.
+    pub namespace: String,
 }
 
 /// What an event says of the one object that is watched.
@@ -60,36 +64,25 @@ impl Listing {
 
 impl Task for AuditKeyWatch {
     async fn run(&self) {
-        let keys = self.keys();
-        let cell = keys.cell();
-        let mut secrets = cell.watch();
-        let public = keys.public();
-        let mut publics = public.watch();
-        let mut maps = keys.is_operator().then(|| watch_map(keys));
+        let mut secrets = cell(&self.client, &self.namespace).watch();
+        let resource = ApiResource::erase::<ConfigMap>(&());
+        let this = Selection::named(AUDIT_PUBLIC_KEYS);
+        let maps = guarded_watch::<ConfigMap>(&self.client, &resource, Some(&self.namespace), this);
+        let mut maps = maps.0;
         let (mut secret, mut map) = (Listing::default(), Listing::default());
         let mut published = BTreeMap::new();
         loop {
             tokio::select! {
                 event = secrets.next(|_| {}) => match secret.take(event) {
-                    Seen::There(secret) if cell.is_empty(&secret) => self.renew().await,
-                    Seen::There(secret) => self.adopt(&secret).await,
-                    Seen::Gone if keys.is_operator() => self.renew().await,
-                    Seen::Gone => tracing::error!(
-                        secret = %cell,
-                        "the Secret with the audit key is gone, and this process may not create Secrets: the key in use stays"
-                    ),
+                    Seen::There(secret) if is_empty(&secret) => self.renew().await,
+                    Seen::There(secret) => self.adopt(&secret),
+                    Seen::Gone => self.renew().await,
                     Seen::Nothing => {}
                 },
-                event = publics.next(|_| {}) => {
-                    let said = public.said(event).and_then(Result::ok);
-                    if said.is_some_and(|said| said != Some(self.key().public())) {
-                        self.look_again().await;
-                    }
-                }
-                event = next(&mut maps) => match map.take(event) {
+                event = maps.next(|_| {}) => match map.take(event) {
                     Seen::There(map) => {
                         published = map.data.unwrap_or_default();
-                        if !published.contains_key(self.key().id()) {
+                        if !published.contains_key(&self.key_id()) {
                             self.publish_again(&BTreeMap::new()).await;
                         }
                     }
@@ -101,96 +94,60 @@ impl Task for AuditKeyWatch {
     }
 }
 
-fn watch_map(keys: &WriterKeys) -> Retried<ConfigMap> {
-    let resource = ApiResource::erase::<ConfigMap>(&());
-    let this = Selection::named(AUDIT_PUBLIC_KEYS);
-    guarded_watch(&keys.client, &resource, Some(&keys.namespace), this).0
-}
-
-async fn next(maps: &mut Option<Retried<ConfigMap>>) -> StoreEvent<Guarded<ConfigMap>> {
-    match maps {
-        Some(maps) => maps.next(|_| {}).await,
-        None => std::future::pending().await,
-    }
-}
-
 impl AuditKeyWatch {
-    fn keys(&self) -> &WriterKeys {
-        &self.trail.shared.keys
+    fn key_id(&self) -> String {
+        self.trail.ledger().key().id().to_owned()
     }
 
-    fn key(&self) -> AuditKey {
-        self.trail.ledger().key().clone()
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Signs with the key that the Secret holds from now on.
-    async fn adopt(&self, secret: &Secret) {
-        match self.keys().key_in(secret) {
-            Ok(key) => {
-                if key.id() != self.key().id() {
-                    tracing::info!(key = key.id(), "took up another audit key");
-                    self.trail.swap_key(key.clone());
-                }
-                self.publish().await;
-            }
+    fn adopt(&self, secret: &Secret) {
+        match key_in(secret) {
+            Ok(key) if key.id() != self.key_id() => self.swap(key),
+            Ok(_) => {}
             Err(error) => tracing::error!(
                 "the audit key cannot be used, so the one before it stays in use: {error:#}"
             ),
         }
     }
 
-    /// Publishes the public key in the Secret of the component, once: when that is there again, an event tells.
-    async fn publish(&self) {
-        let published = self.keys().public().publish(&self.key().public()).await;
-        if let Err(error) = published {
-            tracing::warn!("the operator cannot vouch for the audit key: {error:#}");
-        }
+    fn swap(&self, key: AuditKey) {
+        tracing::info!(key = key.id(), "took up another audit key");
+        self.trail.ledger().swap_key(key);
     }
 
-    /// Another public key is published than that of the key in use: another replica has replaced it, or somebody else did.
-    async fn look_again(&self) {
-        let keys = self.keys();
-        match keys.cell().filled(|| keys.fresh()).await {
-            Ok((secret, _)) => self.adopt(&secret).await,
-            Err(error) => tracing::warn!("failed to read the audit key: {error:#}"),
-        }
-    }
-
-    /// Another key where there is none any more, by the process that is first.
+    /// Another key where there is none any more, by whichever process is first.
     async fn renew(&self) {
-        let keys = self.keys();
-        let before = self.key();
-        let cell = keys.cell();
+        let before = self.trail.ledger().key().clone();
+        let cell = cell(&self.client, &self.namespace);
         let cell = &cell;
-        let fill = || async move { cell.filled(|| keys.fresh()).await };
+        let fill = || async move { cell.filled(|| Ok(data(&random()?))).await };
         let (secret, made) = until_done(fill).await;
         if !made {
-            return self.adopt(&secret).await;
+            return self.adopt(&secret);
         }
-        let key = match keys.key_in(&secret) {
+        let key = match key_in(&secret) {
             Ok(key) => key,
             Err(error) => return tracing::error!("the new audit key cannot be used: {error:#}"),
         };
-        let before = keys.is_operator().then_some(&before);
-        let new = &key;
-        if before.is_some() {
-            until_done(|| keys.publish_vouched(new, before)).await;
-        }
-        self.trail.swap_key(key.clone());
-        self.publish().await;
-        self.trail.key_made(&key.published(before));
+        let (maps, new, old) = (&self.maps(), &key, &before);
+        until_done(|| publish(maps, new, Some(old))).await;
+        self.swap(key.clone());
+        self.trail.key_made(&key.published(Some(&before)));
     }
 
     /// What was published, and the key in use.
     async fn publish_again(&self, published: &BTreeMap<String, String>) {
-        let keys = self.keys();
-        let maps = &keys.maps();
-        let key = &self.key();
+        let maps = &self.maps();
+        let key = &self.trail.ledger().key().clone();
         until_done(|| async move {
             for (id, text) in published {
                 publish_entry(maps, id, text.clone()).await?;
             }
-            keys.publish_vouched(key, None).await
+            publish(maps, key, None).await
         })
         .await;
     }

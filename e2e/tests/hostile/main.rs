@@ -29,7 +29,6 @@ mod posting;
 mod record;
 mod requests;
 mod runs;
-mod seals;
 mod smaller;
 mod tickets;
 mod unseen;

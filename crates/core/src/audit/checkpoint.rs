@@ -34,9 +34,7 @@ impl Checkpoint {
     /// # Errors
     /// Why it proves nothing.
     pub fn check(&self, trust: &Trust) -> Result<(), KeyError> {
-        let writer = &self.head.writer.component;
-        let content = canonical(&value(&self.head));
-        trust.check(writer, CHECKPOINT, &content, &self.signature)
+        trust.check(CHECKPOINT, &canonical(&value(&self.head)), &self.signature)
     }
 
     /// The checkpoint as a line of the log: an object with the one field `checkpoint`.

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::controller::{Child, Key, Live};
-use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
+use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::has_come;
 
 /// Annotation on a child: until when it lasts, sealed.
 pub const UNTIL: &str = "oz.wizardofoz.co/until";
-const PURPOSE: Purpose = Purpose::ChildUntil;
+const PURPOSE: &str = "oz.wizardofoz.co/child-until/v1";
 
 /// The statement.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

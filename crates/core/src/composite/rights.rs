@@ -400,8 +400,5 @@ impl Judge<'_> {
 
 fn unproven(error: &StampError) -> Failure {
     let message = format!("it hands out rights, and who made its parent is not proven: {error}");
-    Failure {
-        message,
-        ..error.failure()
-    }
+    Failure::invalid(error.reason(), message)
 }

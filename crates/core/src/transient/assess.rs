@@ -121,10 +121,6 @@ impl<K: Kind> Transient<K> {
         if let Some(lock) = lock {
             return Some(State::Ending(lock.end(), grant));
         }
-        let is_retired = || live.iter().any(Grant::is_retired);
-        if grant.is_none() && phase == Phase::Active && is_retired() {
-            return Some(State::Ending(End::seal_retired(), None));
-        }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
                 Some("what was asked for was changed past admission".to_owned())
@@ -162,10 +158,9 @@ impl<K: Kind> Transient<K> {
         if let Some(why) = terms.never() {
             return Err(failed(format!("validUntil {why}")).into());
         }
-        let stamp = binding.stamp(&self.keys).map_err(|error| match error {
-            StampError::Unverified(_) => State::Waiting(error.failure()),
-            error => denied(error.failure()),
-        })?;
+        let stamp = binding
+            .stamp(&self.keys)
+            .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
         let (requester, judgement) = (stamp.requester, stamp.judgement);
         let access = Access::bound(&requester, &terms.subjects, binding.namespace());
         known.locks.admit(&access, now).map_err(State::from)?;

@@ -16,9 +16,9 @@ use crate::controller::{Child, Live};
 use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::revoke::Marks;
-use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
+use crate::lifecycle::seal::{self, Keys, SealError};
 
-const PURPOSE: Purpose = Purpose::TransientBinding;
+const PURPOSE: &str = "oz.wizardofoz.co/transient-binding/v1";
 
 /// A role for subjects until an instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,13 +72,6 @@ impl Grant {
     pub fn open_any(keys: &Keys, live: &Live) -> Option<Self> {
         let annotations = live.object.metadata.annotations.as_ref()?;
         seal::open(keys, PURPOSE, annotations.get(labels::GRANT)?).ok()
-    }
-
-    /// Checks whether an object carries a decision that an earlier release sealed.
-    pub(super) fn is_retired(live: &Live) -> bool {
-        let annotations = live.object.metadata.annotations.as_ref();
-        let text = annotations.and_then(|all| all.get(labels::GRANT));
-        text.is_some_and(|text| seal::is_retired(text))
     }
 
     /// Whether an object is in the place of the binding that it was sealed for.

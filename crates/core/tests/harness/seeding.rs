@@ -24,7 +24,7 @@ pub(crate) fn controller() -> Workspaces {
 }
 
 fn keys() -> Keys {
-    Keys::with_every_owner([[7; 32]])
+    Keys::new(vec![vec![7; 32]]).unwrap()
 }
 
 /// As the webhook does when one is created.

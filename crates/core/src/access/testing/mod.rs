@@ -37,7 +37,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::with_every_owner([[3; 32]])
+    Keys::new(vec![vec![3; 32]]).unwrap()
 }
 
 /// What a test needs of a kind besides what it is.

@@ -5,4 +5,3 @@ mod redaction;
 mod shortening;
 mod support;
 mod tampering;
-mod writers;

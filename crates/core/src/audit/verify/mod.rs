@@ -19,7 +19,6 @@ use super::checkpoint::Checkpoint;
 use super::head::{Head, Medium};
 use super::keys::{KeyError, Trust};
 use super::writer::Writer;
-use crate::names;
 use evidence::Shortened;
 use report::{Claim, UnknownKeys, UnprovenCallers};
 use walk::Walk;
@@ -108,8 +107,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
 fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<String>) {
     shortened.retain(|one| {
         let trust = &terms.trust;
-        let digest = one.digest.as_bytes();
-        let checked = trust.check(names::OPERATOR, SIGNED_RECORD, digest, &one.signature);
+        let checked = trust.check(SIGNED_RECORD, one.digest.as_bytes(), &one.signature);
         checked.is_ok()
     });
     let last = shortened

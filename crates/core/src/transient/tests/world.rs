@@ -35,7 +35,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::with_every_owner([[3; 32]])
+    Keys::new(vec![vec![3; 32]]).unwrap()
 }
 
 pub(crate) fn policy(roles: &[&str]) -> Policy {

@@ -9,8 +9,9 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use oz_e2e::{GATED, Gate, RecordingStore, Scene, System, WORKLOAD, exec_request};
-use oz_testkit::{CONDITION_TIMEOUT, Python, Tool, Tools, eventually, fixtures};
+use oz_core::audit::Action;
+use oz_e2e::{GATED, Gate, RecordingStore, Scene, System, WORKLOAD, exec_request, records_in};
+use oz_testkit::{CONDITION_TIMEOUT, Process, Python, Tool, Tools, eventually, fixtures};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -212,7 +213,7 @@ async fn each_client_library_carries_through_the_gate_what_it_carries_directly()
     }
     let typed = ALL.iter().filter(has);
     let typed: Vec<&Client> = typed.collect();
-    transcribed(&scene, &kept, &typed).await
+    transcribed(&scene, &gate.process, &kept, &typed).await
 }
 
 async fn carries(world: &World<'_>, client: &Client) -> Result<()> {
@@ -379,15 +380,30 @@ fn logs(world: &World<'_>, client: &Client) -> Result<()> {
 }
 
 /// Waits until the recordings have the input of each terminal that was recorded, and of no other.
-async fn transcribed(scene: &Scene, kept: &RecordingStore, clients: &[&Client]) -> Result<()> {
+async fn transcribed(
+    scene: &Scene,
+    gate: &Process,
+    kept: &RecordingStore,
+    clients: &[&Client],
+) -> Result<()> {
     let store = kept.store();
     let from = store.to_str().context("a path")?;
-    let words = ["sessions", "transcript", "mine", "--from", from];
     eventually(
         "the recordings to be stored",
         CONDITION_TIMEOUT,
         async || {
-            let shown = said(&scene.ozctl("admin", &words)?.output()?);
+            let mut shown = String::new();
+            for record in records_in(gate)? {
+                let is_here = record.request.namespace == scene.name();
+                let session = record.details.get("session").filter(|_| is_here);
+                let session = session.and_then(|key| Some(key.split_once('/')?.1));
+                if record.action == Action::SessionRecorded
+                    && let Some(session) = session
+                {
+                    let words = ["sessions", "transcript", session, "--from", from];
+                    shown += &said(&scene.ozctl("admin", &words)?.output()?);
+                }
+            }
             for client in clients {
                 let is_there = shown.contains(&format!("heard {}", client.word));
                 ensure!(is_there == client.recorded, "{}: {shown}", client.title);

@@ -316,14 +316,13 @@ async fn asking_with_the_key_what_somebody_may_do_is_bounded() -> Result<()> {
     the_api_server_is_answered(&stage).await
 }
 
-/// Fourteen dry runs at once of a request with 2.5 MB, again and again: on a busy machine the API server gives up a call,
-/// and its error shows the URL with the key. A session that is forged with this key is recorded as unproven.
+/// Fourteen dry runs at once of a request with 2.5 MB, again and again, until the API server gives up a call and shows the
+/// key: each is refused, and others are answered after that. What the key is worth, other attempts tell.
 #[tokio::test]
-async fn key_that_large_dry_runs_show_proves_nothing() -> Result<()> {
+async fn large_dry_runs_keep_nobody_from_an_answer() -> Result<()> {
     const AT_ONCE: usize = 14;
     const ROUNDS: usize = 3;
     let stage = Stage::alone("large-dry-runs").await?;
-    let registered = Registered::read(&stage.admin).await?;
     let alice = stage.requests("alice").await?;
     let mut large = exec_request("large", TEMPLATE, "5m");
     large.spec.reason = Some("x".repeat(2_500_000));
@@ -337,23 +336,7 @@ async fn key_that_large_dry_runs_show_proves_nothing() -> Result<()> {
             ensure!(answer.is_err(), "a reason of 2.5 MB was let in");
         }
     }
-    the_api_server_is_answered(&stage).await?;
-    let forged = connection_of("uriah");
-    let webhook = &stage.oz()?.webhook.process;
-    // So many records of unproven callers are written in a minute, and other tests forge many.
-    let forged = eventually("the record of the forged session", 3 * SOON, async || {
-        let posted = registered.post_from_elsewhere(&stage, "/watch-v1-pod", &forged);
-        let (code, _) = posted.await?;
-        ensure!(code == 200, "{code}");
-        let records = records_in(webhook)?;
-        Ok(records.into_iter().find(|record| {
-            let user = record.user.as_ref();
-            user.is_some_and(|user| user.user == "uriah")
-        }))
-    })
-    .await?;
-    assert_eq!(forged.unproven_peer(), Some(&*ELSEWHERE.to_string()));
-    Ok(())
+    the_api_server_is_answered(&stage).await
 }
 
 /// Asking the webhook what somebody may do, with a template in their name: 404, and the API server is

@@ -331,6 +331,8 @@ async fn binding_of_somebody_else_is_deleted_with_the_right_to_revoke_alone() ->
                 "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any(),
             },
             "subjects": [{"kind": "User", "name": "alice"}],
+            // oz may not bind this role, and need not: the window has not opened.
+            "validFrom": Timestamp::now() + SignedDuration::from_hours(1),
             "duration": "10m",
         },
     }))?;

@@ -58,14 +58,19 @@ impl Fixture {
         self.namespace.name()
     }
 
-    /// A manager of this fixture, named like its namespace. Replicas share the port.
+    /// A manager of this fixture, named like its namespace. Replicas share the port: one that is built and does not run
+    /// would be given connections that nobody accepts.
     pub fn manager(&self) -> Result<ManagerBuilder> {
-        Ok(Manager::builder(self.client.clone(), self.name())
+        Ok(self.without_listener().listener(bound(self.port)?))
+    }
+
+    /// The same manager without a listener, to register and not to run.
+    pub fn without_listener(&self) -> ManagerBuilder {
+        Manager::builder(self.client.clone(), self.name())
             .namespace(self.name())
-            .listener(bound(self.port)?)
             .endpoint(Endpoint::Url(format!("https://127.0.0.1:{}", self.port)))
             .certificates(CertSource::SelfSigned(quick()))
-            .drain(Duration::ZERO))
+            .drain(Duration::ZERO)
     }
 
     pub fn here(&self) -> NamespaceScope {

@@ -281,7 +281,7 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
         .hook(hook.clone())
         .registration(RegistrationMode::Never);
     let serving = Running::start(serving).await?;
-    let registrar = fixture.manager()?.hook(hook).build()?;
+    let registrar = fixture.without_listener().hook(hook).build()?;
     let registration = registrar.register().await?;
     assert_eq!((registration.mutating, registration.validating), (0, 1));
     let days = registration

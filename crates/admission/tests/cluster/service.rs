@@ -121,7 +121,7 @@ impl Service {
     async fn add(&mut self) -> Result<()> {
         let listener = bound(0)?;
         let address = listener.local_addr()?;
-        let builder = self.fixture.manager()?.listener(listener);
+        let builder = self.fixture.without_listener().listener(listener);
         let builder = builder
             .hook(self.hook.clone())
             .drain(Duration::from_secs(1));

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::api::harness::HarnessTemplate;
@@ -23,6 +24,20 @@ pub fn install_harness(cluster: &Cluster) -> Result<()> {
         apply(cluster, part)?;
     }
     Ok(())
+}
+
+/// A NetworkPolicy, `allow-dns`, that lets every pod of its namespace ask name servers.
+///
+/// # Errors
+/// Never: it is well formed.
+pub fn allow_dns() -> serde_json::Result<NetworkPolicy> {
+    serde_json::from_value(json!({
+        "metadata": {"name": "allow-dns"},
+        "spec": {
+            "podSelector": {}, "policyTypes": ["Egress"],
+            "egress": [{"ports": [{"protocol": "UDP", "port": 53}]}],
+        },
+    }))
 }
 
 /// Says where a broker is and by what it is known, for tests in which no pod asks it: the ConfigMap and the Service.

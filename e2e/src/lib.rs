@@ -45,8 +45,8 @@ pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
 pub use gate::{GATED, Gate, RecordingStore, STREAMS, gate_template, recording_template};
 pub use harness::{
-    agent_running, announce_broker, by_hand_overlay, install_harness, local_volume, node_by_hand,
-    volume,
+    agent_running, allow_dns, announce_broker, by_hand_overlay, install_harness, local_volume,
+    node_by_hand, volume,
 };
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;

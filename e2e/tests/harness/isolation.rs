@@ -5,6 +5,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, PostParams};
 use oz_core::audit::Action;
 use oz_core::conditions;
+use oz_e2e::allow_dns;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
@@ -23,13 +24,7 @@ async fn run_that_another_policy_opens_reports_it_until_that_is_gone() -> Result
     assert_eq!(status.network_policy_enforced, Some(true));
 
     let policies = world.api::<NetworkPolicy>();
-    let allow_dns: NetworkPolicy = serde_json::from_value(json!({
-        "metadata": {"name": "allow-dns"},
-        "spec": {
-            "podSelector": {}, "policyTypes": ["Egress"],
-            "egress": [{"ports": [{"protocol": "UDP", "port": 53}]}],
-        },
-    }))?;
+    let allow_dns = allow_dns()?;
     policies.create(&PostParams::default(), &allow_dns).await?;
     let run = world
         .until("hello", "is not confined", |run| {

@@ -11,7 +11,8 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::{conditions, labels};
 use oz_e2e::{
-    Operator, Options, Webhook, announce_broker, apply, apply_as, install_harness, refused, stamped,
+    Operator, Options, Webhook, allow_dns, announce_broker, apply, apply_as, install_harness,
+    refused, stamped,
 };
 use oz_testkit::eventually;
 use serde_json::{Value, json};
@@ -380,13 +381,7 @@ async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
         Ok(status.job_name)
     })
     .await?;
-    let allow_dns: NetworkPolicy = serde_json::from_value(json!({
-        "metadata": {"name": "allow-dns"},
-        "spec": {
-            "podSelector": {}, "policyTypes": ["Egress"],
-            "egress": [{"ports": [{"protocol": "UDP", "port": 53}]}],
-        },
-    }))?;
+    let allow_dns = allow_dns()?;
     policies.create(&create, &allow_dns).await?;
     ends("running", RunPhase::Cancelled).await?;
     runs.create(&create, &run("late", None)?).await?;

@@ -10,15 +10,14 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use oz_core::audit::Action;
-use oz_e2e::{GATED, Gate, RecordingStore, Scene, System, WORKLOAD, exec_request, records_in};
+use oz_e2e::{Gate, RecordingStore, Scene, System, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Process, Python, Tool, Tools, eventually, fixtures};
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::alone;
 use crate::gate::said;
 use crate::gate_debug::answered;
-use crate::gate_kubectl::{REQUIRED, WORDS, differ, of_the_command, recorded, templates};
+use crate::gate_kubectl::{WORDS, differ, of_the_command, pod, recorded, requests};
 
 /// The number of bytes that are piped into a command, and sent to a port.
 const INPUT: usize = 8 << 20;
@@ -151,22 +150,6 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Creates a pod with a container for exec, one that echoes its standard input, one that echoes at a port, and one that
-/// writes a log.
-async fn pod(scene: &Scene) -> Result<String> {
-    let container = |name: &str, script: &str| json!({"name": name, "image": fixtures::IMAGE, "command": ["sh", "-c", script]});
-    let mut echo = container("echo", "exec cat");
-    echo["stdin"] = json!(true);
-    let containers = [
-        json!({"name": fixtures::CONTAINER, "image": fixtures::IMAGE}),
-        echo,
-        container("serve", &format!("exec nc -ll -p {PORT} -e cat")),
-        container("log", "seq 1 20000; exec sleep 86400"),
-    ];
-    let pod = fixtures::deployment_of(&scene.admin, scene.name(), WORKLOAD, &containers).await?;
-    pod.metadata.name.context("no name")
-}
-
 #[tokio::test]
 async fn each_client_library_carries_through_the_gate_what_it_carries_directly() -> Result<()> {
     // During other tests: compiling and installing takes a while.
@@ -180,14 +163,8 @@ async fn each_client_library_carries_through_the_gate_what_it_carries_directly()
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;
     let gate = Gate::start(cluster, &kept.options()).await?;
     let scene = Scene::empty(cluster, "clients").await?;
-    let pod = pod(&scene).await?;
-    templates(&scene).await?;
-    let alice = scene.requests("alice").await?;
-    for (request, template) in [("mine", GATED), ("strict", REQUIRED)] {
-        alice
-            .granted(&exec_request(request, template, "2h"))
-            .await?;
-    }
+    let pod = pod(&scene, &format!("exec nc -ll -p {PORT} -e cat")).await?;
+    requests(&scene).await?;
     let world = World {
         scene: &scene,
         tools: &tools,

@@ -127,13 +127,12 @@ impl World<'_> {
     }
 }
 
-/// A pod with a container for each way: one to enter, one that says what it is told, one that serves a file, and one
+/// Creates a pod with a container for exec, one that echoes its standard input, one that runs the script `serve`, and one
 /// that writes a log.
-async fn pod(scene: &Scene) -> Result<String> {
+pub(crate) async fn pod(scene: &Scene, serve: &str) -> Result<String> {
     let container = |name: &str, script: &str| json!({"name": name, "image": fixtures::IMAGE, "command": ["sh", "-c", script]});
     let mut echo = container("echo", "exec cat");
     echo["stdin"] = json!(true);
-    let serve = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 -h /www";
     let containers = [
         json!({"name": fixtures::CONTAINER, "image": fixtures::IMAGE}),
         echo,
@@ -144,8 +143,12 @@ async fn pod(scene: &Scene) -> Result<String> {
     pod.metadata.name.context("no name")
 }
 
-/// Creates two templates: one offers recordings, the other requires them.
-pub(crate) async fn templates(scene: &Scene) -> Result<()> {
+/// The script of a container that serves a file.
+const SERVE: &str = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 -h /www";
+
+/// Creates two templates, one that offers recordings and one that requires them, and a request of alice by each, `mine` and
+/// `strict`.
+pub(crate) async fn requests(scene: &Scene) -> Result<()> {
     for (name, mode) in [
         (GATED, RecordingMode::Offered),
         (REQUIRED, RecordingMode::Required),
@@ -162,6 +165,12 @@ pub(crate) async fn templates(scene: &Scene) -> Result<()> {
         });
         scene.template(&template).await?;
     }
+    let alice = scene.requests("alice").await?;
+    for (request, template) in [("mine", GATED), ("strict", REQUIRED)] {
+        alice
+            .granted(&exec_request(request, template, "2h"))
+            .await?;
+    }
     Ok(())
 }
 
@@ -177,14 +186,8 @@ async fn every_kubectl_carries_through_the_gate_what_it_carries_without() -> Res
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;
     let gate = Gate::start(cluster, &kept.options()).await?;
     let scene = Scene::empty(cluster, "kubectl").await?;
-    let pod = pod(&scene).await?;
-    templates(&scene).await?;
-    let alice = scene.requests("alice").await?;
-    for (request, template) in [("mine", GATED), ("strict", REQUIRED)] {
-        alice
-            .granted(&exec_request(request, template, "2h"))
-            .await?;
-    }
+    let pod = pod(&scene, SERVE).await?;
+    requests(&scene).await?;
     let world = World {
         scene: &scene,
         gate: &gate,

@@ -63,10 +63,7 @@ impl KnownCallers {
     /// Adds what other replicas shared.
     pub(crate) fn merge(&self, shared: &Vouched, now: Timestamp) {
         let mut vouched = self.vouched();
-        for (address, since) in shared.iter().filter(|(_, since)| is_known(**since, now)) {
-            let known = vouched.entry(*address).or_insert(*since);
-            *known = (*known).max(*since);
-        }
+        add(&mut vouched, shared, now);
         vouched.retain(|_, since| is_known(*since, now));
     }
 
@@ -80,10 +77,7 @@ impl KnownCallers {
         });
         lacks.then(|| {
             let mut all = vouched.clone();
-            for (address, since) in shared {
-                let known = all.entry(*address).or_insert(*since);
-                *known = (*known).max(*since);
-            }
+            add(&mut all, shared, now);
             all.retain(|_, since| is_known(*since, now));
             all
         })
@@ -108,6 +102,14 @@ impl KnownCallers {
             .vouched
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds the addresses of `more` that are known at `now`, each with the latest instant.
+fn add(vouched: &mut Vouched, more: &Vouched, now: Timestamp) {
+    for (address, since) in more.iter().filter(|(_, since)| is_known(**since, now)) {
+        let known = vouched.entry(*address).or_insert(*since);
+        *known = (*known).max(*since);
     }
 }
 

@@ -171,9 +171,14 @@ impl Want {
 
     /// Whether each author may do it.
     pub(super) fn is_allowed(&self, found: &[(Self, Found)]) -> Option<bool> {
-        let mut answers = found.iter().filter(|(asked, _)| asked == self);
-        let (_, found) = answers.next()?;
-        Some(matches!(found.lacks, Ok(None)))
+        Some(matches!(self.answer(found)?.lacks, Ok(None)))
+    }
+
+    /// The answer to this question; `None` if it was not asked yet.
+    fn answer<'f>(&self, found: &'f [(Self, Found)]) -> Option<&'f Found> {
+        let mut answers = found.iter();
+        let (_, found) = answers.find(|(asked, _)| asked == self)?;
+        Some(found)
     }
 }
 
@@ -387,9 +392,8 @@ impl Judge<'_> {
         if let Act::Bind(role) = &want.act {
             self.policy.permits_role(role, want.namespace.as_deref())?;
         }
-        let mut answers = found.iter();
-        match answers.find(|(asked, _)| *asked == want) {
-            Some((_, found)) => want.judge(self.policy, found),
+        match want.answer(found) {
+            Some(found) => want.judge(self.policy, found),
             None => {
                 asks.push(want);
                 Ok(())

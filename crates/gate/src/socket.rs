@@ -25,9 +25,9 @@ use crate::message_room::{Held, MessageRoom, NoRoom};
 use crate::relay::{BUFFER, Beside, Broken, CLOSE_TIMEOUT, Carried, FAREWELL_TIMEOUT};
 use crate::traffic::Word;
 
-/// Why a session ends whose client, or whose API server, sent what is no message.
+/// The reason of a session that ends because the client or the API server broke the WebSocket protocol.
 const MALFORMED: &str = "FrameMalformed";
-/// Why one ends with a message that is too long.
+/// The reason of a session that ends because of a message over the size limit.
 const TOO_LONG: &str = "MessageTooLong";
 
 /// The meaning of what passes in a session.

@@ -1,8 +1,8 @@
 //! What reviews may take at once, in number and in memory.
 //!
-//! Hooks that fail open have a capacity of their own. What they have no room for goes on as if there
-//! were no hook, and nobody is told; so nobody may take their room through the others. Reviews of callers that are
-//! not proven have a part of all this, and no more, so that whoever reaches the port does not fill it.
+//! Hooks that fail open have a separate capacity. Beyond it, the API server admits the object as if the hook did not
+//! exist, and reports nothing; so reviews of other hooks must not use this capacity. Reviews of unproven callers are
+//! limited to a fixed part of each capacity: a pod that reaches the port cannot fill it.
 
 use std::time::Duration;
 

@@ -597,7 +597,7 @@ fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
     }
 }
 
-/// What only gives rights ends whoever may what: nobody keeps a right because an author may not take it back.
+/// An object that only grants rights is deleted without a check of the authors, so that no right outlives its parent.
 #[test]
 fn deletion_of_what_gives_rights_asks_nobody() {
     let mut bound = world(Method::InPlace);

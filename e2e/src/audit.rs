@@ -27,7 +27,7 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// One who pins the keys that are published now.
+    /// One who pins the keys of the operator that are published now; they vouch for those of the other writers.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -35,7 +35,11 @@ impl Auditor {
         let keys = published(client).await?;
         Ok(Self {
             client: client.clone(),
-            pinned: keys.into_iter().map(|key| key.public_key).collect(),
+            pinned: keys
+                .into_iter()
+                .filter(|key| key.writer.is_none())
+                .map(|key| key.public_key)
+                .collect(),
             logs: Vec::new(),
         })
     }
@@ -108,16 +112,24 @@ impl Auditor {
         self.report_since(None).await
     }
 
+    /// Whom an auditor believes: the pinned keys, and those that they vouch for.
+    ///
+    /// # Errors
+    /// When what is published cannot be read.
+    pub async fn trust(&self) -> Result<Trust> {
+        let mut trust = Trust::pinned(self.pinned.iter().map(String::as_str))?;
+        trust.extend(&published(&self.client).await?);
+        Ok(trust)
+    }
+
     /// What verifying says, if events from before an instant may be gone.
     ///
     /// # Errors
     /// When something cannot be read.
     pub async fn report_since(&self, kept: Option<Timestamp>) -> Result<Report> {
         let evidence = self.evidence().await?;
-        let mut trust = Trust::pinned(self.pinned.iter().map(String::as_str))?;
-        trust.extend(&published(&self.client).await?);
         let terms = Terms {
-            trust,
+            trust: self.trust().await?,
             objects_kept_since: kept,
             ..Terms::default()
         };
@@ -139,8 +151,9 @@ impl Auditor {
 
 async fn published(client: &Client) -> Result<Vec<Published>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let map = maps.get("oz-audit-keys").await?;
-    map.data
+    // Without an operator there is none.
+    let map = maps.get_opt("oz-audit-keys").await?;
+    map.and_then(|map| map.data)
         .unwrap_or_default()
         .values()
         .map(|text| serde_json::from_str(text).context("not a published key"))

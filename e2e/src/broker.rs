@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::{ListParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, Config, ResourceExt as _};
-use oz_core::access::seal::Keys;
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::api::harness::HarnessRun;
 use oz_core::audit::RequestRef;
 use oz_core::harness::pod::BROKER_AUDIENCE;
@@ -100,9 +100,11 @@ impl Broker {
     }
 }
 
-/// The keys of an operator, of which there is none where Jobs are made by hand.
-fn voucher_keys() -> Result<Keys> {
-    Ok(Keys::new(vec![vec![7; Keys::MIN_BYTES]])?)
+/// The key of an operator, of which there is none where Jobs are made by hand.
+const VOUCHER_KEY: [u8; Keys::BYTES] = [7; Keys::BYTES];
+
+fn voucher_keys() -> Keys {
+    Keys::with_every_owner([VOUCHER_KEY])
 }
 
 /// Publishes the keys of the vouchers of [`Scene::pod_of_job`], in an operator's place.
@@ -110,9 +112,11 @@ fn voucher_keys() -> Result<Keys> {
 /// # Errors
 /// When the API server refuses it.
 pub async fn publish_voucher_keys(admin: &Client) -> Result<()> {
-    let keys = ByteString(voucher::published(&voucher_keys()?).into_bytes());
+    let operator = Owner::Operator;
+    let keys = Keys::published(&[Keys::of_owner(operator, VOUCHER_KEY)]);
     let secret = json!({
-        "metadata": {"name": names::RUN_VOUCHER_KEYS}, "data": {voucher::PUBLIC_KEYS: keys},
+        "metadata": {"name": operator.public_keys()},
+        "data": {names::SEAL_KEYS: ByteString(keys.into_bytes())},
     });
     let secrets = Api::<Secret>::namespaced(admin.clone(), NAMESPACE);
     apply_as(&secrets, secret).await?;
@@ -225,7 +229,7 @@ impl Scene {
             uid: run.uid().unwrap_or_default(),
             ..RequestRef::default()
         };
-        let voucher = voucher::sign(&voucher_keys()?, &signed);
+        let voucher = voucher::sign(&voucher_keys(), &signed)?;
         self.pod_of_vouched_job(job, run, &voucher).await
     }
 

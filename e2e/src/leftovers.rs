@@ -40,7 +40,10 @@ pub async fn left(client: &Client) -> Result<Vec<String>> {
     list::<TransientClusterRoleBinding>(client, "", &mut left).await?;
     let own = [
         "oz",
-        "oz-signing-key",
+        "oz-webhook-key",
+        "oz-webhook-public-keys",
+        "oz-operator-key",
+        "oz-operator-public-keys",
         "oz-admission-ca",
         "9b20101a.wizardofoz.co",
     ];

@@ -178,6 +178,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- define "oz.audit" -}}
 - --audit-objects={{ .Values.audit.objects }}
 - --audit-checkpoint={{ .Values.audit.checkpoint }}
+- --audit-key-life={{ .Values.audit.keyLife }}
 {{- with .Values.audit.http }}
 {{- if .url }}
 - {{ printf "--audit-http=%s" .url | quote }}

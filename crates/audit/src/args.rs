@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgAction, Args};
+use jiff::SignedDuration;
 use oz_core::audit::verify::PUBLISHED_WITHIN;
 use oz_core::duration;
 
@@ -64,6 +65,10 @@ pub struct AuditArgs {
     /// Who is told of which records: {"routes": [{"name", "url", "format", "events", "namespaces"}]}.
     #[arg(long = "notifications", value_name = "JSON")]
     pub(crate) notifications: Option<String>,
+
+    /// How old the key by which this component signs the audit trail gets before the next one replaces it.
+    #[arg(long = "audit-key-life", default_value = "2160h", value_name = "DURATION", value_parser = duration::not_negative)]
+    pub(crate) audit_key_life: SignedDuration,
 
     /// How long after a record a signed checkpoint covers it, 30s at most.
     #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = interval)]

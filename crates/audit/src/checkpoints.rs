@@ -13,19 +13,17 @@ use oz_core::audit::{AuditKey, Checkpoint, Head, Trust};
 use oz_core::{labels, names};
 
 use crate::Trail;
+use crate::key::WriterKeys;
 
 /// So many new records are signed at once, whatever the time.
 const MANY: u64 = 1_000;
 /// How many chains the first record of a chain names.
 const NAMED: usize = 32;
 
-/// The newest heads that the cluster knows, as far as their signatures hold.
-pub(crate) async fn known(
-    client: &Client,
-    namespace: &str,
-    key: &AuditKey,
-) -> anyhow::Result<Vec<Head>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+/// The newest heads that the cluster knows, as far as their signatures hold: by the writer's own key, and those that the
+/// operator's vouches for.
+pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<Vec<Head>> {
+    let (maps, namespace) = (keys.maps(), &keys.namespace);
     let read = |name: &'static str| {
         let maps = maps.clone();
         async move {
@@ -39,7 +37,16 @@ pub(crate) async fn known(
         .values()
         .filter_map(|text| serde_json::from_str(text).ok())
         .collect();
-    let mut trust = Trust::pinned([key.public().as_str()])?;
+    let mut pins = vec![match keys.is_operator() {
+        true => key.public(),
+        false => format!("{} {}", keys.component(), key.public()),
+    }];
+    if !keys.is_operator() {
+        let operator = WriterKeys::new(&keys.client, namespace, names::OPERATOR)?;
+        let pin = operator.public().read().await?;
+        pins.extend(pin.filter(|pin| Trust::pinned([pin.as_str()]).is_ok()));
+    }
+    let mut trust = Trust::pinned(pins.iter().map(String::as_str))?;
     trust.extend(&published);
     let mut heads: Vec<Head> = read(names::AUDIT_CHECKPOINTS)
         .await?

@@ -1,5 +1,6 @@
-//! The key that signs the trail: its secret part in a Secret that whichever process starts first
-//! fills, its public part in a ConfigMap that auditors read.
+//! The key by which a writer signs the trail. Each component has one of its own, in a Secret that it alone reads, which the
+//! replica that starts first fills. The operator's is the one that auditors pin: its public part is in a ConfigMap, with the
+//! public keys of the other writers, for which it vouches. These publish them in Secrets that they alone write.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +12,146 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
-use oz_core::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
+use oz_core::names::{self, AUDIT_ENTRY, AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 use oz_runtime::{Data, SecretCell};
 
-/// The entry with the key.
-const KEY: &str = "key";
+use crate::public::PublicKeys;
 
-/// The Secret with the key.
-pub(crate) fn cell(client: &Client, namespace: &str) -> SecretCell {
-    SecretCell::new(client, namespace, AUDIT_KEY, crate::signing_key::MADE_AT).renewed()
+/// The entry of the operator's Secret with the key.
+const KEY: &str = "key";
+/// Annotation: when the key of the operator was made, which has a Secret of its own.
+const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
+/// Annotation: when the key of another writer was made, beside the one that seals.
+const AUDIT_KEY_MADE_AT: &str = "oz.wizardofoz.co/audit-key-made-at";
+
+/// Where the key of one writer is.
+#[derive(Clone)]
+pub(crate) struct WriterKeys {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    component: &'static str,
+    /// The names of its Secrets.
+    private: &'static str,
+    public: &'static str,
+}
+
+impl WriterKeys {
+    pub(crate) fn new(
+        client: &Client,
+        namespace: &str,
+        component: &'static str,
+    ) -> anyhow::Result<Self> {
+        let secrets = names::key_secrets(component);
+        let (private, public) = secrets.with_context(|| {
+            format!("failed to find the keys of {component}: it has no Secrets")
+        })?;
+        Ok(Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            component,
+            private,
+            public,
+        })
+    }
+
+    /// Whether it is the operator, whose key vouches for the others.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.component == names::OPERATOR
+    }
+
+    pub(crate) fn component(&self) -> &'static str {
+        self.component
+    }
+
+    /// The entry with the key.
+    fn entry(&self) -> &'static str {
+        match self.is_operator() {
+            true => KEY,
+            false => AUDIT_ENTRY,
+        }
+    }
+
+    /// The Secret with the key.
+    pub(crate) fn cell(&self) -> SecretCell {
+        let (client, namespace) = (&self.client, &self.namespace);
+        match self.is_operator() {
+            true => SecretCell::new(client, namespace, AUDIT_KEY, &[KEY], MADE_AT).renewed(),
+            false => {
+                let entries = &[AUDIT_ENTRY];
+                SecretCell::new(client, namespace, self.private, entries, AUDIT_KEY_MADE_AT)
+            }
+        }
+    }
+
+    /// The Secret in which its public part is published.
+    pub(crate) fn public(&self) -> PublicKeys {
+        PublicKeys::new(&self.client, &self.namespace, self.public, AUDIT_ENTRY)
+    }
+
+    pub(crate) fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Publishes a key unless it is published; `before` vouches for that of the operator.
+    pub(crate) async fn publish(
+        &self,
+        key: &AuditKey,
+        before: Option<&AuditKey>,
+    ) -> anyhow::Result<()> {
+        if self.is_operator() {
+            publish(&self.maps(), key, before).await?;
+        }
+        self.public().publish(&key.public()).await
+    }
+
+    /// Publishes a key of the operator before it signs, for which `before` vouches.
+    pub(crate) async fn publish_vouched(
+        &self,
+        key: &AuditKey,
+        before: Option<&AuditKey>,
+    ) -> anyhow::Result<()> {
+        publish(&self.maps(), key, before).await
+    }
+
+    /// The key that a Secret holds.
+    pub(crate) fn key_in(&self, secret: &Secret) -> anyhow::Result<AuditKey> {
+        let entry = self.entry();
+        let data = secret.data.as_ref().context("it has no data")?;
+        let key = data
+            .get(entry)
+            .with_context(|| format!("it has no entry {entry}"))?;
+        let bytes = <&[u8; AuditKey::BYTES]>::try_from(key.0.as_slice())
+            .with_context(|| format!("its entry {entry} is not {} bytes long", AuditKey::BYTES))?;
+        Ok(AuditKey::new(bytes))
+    }
+
+    /// What the Secret holds of a key.
+    pub(crate) fn data(&self, key: &[u8; AuditKey::BYTES]) -> Data {
+        Data::from([(self.entry().to_owned(), ByteString(key.to_vec()))])
+    }
+
+    /// Another key.
+    pub(crate) fn fresh(&self) -> anyhow::Result<Data> {
+        Ok(self.data(&random()?))
+    }
 }
 
 /// Reads the key, or makes the first one; says whether it did.
-pub(crate) async fn signing_key(
-    client: &Client,
-    namespace: &str,
-) -> anyhow::Result<(AuditKey, bool)> {
-    let fresh = || Ok(data(&random()?));
-    let (secret, made) = cell(client, namespace).filled(fresh).await?;
-    let key = key_in(&secret).with_context(|| {
+pub(crate) async fn signing_key(keys: &WriterKeys) -> anyhow::Result<(AuditKey, bool)> {
+    let cell = keys.cell();
+    let (secret, made) = cell.filled(|| keys.fresh()).await?;
+    let key = keys.key_in(&secret).with_context(|| {
         format!(
-            "failed to use Secret {namespace}/{AUDIT_KEY}; empty it to have a new key made \
-             (auditors must then pin that one as well)"
+            "failed to use Secret {cell}; empty it to have a new key made (auditors must then pin that of the operator as \
+             well)"
         )
     })?;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    publish(&maps, &key, None).await?;
+    keys.publish(&key, None).await?;
     Ok((key, made))
 }
 
-/// Publishes a key unless it is published; `before` vouches for it.
-pub(crate) async fn publish(
+/// Publishes a key of the operator unless it is published; `before` vouches for it.
+async fn publish(
     maps: &Api<ConfigMap>,
     key: &AuditKey,
     before: Option<&AuditKey>,
@@ -55,7 +165,9 @@ pub(crate) async fn publish(
         .and_then(|map| map.data)
         .and_then(|mut data| data.remove(key.id()))
         .and_then(|text| serde_json::from_str::<Published>(&text).ok());
-    if entry.is_some_and(|entry| entry.public_key == key.public()) && before.is_none() {
+    let is_there =
+        entry.is_some_and(|entry| entry.public_key == key.public() && entry.writer.is_none());
+    if is_there && before.is_none() {
         return Ok(());
     }
     let text = serde_json::to_string(&key.published(before))?;
@@ -89,21 +201,6 @@ pub(crate) async fn publish_entry(
             format!("failed to publish the audit key in ConfigMap {AUDIT_PUBLIC_KEYS}")
         })?;
     Ok(())
-}
-
-pub(crate) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
-    let data = secret.data.as_ref().context("it has no data")?;
-    let key = data
-        .get(KEY)
-        .with_context(|| format!("it has no entry {KEY}"))?;
-    let bytes = <&[u8; AuditKey::BYTES]>::try_from(key.0.as_slice())
-        .with_context(|| format!("its entry {KEY} is not {} bytes long", AuditKey::BYTES))?;
-    Ok(AuditKey::new(bytes))
-}
-
-/// What the Secret holds.
-pub(crate) fn data(key: &[u8; AuditKey::BYTES]) -> Data {
-    Data::from([(KEY.to_owned(), ByteString(key.to_vec()))])
 }
 
 pub(crate) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {

@@ -1,31 +1,29 @@
 //! The key of the trail while a process runs: another one is taken up, and what was deleted of it comes back.
-//! A Secret that was deleted or emptied gets a new key, for which the one in use vouches, so that who
-//! pinned that goes on without doing anything. The ConfigMap gets back what it said.
+//! A Secret of the operator that was deleted or emptied gets a new key, for which the one in use vouches, so that who
+//! pinned that goes on without doing anything. The ConfigMap gets back what it said. Another writer fills a Secret that was
+//! emptied, and goes on with the key in use while there is none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ApiResource;
-use kube::{Api, Client};
 use oz_core::audit::AuditKey;
 use oz_core::names::AUDIT_PUBLIC_KEYS;
-use oz_runtime::{Guarded, Selection, StoreEvent, Task, guarded_watch, is_empty};
+use oz_runtime::{Guarded, Retried, Selection, StoreEvent, Task, guarded_watch};
 
 use crate::Trail;
-use crate::key::{cell, data, key_in, publish, publish_entry, random};
+use crate::key::{WriterKeys, publish_entry};
 
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(2);
+/// The pause before the public key is published again that could not be: the Secret may be missing for long.
+const PUBLISH_AGAIN: Duration = Duration::from_secs(30);
 
 /// Keeps the key of a trail what the Secret says, and published.
 pub struct AuditKeyWatch {
     /// What it signs.
     pub trail: Trail,
-    /// Reads and writes the key.
-    pub client: Client,
-    /// Where the key is.
-    pub namespace: String,
 }
 
 /// What an event says of the one object that is watched.
@@ -64,90 +62,140 @@ impl Listing {
 
 impl Task for AuditKeyWatch {
     async fn run(&self) {
-        let mut secrets = cell(&self.client, &self.namespace).watch();
-        let resource = ApiResource::erase::<ConfigMap>(&());
-        let this = Selection::named(AUDIT_PUBLIC_KEYS);
-        let maps = guarded_watch::<ConfigMap>(&self.client, &resource, Some(&self.namespace), this);
-        let mut maps = maps.0;
+        let keys = self.keys();
+        let cell = keys.cell();
+        let mut secrets = cell.watch();
+        let public = keys.public();
+        let mut publics = public.watch();
+        let mut maps = keys.is_operator().then(|| watch_map(keys));
         let (mut secret, mut map) = (Listing::default(), Listing::default());
         let mut published = BTreeMap::new();
+        // Whether the public key is still to be published.
+        let mut is_due = false;
         loop {
             tokio::select! {
                 event = secrets.next(|_| {}) => match secret.take(event) {
-                    Seen::There(secret) if is_empty(&secret) => self.renew().await,
-                    Seen::There(secret) => self.adopt(&secret),
-                    Seen::Gone => self.renew().await,
+                    Seen::There(secret) if cell.is_empty(&secret) => is_due = self.renew().await,
+                    Seen::There(secret) => is_due = self.adopt(&secret).await,
+                    Seen::Gone if keys.is_operator() => is_due = self.renew().await,
+                    Seen::Gone => tracing::error!(
+                        secret = %cell,
+                        "the Secret with the audit key is gone, and this process may not create Secrets: the key in use stays"
+                    ),
                     Seen::Nothing => {}
                 },
-                event = maps.next(|_| {}) => match map.take(event) {
+                event = publics.next(|_| {}) => {
+                    let said = public.said(event).and_then(Result::ok);
+                    // Another replica has replaced the key, or somebody else what is published of it.
+                    if said.is_some_and(|said| said != Some(self.key().public())) {
+                        is_due = self.renew().await;
+                    }
+                }
+                event = next(&mut maps) => match map.take(event) {
                     Seen::There(map) => {
                         published = map.data.unwrap_or_default();
-                        if !published.contains_key(&self.key_id()) {
+                        if !published.contains_key(self.key().id()) {
                             self.publish_again(&BTreeMap::new()).await;
                         }
                     }
                     Seen::Gone => self.publish_again(&published).await,
                     Seen::Nothing => {}
                 },
+                () = tokio::time::sleep(PUBLISH_AGAIN), if is_due => is_due = self.publish().await,
             }
         }
     }
 }
 
+fn watch_map(keys: &WriterKeys) -> Retried<ConfigMap> {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let this = Selection::named(AUDIT_PUBLIC_KEYS);
+    guarded_watch(&keys.client, &resource, Some(&keys.namespace), this).0
+}
+
+async fn next(maps: &mut Option<Retried<ConfigMap>>) -> StoreEvent<Guarded<ConfigMap>> {
+    match maps {
+        Some(maps) => maps.next(|_| {}).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl AuditKeyWatch {
-    fn key_id(&self) -> String {
-        self.trail.ledger().key().id().to_owned()
+    fn keys(&self) -> &WriterKeys {
+        &self.trail.shared.keys
     }
 
-    fn maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    fn key(&self) -> AuditKey {
+        self.trail.ledger().key().clone()
     }
 
-    /// Signs with the key that the Secret holds from now on.
-    fn adopt(&self, secret: &Secret) {
-        match key_in(secret) {
-            Ok(key) if key.id() != self.key_id() => self.swap(key),
-            Ok(_) => {}
-            Err(error) => tracing::error!(
-                "the audit key cannot be used, so the one before it stays in use: {error:#}"
-            ),
+    /// Signs with the key that the Secret holds from now on. Returns whether it is still to be published.
+    async fn adopt(&self, secret: &Secret) -> bool {
+        match self.keys().key_in(secret) {
+            Ok(key) => {
+                if key.id() != self.key().id() {
+                    tracing::info!(key = key.id(), "took up another audit key");
+                    self.trail.swap_key(key.clone());
+                }
+                self.publish().await
+            }
+            Err(error) => {
+                tracing::error!(
+                    "the audit key cannot be used, so the one before it stays in use: {error:#}"
+                );
+                false
+            }
         }
     }
 
-    fn swap(&self, key: AuditKey) {
-        tracing::info!(key = key.id(), "took up another audit key");
-        self.trail.ledger().swap_key(key);
+    /// Publishes the public key in the Secret of the component. Returns whether that is still to be done.
+    async fn publish(&self) -> bool {
+        let published = self.keys().public().publish(&self.key().public()).await;
+        if let Err(error) = &published {
+            tracing::warn!("the operator cannot vouch for the audit key: {error:#}");
+        }
+        published.is_err()
     }
 
-    /// Another key where there is none any more, by whichever process is first.
-    async fn renew(&self) {
-        let before = self.trail.ledger().key().clone();
-        let cell = cell(&self.client, &self.namespace);
+    /// Takes up the key that the Secret holds, or another one where there is none any more, made by the process that is first.
+    /// Returns whether it is still to be published.
+    async fn renew(&self) -> bool {
+        let keys = self.keys();
+        let before = self.key();
+        let cell = keys.cell();
         let cell = &cell;
-        let fill = || async move { cell.filled(|| Ok(data(&random()?))).await };
+        let fill = || async move { cell.filled(|| keys.fresh()).await };
         let (secret, made) = until_done(fill).await;
         if !made {
-            return self.adopt(&secret);
+            return self.adopt(&secret).await;
         }
-        let key = match key_in(&secret) {
+        let key = match keys.key_in(&secret) {
             Ok(key) => key,
-            Err(error) => return tracing::error!("the new audit key cannot be used: {error:#}"),
+            Err(error) => {
+                tracing::error!("the new audit key cannot be used: {error:#}");
+                return false;
+            }
         };
-        let (maps, new, old) = (&self.maps(), &key, &before);
-        until_done(|| publish(maps, new, Some(old))).await;
-        self.swap(key.clone());
-        self.trail.key_made(&key.published(Some(&before)));
+        let before = keys.is_operator().then_some(&before);
+        let new = &key;
+        if before.is_some() {
+            until_done(|| keys.publish_vouched(new, before)).await;
+        }
+        self.trail.swap_key(key.clone());
+        self.trail.key_made(&key.published(before));
+        self.publish().await
     }
 
     /// What was published, and the key in use.
     async fn publish_again(&self, published: &BTreeMap<String, String>) {
-        let maps = &self.maps();
-        let key = &self.trail.ledger().key().clone();
+        let keys = self.keys();
+        let maps = &keys.maps();
+        let key = &self.key();
         until_done(|| async move {
             for (id, text) in published {
                 publish_entry(maps, id, text.clone()).await?;
             }
-            publish(maps, key, None).await
+            keys.publish_vouched(key, None).await
         })
         .await;
     }

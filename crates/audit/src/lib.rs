@@ -13,10 +13,12 @@ mod meters;
 mod notify;
 mod objects;
 mod outlets;
+mod public;
 mod rotation;
-mod signing_key;
+mod seal_keys;
 mod sink;
 mod spool;
+mod vouching;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -27,7 +29,7 @@ use anyhow::{Context, bail};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use oz_core::audit::{Action, Decision, Quota, Record};
+use oz_core::audit::{Action, AuditKey, Decision, Quota, Record};
 use oz_core::controller::Failure;
 use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
@@ -37,8 +39,9 @@ pub use args::AuditArgs;
 pub use key_watch::AuditKeyWatch;
 pub use log::Fsync;
 pub use rotation::KeyRotation;
-pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};
+pub use seal_keys::{SealKeyArgs, SealKeyRotation, SealKeyWatch, seal_keys};
 pub use sink::{LogSink, Sink};
+pub use vouching::WriterVouching;
 
 use ledger::{Beyond, Ledger, Origin, Submitted};
 use meters::Meters;
@@ -60,6 +63,10 @@ pub struct Trail {
 
 struct Shared {
     ledger: Mutex<Ledger>,
+    /// Where the key that signs is.
+    keys: key::WriterKeys,
+    /// Another key signs.
+    key_changed: Notify,
     clock: Arc<dyn Clock>,
     meters: Meters,
     /// Something can be signed, or a summary is due.
@@ -95,12 +102,13 @@ impl Trail {
                  nothing would be on record"
             );
         }
-        let (key, made) = key::signing_key(client, namespace).await?;
+        let keys = key::WriterKeys::new(client, namespace, component)?;
+        let (key, made) = key::signing_key(&keys).await?;
         let origin = Origin {
             component: component.to_owned(),
             replica: replica.to_owned(),
             nonce: key::nonce()?,
-            known: checkpoints::known(client, namespace, &key).await?,
+            known: checkpoints::known(&keys, &key).await?,
             key: key.clone(),
         };
         let lines = log::LineQueue::default();
@@ -130,6 +138,8 @@ impl Trail {
         outlets.push(Box::new(notifier.clone()));
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),
+            keys,
+            key_changed: Notify::new(),
             clock: Arc::new(clock),
             meters: Meters::default(),
             changed: Notify::new(),
@@ -227,24 +237,37 @@ impl Trail {
     }
 
     fn key_made(&self, published: &oz_core::audit::Published) {
-        let record = Record::about(
-            self.shared.clock.now(),
-            Action::KeyRotated,
-            Decision::Note,
-            &published.public_key,
-            "KeyMade",
-            format!(
-                "the audit trail is signed with the key {}",
-                published.public_key
+        let key = &published.public_key;
+        let (subject, reason, message) = match &published.writer {
+            // It is vouched for again when the operator's key is replaced.
+            Some(writer) => (
+                format!("{key} {}", published.vouched.as_deref().unwrap_or_default()),
+                "WriterKeyVouched",
+                format!("{writer} signs the audit trail with the key {key}"),
             ),
-        )
-        .detail("publicKey", published.public_key.clone());
-        // Whoever has a log and the old key only can believe the new one by this.
-        let record = match &published.vouched {
-            Some(vouched) => record.detail("vouched", vouched.clone()),
-            None => record,
+            None => (
+                key.clone(),
+                "KeyMade",
+                format!("the audit trail is signed with the key {key}"),
+            ),
         };
-        self.note(record);
+        let now = self.shared.clock.now();
+        let (action, note) = (Action::KeyRotated, Decision::Note);
+        let record = Record::about(now, action, note, &subject, reason, message);
+        // Whoever has a log and the old key only can believe the new one by this.
+        let details = [
+            ("publicKey", Some(key)),
+            ("vouched", published.vouched.as_ref()),
+            ("writer", published.writer.as_ref()),
+        ];
+        let details = details.into_iter();
+        let details = details.filter_map(|(name, value)| Some((name, value?.clone())));
+        self.note(details.fold(record, |record, (name, value)| record.detail(name, value)));
+    }
+
+    fn swap_key(&self, key: AuditKey) {
+        self.ledger().swap_key(key);
+        self.shared.key_changed.notify_one();
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {

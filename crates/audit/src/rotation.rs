@@ -1,30 +1,59 @@
-//! A new key from time to time. The old one vouches for it first, so that who pinned the old one
-//! goes on without doing anything; what the old one has signed stays signed.
+//! A new key from time to time, by the component whose key it is. The operator's old one vouches for the new one first, so that
+//! who pinned the old one goes on without doing anything; for the new key of another writer the operator vouches when it
+//! is published. What the old key has signed stays signed.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
 use oz_core::audit::AuditKey;
 use oz_runtime::Task;
 
-use crate::Trail;
-use crate::key::{cell, data, key_in, publish, random};
+use crate::key::random;
+use crate::{AuditArgs, Trail};
 
 /// How often to look whether it is time.
 const LOOK: Duration = Duration::from_secs(3_600);
 
-/// Replaces the key whenever it is older than `life`.
+/// Replaces the key whenever it is older than its life.
 pub struct KeyRotation {
-    /// What it signs.
-    pub trail: Trail,
-    /// Reads and writes the key.
-    pub client: Client,
-    /// Where the key is.
-    pub namespace: String,
-    /// How old it gets.
-    pub life: SignedDuration,
+    trail: Trail,
+    life: SignedDuration,
+}
+
+impl KeyRotation {
+    /// Replaces the key of a trail.
+    #[must_use]
+    pub fn new(trail: &Trail, args: &AuditArgs) -> Self {
+        Self {
+            trail: trail.clone(),
+            life: args.audit_key_life,
+        }
+    }
+
+    async fn rotate_if_due(&self) -> anyhow::Result<()> {
+        let keys = &self.trail.shared.keys;
+        let cell = keys.cell();
+        let now = self.trail.shared.clock.now();
+        let Some(found) = cell.older(self.life, now).await? else {
+            return Ok(());
+        };
+        let before = keys.key_in(&found)?;
+        let before = keys.is_operator().then_some(&before);
+        let bytes = random()?;
+        let key = AuditKey::new(&bytes);
+        if before.is_some() {
+            // Who believes the old one believes it from its first signature on.
+            keys.publish_vouched(&key, before).await?;
+        }
+        if !cell.replace(found, keys.data(&bytes), now).await? {
+            return Ok(());
+        }
+        // It signs from now on, whether or not it can be published at once: the watch of the keys tries that again.
+        self.trail.swap_key(key.clone());
+        tracing::info!(key = key.id(), "made a new audit key");
+        self.trail.key_made(&key.published(before));
+        keys.publish(&key, None).await
+    }
 }
 
 impl Task for KeyRotation {
@@ -35,27 +64,5 @@ impl Task for KeyRotation {
             }
             tokio::time::sleep(LOOK).await;
         }
-    }
-}
-
-impl KeyRotation {
-    async fn rotate_if_due(&self) -> anyhow::Result<()> {
-        let cell = cell(&self.client, &self.namespace);
-        let now = self.trail.shared.clock.now();
-        let Some(found) = cell.older(self.life, now).await? else {
-            return Ok(());
-        };
-        let before = key_in(&found)?;
-        let bytes = random()?;
-        let key = AuditKey::new(&bytes);
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        publish(&maps, &key, Some(&before)).await?;
-        if !cell.replace(found, data(&bytes), now).await? {
-            return Ok(());
-        }
-        self.trail.ledger().swap_key(key.clone());
-        tracing::info!(key = key.id(), "made a new audit key");
-        self.trail.key_made(&key.published(Some(&before)));
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits as ServerLimits, TlsService};
-use oz_audit::{AuditKeyWatch, Trail};
+use oz_audit::{AuditKeyWatch, KeyRotation, Trail};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
@@ -58,15 +58,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         clock: Arc::new(clock.clone()),
         metrics,
     };
-    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
+    let warnings = Warnings::new(client, REGISTRATION, namespace, replica);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
-        client,
-        namespace: namespace.clone(),
     };
+    let audit_rotation = KeyRotation::new(&trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::BROKER, replica, warnings);
     runtime
         .task("audit key watch", Everyone, audit_key)
+        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm)
         .service("reports", Everyone, move |stop| {
             let reports = Arc::clone(&reports);

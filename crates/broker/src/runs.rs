@@ -8,11 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource};
 use oz_core::api::harness::{HarnessRun, RunPhase};
-use oz_core::audit::Trust;
 use oz_core::harness::caller::{self, Caller, Owner, Standing};
 use oz_core::harness::pod::RUN_LABEL;
-use oz_core::harness::voucher::{self, PUBLIC_KEYS};
-use oz_core::names;
+use oz_core::lifecycle::seal::{Keys, Owner as SealOwner};
+use oz_core::names::SEAL_KEYS;
 use oz_runtime::{CallError, Feeds, Keep, Kind, Selection, Store};
 
 use crate::answer::Refused;
@@ -34,8 +33,8 @@ pub(crate) struct Runs {
     pods: Store<Lean<Pod>>,
     jobs: Store<Lean<Job>>,
     runs: Store<Lean<HarnessRun>>,
-    /// The Secret with the keys by which vouchers are checked.
-    voucher_keys: Store<Secret>,
+    /// The Secret with the operator's public keys, by which vouchers are checked.
+    operator_keys: Store<Secret>,
 }
 
 impl Runs {
@@ -55,10 +54,10 @@ impl Runs {
             pods: kept(feeds, labelled()),
             jobs: kept(feeds, labelled()),
             runs: kept(feeds, Selection::default()),
-            voucher_keys: feeds.store_in(
+            operator_keys: feeds.store_in(
                 &Kind::of::<Secret>(),
                 namespace,
-                Selection::named(names::RUN_VOUCHER_KEYS),
+                Selection::named(SealOwner::Operator.public_keys()),
             ),
         }
     }
@@ -74,7 +73,7 @@ impl Runs {
             .known(&self.jobs, space, &owner.name, &owner.uid)
             .await?;
         let job = job.map(|it| it.metadata);
-        let run_owner = caller::run_of(caller, &owner, job.as_ref(), &self.trust()?)?;
+        let run_owner = caller::run_of(caller, &owner, job.as_ref(), &self.keys()?)?;
         caller::confined(caller, pod.as_ref().map(|it| &it.metadata), &run_owner)?;
         let run = self
             .known(&self.runs, space, &run_owner.name, &run_owner.uid)
@@ -93,20 +92,22 @@ impl Runs {
         })
     }
 
-    /// Whose vouchers are believed. As long as nobody published keys, no Job is.
-    fn trust(&self) -> Result<Trust, Refused> {
-        let secrets = self.voucher_keys.objects();
+    /// The keys by which vouchers are checked. As long as the operator has published none, no Job is believed.
+    fn keys(&self) -> Result<Keys, Refused> {
+        let operator = SealOwner::Operator;
+        let secrets = self.operator_keys.objects();
         let data = secrets.first().and_then(|secret| secret.data.as_ref());
-        let keys = data.and_then(|data| data.get(PUBLIC_KEYS));
-        let keys = keys.and_then(|keys| str::from_utf8(&keys.0).ok());
-        let keys = keys.filter(|keys| !keys.is_empty());
-        keys.and_then(|keys| voucher::trust(keys).ok())
-            .ok_or_else(|| {
-                let name = names::RUN_VOUCHER_KEYS;
-                Refused::busy(&format!(
-                    "Secret {name} of oz's namespace holds no keys yet, which the operator publishes there"
-                ))
-            })
+        let published = data.and_then(|data| data.get(SEAL_KEYS));
+        let published = published.and_then(|keys| str::from_utf8(&keys.0).ok());
+        let keys = Keys::default();
+        let known = published.map(|published| keys.trust(operator, published));
+        match known {
+            Some(Ok(_)) => Ok(keys),
+            _ => Err(Refused::busy(&format!(
+                "Secret {} of oz's namespace holds no keys yet, which the operator publishes there",
+                operator.public_keys()
+            ))),
+        }
     }
 
     /// What is known of an object of this UID; else what the API server says of the one of this name.

@@ -114,7 +114,7 @@ impl Keys {
             Ok(read)
         });
         let published = published.collect::<Result<Vec<_>>>()?;
-        let trust = Trust::pinned(published.iter().map(|key| &key.public_key[..]));
+        let trust = Trust::published(&published);
         let trust = trust.map_err(|error| Failure::new(error.to_string()))?;
         let known = trust.ids();
         let lost = checkpoints.into_iter().filter_map(|(slot, text)| {

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
-const PURPOSE: &str = "oz.wizardofoz.co/canary/v1";
+const PURPOSE: Purpose = Purpose::Canary;
 /// How long a word is good for, and how far the clocks of operator and webhook may be apart.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// The longest word that is read.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn keys(byte: u8) -> Keys {
-        Keys::new(vec![vec![byte; 32]]).unwrap()
+        Keys::with_every_owner([[byte; 32]])
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -101,7 +101,7 @@ mod tests {
             replica: "oz-0".to_owned(),
             at: at(0),
         };
-        let other = seal::seal(&keys(1), "oz.wizardofoz.co/gate-ticket/v1", &said).unwrap();
+        let other = seal::seal(&keys(1), Purpose::SessionToken, &said).unwrap();
         assert!(!used.is_new(&keys(1), &other, at(0)));
         for text in ["", "{}", &"x".repeat(2_000)] {
             assert!(!used.is_new(&keys(1), text, at(0)), "{text}");

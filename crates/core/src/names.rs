@@ -17,23 +17,54 @@ pub const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Both webhook configurations.
 pub const REGISTRATION: &str = "oz";
 
-/// The Secret with the keys that seal stamps and grants.
-pub const SIGNING_KEY: &str = "oz-signing-key";
+/// The Secret with the private keys of the webhook, which it alone reads.
+pub const WEBHOOK_KEY: &str = "oz-webhook-key";
+/// The Secret with the public keys of the webhook, which it alone writes.
+pub const WEBHOOK_PUBLIC_KEYS: &str = "oz-webhook-public-keys";
+/// The Secret with the private keys of the operator, which it alone reads.
+pub const OPERATOR_KEY: &str = "oz-operator-key";
+/// The Secret with the public keys of the operator, which it alone writes.
+pub const OPERATOR_PUBLIC_KEYS: &str = "oz-operator-public-keys";
+/// The Secret with the private keys of the gate, which it alone reads.
+pub const GATE_KEY: &str = "oz-gate-key";
+/// The Secret with the public keys of the gate, which it alone writes.
+pub const GATE_PUBLIC_KEYS: &str = "oz-gate-public-keys";
+/// The Secret with the private key of the broker, which it alone reads.
+pub const BROKER_KEY: &str = "oz-broker-key";
+/// The Secret with the public key of the broker, which it alone writes.
+pub const BROKER_PUBLIC_KEYS: &str = "oz-broker-public-keys";
+/// The entry of a Secret with public keys that has those of seals.
+pub const SEAL_KEYS: &str = "seal";
+/// The entry of a Secret with keys that has the one of the audit trail.
+pub const AUDIT_ENTRY: &str = "audit";
 /// The Secret with the authority that the webhook's certificates come from: named after
 /// [`REGISTRATION`], as `oz_admission` does.
 pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
 /// The Secret with the authority that the broker's certificates come from, with its key.
 pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
-/// The Secret with the public keys by which the broker checks the vouchers of runs' Jobs.
-pub const RUN_VOUCHER_KEYS: &str = "oz-run-voucher-keys";
 /// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
 pub const BROKER_CA: &str = "oz-broker-ca";
 /// The Secret with the authority that the gate's certificates come from, with its key.
 pub const GATE_AUTHORITY: &str = "oz-gate-admission-ca";
 /// The ConfigMap with the certificates of that authority, which the APIService has as well.
 pub const GATE_CA: &str = "oz-gate-ca";
-/// The Secret with the key that signs the audit trail.
+/// The Secret with the key by which the operator signs the audit trail, and vouches for the keys of the other writers. It
+/// outlives the release, as the trail does.
 pub const AUDIT_KEY: &str = "oz-audit-key";
+/// The writers of the audit trail besides the operator.
+pub const OTHER_WRITERS: [&str; 3] = [WEBHOOK, GATE, BROKER];
+
+/// The Secrets with the private and the public keys of a component; `None` if it is none of oz's.
+#[must_use]
+pub fn key_secrets(component: &str) -> Option<(&'static str, &'static str)> {
+    match component {
+        OPERATOR => Some((OPERATOR_KEY, OPERATOR_PUBLIC_KEYS)),
+        WEBHOOK => Some((WEBHOOK_KEY, WEBHOOK_PUBLIC_KEYS)),
+        GATE => Some((GATE_KEY, GATE_PUBLIC_KEYS)),
+        BROKER => Some((BROKER_KEY, BROKER_PUBLIC_KEYS)),
+        _ => None,
+    }
+}
 
 /// The ConfigMap with the heads of the audit trail's chains.
 pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";

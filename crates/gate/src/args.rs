@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Parser;
-use oz_audit::AuditArgs;
+use oz_audit::{AuditArgs, SealKeyArgs};
 use oz_core::duration::wait;
 use oz_core::gate::GateAccount;
 use oz_core::names;
@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// How many sessions one user has open at once. A forwarded port is one for each connection.
     #[arg(long, default_value_t = 50, value_name = "COUNT")]
     pub(crate) max_sessions_per_user: usize,
+
+    #[command(flatten)]
+    pub(crate) seal_keys: SealKeyArgs,
 
     #[command(flatten)]
     pub(crate) audit: AuditArgs,

@@ -6,15 +6,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use kube::Client;
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
-use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Trail, signing_keys};
-use oz_core::access::seal::Keys;
+use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
-use oz_runtime::{
-    Address, ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal,
-};
+use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 
 use crate::args::{Args, RecordingArgs};
 use crate::caller::Callers;
@@ -32,6 +29,9 @@ use crate::upstream::Upstream;
 /// How long a new authority is in the APIService before anything is served that it signed.
 const SETTLE: Duration = Duration::from_secs(120);
 
+/// The component whose private keys this process holds.
+const OWNER: Owner = Owner::Gate;
+
 /// Runs until a signal, or until what it needs is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let upstream = Upstream::new(config.clone(), args.account())?;
     let (client, clock) = oz_runtime::client(config)?;
     let (namespace, replica) = (&common.namespace, &common.replica);
-    let keys = signing_keys(&client, namespace).await?;
+    let keys = seal_keys(&client, namespace, OWNER).await?;
     let trail = Trail::start(
         &client,
         clock.clone(),
@@ -77,8 +77,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         next: AtomicU64::new(0),
     };
     let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
-    watch_keys(&mut runtime, &client, namespace, (keys, grants));
-    watch_ourselves(&mut runtime, common, &trail, clock);
+    watch_keys(&mut runtime, &args, &trail, &clock, (keys, grants));
+    watch_ourselves(&mut runtime, &args, &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
     let probes = probes(&mut runtime, args.health_probe_bind_address)?;
     let draining = runtime.readiness().gate("opening sessions");
@@ -116,16 +116,20 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// What is sealed with another key is read from then on.
 fn watch_keys(
     runtime: &mut Runtime,
-    client: &Client,
-    namespace: &str,
+    args: &Args,
+    trail: &Trail,
+    clock: &ServerClock,
     (keys, grants): (Keys, Arc<Grants>),
 ) {
-    let on_news = move |news| match news {
-        KeyNews::Opens => grants.keys_changed(),
-        KeyNews::Seals(id) => tracing::info!(key = id, "tickets are sealed with another key"),
-    };
-    let signing_key = SigningKeyWatch::new(client, namespace, keys, on_news);
-    runtime.task("signing key watch", Everyone, signing_key);
+    let (client, namespace) = (runtime.client().clone(), &args.common.namespace);
+    let changed = move || grants.keys_changed();
+    let watch = SealKeyWatch::new(&client, namespace, (OWNER, keys), trail.clone(), changed);
+    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
+    runtime.task("signing key watch", Everyone, watch).task(
+        "signing key rotation",
+        Everyone,
+        rotation,
+    );
 }
 
 /// Serves probes and metrics, if anywhere; says where.
@@ -161,17 +165,18 @@ async fn recordings(
 }
 
 /// What every process of oz looks at besides its work.
-fn watch_ourselves(runtime: &mut Runtime, common: &Common, trail: &Trail, clock: ServerClock) {
+fn watch_ourselves(runtime: &mut Runtime, args: &Args, trail: &Trail, clock: ServerClock) {
+    let common = &args.common;
     let (client, namespace) = (runtime.client().clone(), &common.namespace);
-    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, &common.replica);
+    let warnings = Warnings::new(client, REGISTRATION, namespace, &common.replica);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
-        client,
-        namespace: namespace.clone(),
     };
+    let audit_rotation = KeyRotation::new(trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
     runtime
         .task("audit key watch", Everyone, audit_key)
+        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);
 }
 

@@ -4,7 +4,7 @@
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
 use kube::Resource as _;
-use oz_audit::AuditArgs;
+use oz_audit::{AuditArgs, SealKeyArgs};
 use oz_core::access::emergency::break_glass;
 use oz_core::api::{ExecAccessRequest, PodAccessRequest, Reviewers};
 use oz_core::build::NameServer;
@@ -67,14 +67,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100_000, value_name = "COUNT")]
     pub(crate) audit_max_events: u64,
 
-    /// How old the key that signs the audit trail gets before the next one replaces it.
-    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
-    pub(crate) audit_key_life: SignedDuration,
-
-    /// How old the key that seals stamps and grants gets before the next one replaces it. What it
-    /// sealed is good for as long again, so no grant may last longer than this.
-    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
-    pub(crate) signing_key_life: SignedDuration,
+    #[command(flatten)]
+    pub(crate) seal_keys: SealKeyArgs,
 
     /// How long a pod made for a request may take to get ready, such as 5m.
     #[arg(long, default_value = settings::POD_READY_TIMEOUT, value_name = "DURATION", value_parser = not_negative)]

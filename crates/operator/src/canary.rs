@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
-use oz_audit::{Trail, signing_keys};
+use oz_audit::{Trail, seal_keys};
 use oz_core::access::request::Request;
-use oz_core::access::seal::Keys;
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::canary::Word;
@@ -39,7 +39,7 @@ const CHECK: Duration = Duration::from_secs(60);
 /// Tries until a request comes back stamped, for `helm test` and for whoever wants to know.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
     let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
-    let keys = signing_keys(&client, &common.namespace).await?;
+    let keys = seal_keys(&client, &common.namespace, Owner::Operator).await?;
     let began = Instant::now();
     loop {
         let word = word(&keys, &common.replica, clock.now());

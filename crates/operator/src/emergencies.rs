@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn emergencies(requests: Vec<ExecAccessRequest>) -> Emergencies {
-        let keys = Keys::new(vec![vec![1; 32]]).unwrap();
+        let keys = Keys::with_every_owner([[1; 32]]);
         let records = Some(Store::fixed(Vec::<AuditEvent>::new()));
         let reviews = Store::fixed(Vec::<AccessReview>::new());
         Emergencies::new(
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_records_in_the_cluster_there_are_no_emergencies() {
-        let keys = Keys::new(vec![vec![1; 32]]).unwrap();
+        let keys = Keys::with_every_owner([[1; 32]]);
         let reviews = Store::fixed(Vec::<AccessReview>::new());
         let none = Emergencies::new(&keys, None, reviews, Vec::new());
         let why = none.take(Timestamp::UNIX_EPOCH, "a", &place("alice", 1));

@@ -7,16 +7,15 @@ use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::{Client, Config, Resource};
 use oz_audit::{
-    AuditKeyWatch, KeyNews, KeyRotation, SigningKeyRotation, SigningKeyWatch, Trail, signing_keys,
+    AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, WriterVouching, seal_keys,
 };
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::policy::status::Policies as AccessPolicyStatus;
-use oz_core::access::seal::Keys;
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::AuditEvent;
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::composite::Accounts;
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::declared::KindName;
@@ -34,8 +33,8 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
-    AsText, Clock, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock,
-    Store, Warnings, shutdown_on_signal,
+    AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
+    Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -67,13 +66,16 @@ use crate::tickets::TicketChecks;
 use crate::waiting_bindings::WaitingBindings;
 use crate::workload::Workloads;
 
+/// The component whose private keys this process holds.
+const OWNER: Owner = Owner::Operator;
+
 /// Runs until a signal, or until what it needs is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
     let config = common.config(names::OPERATOR).await?;
     let (client, clock) = oz_runtime::client(config.clone())?;
-    let keys = signing_keys(&client, &common.namespace).await?;
+    let keys = seal_keys(&client, &common.namespace, OWNER).await?;
     let (namespace, replica) = (&common.namespace, &common.replica);
     let trail = Trail::start(
         &client,
@@ -101,7 +103,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         operator.composites(&mut engine, config)?;
     }
     if args.harness.harness {
-        crate::harness::controllers(&mut engine, &operator.client, &args, &operator.keys)?;
+        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
@@ -250,6 +252,11 @@ impl Operator<'_> {
             .task("evidence seals", Leader, self.evidence_seals())
             .task("reviews", Leader, reviews)
             .task("audit key rotation", Leader, self.audit_key_rotation())
+            .task(
+                "audit key vouching",
+                Leader,
+                WriterVouching::new(&self.trail),
+            )
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
             .task("audit key watch", Everyone, self.audit_key_watch())
@@ -380,32 +387,25 @@ impl Operator<'_> {
     }
 
     fn audit_key_rotation(&self) -> KeyRotation {
-        KeyRotation {
-            trail: self.trail.clone(),
-            client: self.client.clone(),
-            namespace: self.args.common.namespace.clone(),
-            life: self.args.audit_key_life,
-        }
+        KeyRotation::new(&self.trail, &self.args.audit)
     }
 
     fn audit_key_watch(&self) -> AuditKeyWatch {
         AuditKeyWatch {
             trail: self.trail.clone(),
-            client: self.client.clone(),
-            namespace: self.args.common.namespace.clone(),
         }
     }
 
-    fn signing_key_rotation(&self) -> SigningKeyRotation {
+    fn signing_key_rotation(&self) -> SealKeyRotation {
         let namespace = &self.args.common.namespace;
-        let life = self.args.signing_key_life;
-        SigningKeyRotation::new(&self.client, self.clock.clone(), namespace, life)
+        let (clock, args) = (self.clock.clone(), &self.args.seal_keys);
+        SealKeyRotation::new(&self.client, clock, namespace, OWNER, args)
     }
 
-    fn signing_key_watch(&self) -> SigningKeyWatch {
-        let tell = on_record(self.trail.clone(), self.clock.clone());
+    fn signing_key_watch(&self) -> SealKeyWatch {
         let namespace = &self.args.common.namespace;
-        SigningKeyWatch::new(&self.client, namespace, self.keys.clone(), tell)
+        let keys = (OWNER, self.keys.clone());
+        SealKeyWatch::new(&self.client, namespace, keys, self.trail.clone(), || ())
     }
 
     fn canary(&self, runtime: &Runtime) -> Canary {
@@ -527,25 +527,6 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             probes,
         },
     );
-}
-
-/// Puts on record that another key seals.
-fn on_record(trail: Trail, clock: ServerClock) -> impl Fn(KeyNews) {
-    move |news| {
-        let KeyNews::Seals(id) = news else { return };
-        tracing::info!(key = id, "stamps and grants are sealed with another key");
-        let message = format!("stamps and grants are sealed with the key {id}");
-        let (action, note) = (Action::KeyRotated, Decision::Note);
-        let record = Record::about(
-            clock.now(),
-            action,
-            note,
-            &id,
-            "SigningKeyReplaced",
-            message,
-        );
-        trail.note(record.detail("signingKey", id));
-    }
 }
 
 /// Lets a sweep know of the requests of a kind.

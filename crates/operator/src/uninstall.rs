@@ -132,7 +132,14 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.let_go().await?;
     here.runs.let_workspaces_go().await?;
     here.composites.let_go().await?;
-    for name in [names::SIGNING_KEY, names::ADMISSION_AUTHORITY] {
+    // What they sealed is worth nothing from then on.
+    for name in [
+        names::WEBHOOK_KEY,
+        names::WEBHOOK_PUBLIC_KEYS,
+        names::OPERATOR_KEY,
+        names::OPERATOR_PUBLIC_KEYS,
+        names::ADMISSION_AUTHORITY,
+    ] {
         delete::<Secret>(here.own(), name).await?;
     }
     delete::<Lease>(here.own(), names::LEASE).await?;

@@ -63,6 +63,7 @@ impl WaitingBindings {
 
 #[cfg(test)]
 mod tests {
+    use oz_core::access::seal::Owner;
     use oz_core::access::stamp::{Requester, Stamp};
     use oz_core::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
     use oz_core::labels;
@@ -73,7 +74,7 @@ mod tests {
     const NOON: &str = "2026-01-01T12:00:00Z";
 
     fn keys() -> Keys {
-        Keys::new(vec![vec![7; Keys::MIN_BYTES]]).unwrap()
+        Keys::new(Owner::Webhook, &[[7; Keys::BYTES]]).unwrap()
     }
 
     /// A binding of a user, stamped with a key, that opens at one o'clock.
@@ -109,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn bindings_of_all_kinds_are_counted_for_who_is_proven_to_have_asked() {
-        let forger = Keys::new(vec![vec![8; Keys::MIN_BYTES]]).unwrap();
+        let forger = Keys::new(Owner::Webhook, &[[8; Keys::BYTES]]).unwrap();
         let (pending, denied) = (Phase::Pending, Phase::Denied);
         let namespaced = [
             binding::<TransientRoleBinding>("a", "alice", pending, &keys()),

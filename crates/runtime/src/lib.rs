@@ -55,7 +55,7 @@ pub use recorder::{Event, EventType, Recorder};
 pub use runtime::{Listen, Runtime, RuntimeError};
 pub use scan::{get, scan};
 #[cfg(feature = "programs")]
-pub use secret_cell::{Data, SecretCell, is_empty};
+pub use secret_cell::{Data, SecretCell};
 pub use signals::shutdown_on_signal;
 pub use store::{
     Ages, Change, Closed, Guarded, Health, Retried, Selection, Store, StoreEvent, SubscriberId,

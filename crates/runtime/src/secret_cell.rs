@@ -1,5 +1,5 @@
 //! Secrets with keys. The installation makes them empty, so that no process needs the right to create
-//! Secrets; whichever process starts first fills them.
+//! Secrets; whichever replica of their component starts first fills them.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,15 @@ const ATTEMPTS: u32 = 5;
 /// What the Secret holds.
 pub type Data = BTreeMap<String, ByteString>;
 
-/// A Secret with keys, which processes share.
+/// The entries of one key in a Secret, which the replicas of a component share.
 #[derive(Clone)]
 pub struct SecretCell {
     client: Client,
     secrets: Api<Secret>,
     namespace: String,
     name: &'static str,
+    /// Without the first, there is no key; others may be there besides.
+    entries: &'static [&'static str],
     /// Annotation: when the key was made.
     made_at: &'static str,
     /// Whether one that was deleted is made again.
@@ -34,12 +36,14 @@ pub struct SecretCell {
 }
 
 impl SecretCell {
-    /// The Secret `name` in `namespace`; the annotation `made_at` says when its key was made.
+    /// The key with these entries in the Secret `name` in `namespace`; the annotation `made_at` says when it was made. Without the
+    /// first of the entries, there is no key.
     #[must_use]
     pub fn new(
         client: &Client,
         namespace: &str,
         name: &'static str,
+        entries: &'static [&'static str],
         made_at: &'static str,
     ) -> Self {
         Self {
@@ -47,6 +51,7 @@ impl SecretCell {
             secrets: Api::namespaced(client.clone(), namespace),
             namespace: namespace.to_owned(),
             name,
+            entries,
             made_at,
             renewed: false,
         }
@@ -61,7 +66,7 @@ impl SecretCell {
         }
     }
 
-    /// Reads the Secret, and fills it with `fresh` if nothing is in it; says whether it did.
+    /// Reads the Secret, and puts `fresh` into it if the key is not in it; says whether it did.
     ///
     /// # Errors
     /// When it is missing, can be neither read nor written, or is emptied again and again.
@@ -87,13 +92,13 @@ impl SecretCell {
                     self.namespace
                 );
             };
-            if !is_empty(&secret) {
+            if !self.is_empty(&secret) {
                 if made {
                     tracing::info!(secret = %format!("{}/{name}", self.namespace), "made a key");
                 }
                 return Ok((secret, made));
             }
-            secret.data = Some(fresh()?);
+            self.put_in(&mut secret, fresh()?);
             made = self.put(secret, Timestamp::now()).await?;
         }
         bail!(
@@ -143,8 +148,23 @@ impl SecretCell {
         data: Data,
         now: Timestamp,
     ) -> anyhow::Result<bool> {
-        secret.data = Some(data);
+        self.put_in(&mut secret, data);
         self.put(secret, now).await
+    }
+
+    /// Puts the entries of this key into a Secret, and leaves what else is there.
+    fn put_in(&self, secret: &mut Secret, data: Data) {
+        let all = secret.data.get_or_insert_default();
+        all.retain(|entry, _| !self.entries.contains(&entry.as_str()));
+        all.extend(data);
+    }
+
+    /// Whether a Secret waits for this key.
+    #[must_use]
+    pub fn is_empty(&self, secret: &Secret) -> bool {
+        let data = secret.data.as_ref();
+        let has = |entry: &&str| data.is_some_and(|data| data.contains_key(*entry));
+        !self.entries.first().is_some_and(has)
     }
 
     /// Whether the write went through: the resource version lets only one of several win.
@@ -163,7 +183,8 @@ impl SecretCell {
     }
 
     /// When the key was made.
-    fn made(&self, secret: &Secret) -> Option<Timestamp> {
+    #[must_use]
+    pub fn made(&self, secret: &Secret) -> Option<Timestamp> {
         let metadata = &secret.metadata;
         let said = metadata.annotations.as_ref();
         let said = said.and_then(|said| said.get(self.made_at)?.parse().ok());
@@ -183,10 +204,4 @@ impl std::fmt::Display for SecretCell {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)
     }
-}
-
-/// Whether it waits for a key.
-#[must_use]
-pub fn is_empty(secret: &Secret) -> bool {
-    secret.data.as_ref().is_none_or(BTreeMap::is_empty)
 }

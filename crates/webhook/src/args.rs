@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use oz_admission::{Endpoint, RegistrationMode};
-use oz_audit::AuditArgs;
+use oz_audit::{AuditArgs, SealKeyArgs};
 use oz_core::audit::CONNECTIONS_PER_MINUTE;
 use oz_core::composite::Account;
 use oz_core::duration::{positive, wait};
@@ -74,6 +74,9 @@ pub(crate) struct Args {
     /// oz-gate in oz's namespace.
     #[arg(long, value_name = "NAME")]
     gate_user: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) seal_keys: SealKeyArgs,
 
     #[command(flatten)]
     pub(crate) audit: AuditArgs,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
-use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Sink, Trail, signing_keys};
-use oz_core::access::seal::Keys;
+use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys};
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
@@ -20,6 +20,9 @@ use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, composites, hooks};
 use crate::limits::RequestCounter;
 
+/// The component whose private keys this process holds.
+const OWNER: Owner = Owner::Webhook;
+
 /// Runs until a signal, or until what it needs is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
@@ -30,7 +33,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let port = listener.local_addr()?.port();
     let (client, clock) = oz_runtime::client(common.config(names::WEBHOOK).await?)?;
     let (namespace, replica) = (&common.namespace, &common.replica);
-    let keys = signing_keys(&client, namespace).await?;
+    let keys = seal_keys(&client, namespace, OWNER).await?;
     let trail = Trail::start(
         &client,
         clock.clone(),
@@ -63,16 +66,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         ..grounds
     };
     let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
-    let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news(grants));
+    let seal_keys = SealKeyWatch::new(
+        &client,
+        namespace,
+        (OWNER, keys),
+        trail.clone(),
+        // What the operator seals opens by other keys.
+        move || grants.open_again(),
+    );
+    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
-        client: client.clone(),
-        namespace: namespace.clone(),
     };
+    let audit_rotation = KeyRotation::new(&trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
     runtime
-        .task("signing key watch", Everyone, signing_key)
+        .task("signing key watch", Everyone, seal_keys)
+        .task("signing key rotation", Everyone, rotation)
         .task("audit key watch", Everyone, audit_key)
+        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);
     let feeds = manager.runtime().feeds().clone();
     for hook in hooks(&grounds, &feeds) {
@@ -139,16 +151,6 @@ fn grounds(
         webhook: args.webhook().into(),
         broker: args.broker().into(),
         gate: args.gate().into(),
-    }
-}
-
-/// Has every grant opened again when other keys open.
-fn on_news(grants: Grants) -> impl Fn(KeyNews) {
-    move |news| match news {
-        KeyNews::Opens => grants.open_again(),
-        KeyNews::Seals(id) => {
-            tracing::info!(key = id, "stamps are sealed with another key");
-        }
     }
 }
 

@@ -8,8 +8,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use oz_core::api::Phase;
+use oz_core::audit::time_in_name;
 use oz_core::audit::verify::{Evidence, Terms, verify};
-use oz_core::audit::{Trust, time_in_name};
 use oz_e2e::{
     Auditor, LEASE_AND_TURNS, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request,
     install, refused,
@@ -136,9 +136,8 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
     // What the collector has is a log that verifies by itself.
     let mut evidence = Evidence::default();
     evidence.log("collector", &lines.join("\n"));
-    let public = events[0]["data"]["details"]["publicKey"].as_str();
     let terms = Terms {
-        trust: Trust::pinned(public)?,
+        trust: auditor.trust().await?,
         ..Terms::default()
     };
     let report = verify(evidence, &terms);

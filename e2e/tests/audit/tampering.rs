@@ -217,6 +217,22 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         )
         .await?;
 
+    // What the webhook holds signs in the webhook's name alone.
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    let data = secrets.get("oz-webhook-key").await?.data;
+    let stolen = data.and_then(|mut data| data.remove("audit"));
+    let stolen = stolen.context("the webhook has no audit key")?.0;
+    let stolen = AuditKey::new(stolen.as_slice().try_into()?);
+    let writer = Writer::new("oz-operator", "oz-9", jiff::Timestamp::now(), 1);
+    let (_, first) = Chain::begin(writer, jiff::Timestamp::now(), &[], &stolen);
+    scene.entry(first).await?;
+    scene
+        .found(
+            Fault::BadSignature,
+            "9a. a process of the operator invented, with the key of the webhook",
+        )
+        .await?;
+
     let mut unsigned = entry(&chain[0])?;
     unsigned.link.writer.replica = "oz-8".to_owned();
     scene.entry(rechained(unsigned, "")).await?;
@@ -246,7 +262,6 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         .await?;
 
     // Whoever reads Secrets has the key of the moment; what is pinned outside is another matter.
-    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     assert!(secrets.get("oz-audit-key").await?.data.is_some());
     let head = next.head(&[Medium::Objects]);
     let checkpoint = Checkpoint::sign(head, &key);

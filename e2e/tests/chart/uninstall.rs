@@ -83,8 +83,8 @@ async fn the_operator_ends_all_access_before_the_webhooks_go() -> Result<()> {
 
     run(uninstall(cluster, "60s")?)?;
 
-    // No Deployment stops the operator here: it goes on, and may make its key anew.
-    assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+    // No Deployment stops the operator here: it goes on, and may make no Secret.
+    assert_nothing_left_but(cluster, &[]).await?;
     let ended = records_of(&system.operator.process, scene.name(), "debug")?;
     let last = ended.last().context("no record")?;
     assert_eq!(format!("{last:?}"), "AccessRevoked", "{ended:?}");
@@ -262,7 +262,7 @@ async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Re
         hook.arg("--composite-account=oz-system/oz-composites");
         run(hook)?;
         assert_let_go(cluster, &fleets).await?;
-        assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+        assert_nothing_left_but(cluster, &[]).await?;
     }
     Ok(())
 }
@@ -315,7 +315,7 @@ async fn runs_end_and_workspaces_stay_with_an_operator_and_without() -> Result<(
         let mut hook = uninstall(cluster, patience)?;
         hook.arg("--harness");
         run(hook)?;
-        assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+        assert_nothing_left_but(cluster, &[]).await?;
         let runs = scene.api::<HarnessRun>().get_opt("hello").await?;
         assert!(runs.is_none(), "{runs:?}");
         let demo = scene.api::<Workspace>().get("demo").await?;

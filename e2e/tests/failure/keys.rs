@@ -7,20 +7,21 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use oz_core::access::seal::Owner;
 use oz_core::api::Phase;
 use oz_core::audit::{Action, Published, Trust};
 use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request,
     records_in, refusal, unregister,
 };
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Process, eventually};
 use serde_json::json;
 
 use crate::alone;
 
-/// Whether a process has put on record that another key seals.
-fn went_over(operator: &Operator) -> Result<bool> {
-    Ok(records_in(&operator.process)?.iter().any(|record| {
+/// Whether a process has recorded that another key seals.
+fn went_over(process: &Process) -> Result<bool> {
+    Ok(records_in(process)?.iter().any(|record| {
         record.action == Action::KeyRotated && record.details.contains_key("signingKey")
     }))
 }
@@ -39,20 +40,20 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
     scene.enforce().await?;
 
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
-    let secret = secrets.get("oz-signing-key").await?;
-    let old = secret
-        .data
-        .context("no data")?
-        .remove("key")
-        .context("no key")?;
-    let new = ByteString(vec![7; 32]);
-    let change = async |data: serde_json::Value| {
+    let change = async |owner: Owner, data: serde_json::Value| {
         let patch = Patch::Merge(json!({ "data": data }));
         secrets
-            .patch("oz-signing-key", &PatchParams::default(), &patch)
+            .patch(owner.private_keys(), &PatchParams::default(), &patch)
             .await
     };
-    change(json!({ "key": new, "previous": old })).await?;
+    let owners = [Owner::Webhook, Owner::Operator];
+    for owner in owners {
+        let secret = secrets.get(owner.private_keys()).await?;
+        let mut data = secret.data.context("no data")?;
+        let old = data.remove("key").context("no key")?;
+        let new = ByteString(vec![7; 32]);
+        change(owner, json!({ "key": new, "previous": old })).await?;
+    }
     // Requests come all the time, until everybody seals with the new key, and a few more.
     let (mut number, mut more) = (0, 0);
     while more < 5 {
@@ -60,7 +61,10 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
         alice.granted(&exec_request(&name, TEMPLATE, "30m")).await?;
         number += 1;
         anyhow::ensure!(number < 1000, "they do not go over to the new key");
-        if went_over(&system.operator)? && went_over(&second)? {
+        if went_over(&system.operator.process)?
+            && went_over(&second.process)?
+            && went_over(&system.webhook.process)?
+        {
             more += 1;
         }
     }
@@ -88,7 +92,9 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
     );
 
     // The overlap ends: what the old key sealed is worth nothing, what the new one sealed is.
-    change(json!({ "previous": null })).await?;
+    for owner in owners {
+        change(owner, json!({ "previous": null })).await?;
+    }
     let after = alice
         .granted(&exec_request("after", TEMPLATE, "30m"))
         .await?;
@@ -126,14 +132,16 @@ async fn lost(
     secrets.delete("oz-audit-key", &now).await?;
     eventually("another key", CONDITION_TIMEOUT, async || {
         let all = published(maps).await?;
-        let mut new = all.keys().filter(|id| !before.contains_key(*id));
-        Ok(new.next().cloned().map(|id| (id, all)))
+        let operators = all.iter().filter(|(_, key)| key.writer.is_none());
+        let mut new = operators.filter(|(id, _)| !before.contains_key(*id));
+        let new = new.next().map(|(id, _)| id.clone());
+        Ok(new.map(|id| (id, all)))
     })
     .await
 }
 
 #[tokio::test]
-async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_it_up() -> Result<()>
+async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_writers() -> Result<()>
 {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
@@ -142,6 +150,17 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     alice.granted(&exec_request("one", TEMPLATE, "5m")).await?;
+    let of_webhook = |all: &BTreeMap<String, Published>| {
+        let mut keys = all.values();
+        let found = keys.find(|key| key.writer.as_deref() == Some("oz-webhook"));
+        found.cloned()
+    };
+    eventually(
+        "the operator to vouch for the webhook",
+        CONDITION_TIMEOUT,
+        async || Ok(of_webhook(&published(&maps).await?).map(drop)),
+    )
+    .await?;
     let before = published(&maps).await?;
     maps.delete("oz-audit-keys", &DeleteParams::default())
         .await?;
@@ -153,8 +172,8 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     .await?;
     let (new, all) = lost(&secrets, &maps).await?;
     // Who has pinned a key from before believes it.
-    let pinned = before.values().map(|key| key.public_key.as_str());
-    let mut trust = Trust::pinned(pinned)?;
+    let operators = before.values().filter(|key| key.writer.is_none());
+    let mut trust = Trust::pinned(operators.map(|key| key.public_key.as_str()))?;
     trust.extend(&all.into_values().collect::<Vec<_>>());
     assert!(
         trust.ids().contains(new.as_str()),
@@ -162,23 +181,35 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
     );
     // Both have something to sign.
     alice.granted(&exec_request("two", TEMPLATE, "5m")).await?;
-    for component in ["oz-operator", "oz-webhook"] {
-        let what = format!("{component} to sign with the new key");
-        eventually(&what, CONDITION_TIMEOUT, async || {
-            let map = maps.get("oz-audit-checkpoints").await?;
-            let mut signed = map.data.into_iter().flatten();
-            Ok(signed
-                .any(|(slot, text)| slot.starts_with(component) && text.contains(&new))
-                .then_some(()))
-        })
-        .await?;
-    }
-    // Either process makes one, also if the other is away.
-    system.operator.process.kill9();
-    lost(&secrets, &maps).await?;
-    system.operator = Operator::start(cluster, &Options::default()).await?;
+    let what = "the operator to sign with the new key";
+    eventually(what, CONDITION_TIMEOUT, async || {
+        let map = maps.get("oz-audit-checkpoints").await?;
+        let mut signed = map.data.into_iter().flatten();
+        let is_new =
+            |(slot, text): (String, String)| slot.starts_with("oz-operator") && text.contains(&new);
+        Ok(signed.any(is_new).then_some(()))
+    })
+    .await?;
+    // Who pins the new key alone believes the webhook as well.
+    let what = "the new key to vouch for the webhook";
+    eventually(what, CONDITION_TIMEOUT, async || {
+        let all = published(&maps).await?;
+        let webhook = of_webhook(&all);
+        let vouched = webhook.and_then(|key| key.vouched);
+        Ok(vouched
+            .is_some_and(|vouched| vouched.starts_with(&new))
+            .then_some(()))
+    })
+    .await?;
+    // Also while the webhook is away, and by an operator that starts.
     system.webhook.process.kill9();
     lost(&secrets, &maps).await?;
+    system.operator.process.kill9();
+    secrets
+        .delete("oz-audit-key", &DeleteParams::default())
+        .await?;
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    assert!(secrets.get("oz-audit-key").await?.data.is_some());
     Ok(())
 }
 
@@ -192,28 +223,22 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
     system.operator.process.kill9();
     let made_at = json!({ "oz.wizardofoz.co/key-made-at": "2026-01-01T00:00:00Z" });
     let older = Patch::Merge(json!({ "metadata": { "annotations": made_at } }));
-    secrets
-        .patch("oz-signing-key", &PatchParams::default(), &older)
-        .await?;
+    let name = Owner::Operator.private_keys();
+    secrets.patch(name, &PatchParams::default(), &older).await?;
     system.operator = Operator::start(cluster, &Options::default()).await?;
     eventually("the key before to be kept", CONDITION_TIMEOUT, async || {
-        let data = secrets
-            .get("oz-signing-key")
-            .await?
-            .data
-            .unwrap_or_default();
-        Ok((data.contains_key("previous") && went_over(&system.operator)?).then_some(()))
+        let data = secrets.get(name).await?.data.unwrap_or_default();
+        let is_kept = data.contains_key("previous");
+        Ok((is_kept && went_over(&system.operator.process)?).then_some(()))
     })
     .await?;
     let empty = Patch::Merge(json!({ "data": null }));
-    secrets
-        .patch("oz-signing-key", &PatchParams::default(), &empty)
-        .await?;
+    secrets.patch(name, &PatchParams::default(), &empty).await?;
     eventually(
         "the Secret to be filled again",
         CONDITION_TIMEOUT,
         async || {
-            let secret = secrets.get_opt("oz-signing-key").await?;
+            let secret = secrets.get_opt(name).await?;
             Ok(secret
                 .and_then(|secret| secret.data)
                 .filter(|data| !data.contains_key("previous")))

@@ -27,17 +27,20 @@ async fn without_a_stamp_nothing_is_granted_and_the_reason_says_what_to_do() -> 
     let operator = Operator::start(cluster, &Options::default()).await?;
     let scene = Scene::set(cluster, "unstamped").await?;
     let alice = scene.requests("alice").await?;
-    let mut forged = exec_request("forged", TEMPLATE, "5m");
-    forged.metadata.annotations = Some(BTreeMap::from([
-        (labels::REQUESTED_BY.to_owned(), "alice".to_owned()),
-        (
-            labels::REQUESTER.to_owned(),
-            json!({"user": "alice", "groups": ["devs"], "mac": "AAAA"}).to_string(),
-        ),
-    ]));
+    let stamped = |name: &str, member: &str| {
+        let mut request = exec_request(name, TEMPLATE, "5m");
+        let stamp = json!({"user": "alice", "groups": ["devs"], member: "AAAA"});
+        request.metadata.annotations = Some(BTreeMap::from([
+            (labels::REQUESTED_BY.to_owned(), "alice".to_owned()),
+            (labels::REQUESTER.to_owned(), stamp.to_string()),
+        ]));
+        request
+    };
     for (request, reason) in [
         (exec_request("plain", TEMPLATE, "5m"), "NotStamped"),
-        (forged, "StampForged"),
+        (stamped("forged", "sig"), "StampForged"),
+        // As the webhook of a release stamped whose components shared one key.
+        (stamped("retired", "mac"), "StampRetired"),
     ] {
         let name = request.name_any();
         alice.create(&request).await?;

@@ -190,7 +190,7 @@ async fn a_genuine_stamp_from_the_port() -> Result<()> {
     let patch: Value = serde_json::from_slice(&patch.0)?;
     let sealed = patch.to_string();
     assert!(
-        sealed.contains("alice") && sealed.contains("mac"),
+        sealed.contains("alice") && sealed.contains("sig"),
         "{patch}"
     );
     let stamp = patch

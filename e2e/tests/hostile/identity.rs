@@ -27,7 +27,7 @@ async fn a_stamp_that_is_brought_along() -> Result<()> {
     let stage = Stage::set("brought").await?;
     let mallory = stage.requests("mallory").await?;
     let mut request = exec_request("mine", "later", "5m");
-    let forged = json!({"user": "alice", "groups": ["devs"], "mac": "AAAA"}).to_string();
+    let forged = json!({"user": "alice", "groups": ["devs"], "sig": "AAAA"}).to_string();
     request.metadata.annotations = Some(BTreeMap::from([
         (labels::REQUESTED_BY.to_owned(), "alice".to_owned()),
         (labels::REQUESTER.to_owned(), forged),

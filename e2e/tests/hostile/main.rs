@@ -29,6 +29,7 @@ mod posting;
 mod record;
 mod requests;
 mod runs;
+mod seals;
 mod smaller;
 mod tickets;
 mod unseen;

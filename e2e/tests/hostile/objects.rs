@@ -104,7 +104,7 @@ async fn an_owner_that_is_taken_off() -> Result<()> {
 /// Writing a later end into the sealed decision: the seal does not match; revoked.
 #[tokio::test]
 async fn a_decision_that_is_rewritten() -> Result<()> {
-    let grant = json!({"until": "2099-01-01T00:00:00Z", "mac": "AAAA"}).to_string();
+    let grant = json!({"until": "2099-01-01T00:00:00Z", "sig": "AAAA"}).to_string();
     revokes::<Role>(
         "decision",
         json!({"metadata": {"annotations": {labels::GRANT: grant}}}),

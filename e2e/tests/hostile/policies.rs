@@ -218,7 +218,7 @@ async fn a_judgement_of_ones_own() -> Result<()> {
     stage.template(&template).await?;
     let mut request: ExecAccessRequest = exec_request("mine", "asked", "5m");
     let forged =
-        json!({ "user": "alice", "judgement": { "when": "Exempts", "asked": 0 }, "mac": "x" });
+        json!({ "user": "alice", "judgement": { "when": "Exempts", "asked": 0 }, "sig": "x" });
     request.metadata.annotations =
         Some([(labels::REQUESTER.to_owned(), forged.to_string())].into());
     let alice = stage.requests("alice").await?;

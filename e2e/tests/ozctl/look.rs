@@ -313,7 +313,7 @@ async fn a_report_names_nobody() -> Result<()> {
         "alice",
         "bob",
         "private matter",
-        "\"mac\"",
+        "\"sig\"",
         scene.cluster.server_url(),
     ] {
         assert!(

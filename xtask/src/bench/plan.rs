@@ -29,7 +29,7 @@ const CALLS: u32 = 20;
 
 pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     let now: Timestamp = "2026-01-01T12:00:01Z".parse()?;
-    let keys = Keys::new(vec![vec![3; 32]]).context("failed to make a key")?;
+    let keys = Keys::with_every_owner([[3; 32]]);
     let request = request(&keys, now - SignedDuration::from_secs(1))?;
     let controller = ExecAccess {
         keys,

@@ -29,7 +29,7 @@ fn text<T: Serialize>(value: &T) -> String {
 
 /// Whose signatures count by what the cluster published.
 fn published_trust(published: &[Published]) -> Result<Trust, KeyError> {
-    let mut trust = Trust::pinned(published.iter().map(|key| key.public_key.as_str()))?;
+    let mut trust = Trust::published(published)?;
     trust.extend(published);
     Ok(trust)
 }

@@ -23,6 +23,11 @@ fn key() -> AuditKey {
     AuditKey::new(&[7; 32])
 }
 
+/// The webhook's, for which the operator's vouches.
+fn webhook_key() -> AuditKey {
+    AuditKey::new(&[17; 32])
+}
+
 fn seconds(number: i64) -> Timestamp {
     BEGAN + SignedDuration::from_secs(number)
 }
@@ -52,21 +57,21 @@ fn record(at: Timestamp, action: Action, decision: Decision, uid: &str, who: &st
 
 /// Each second a request is approved, granted, used and over, told by two writers, as a cluster lists them.
 fn trail(requests: i64) -> (Vec<Entry>, Vec<Checkpoint>) {
-    let key = key();
+    let (key, webhooks) = (key(), webhook_key());
     let writer = |component| Writer::new(component, "0", BEGAN, 1);
     let (mut operator, first) = Chain::begin(writer(names::OPERATOR), BEGAN, &[], &key);
-    let (mut webhook, second) = Chain::begin(writer(names::WEBHOOK), BEGAN, &[], &key);
+    let (mut webhook, second) = Chain::begin(writer(names::WEBHOOK), BEGAN, &[], &webhooks);
     let mut entries = vec![first, second];
     for number in 0..requests {
         let (at, uid) = (seconds(number), format!("uid-{number}"));
         let of = |action, decision, who: &str| record(at, action, decision, &uid, who);
         let (allow, end) = (Decision::Allow, Decision::End);
         let given = of(Action::ApprovalGiven, allow, "bob").detail("rules", "security");
-        entries.push(webhook.append(given, &key));
+        entries.push(webhook.append(given, &webhooks));
         let granted =
             of(Action::AccessGranted, allow, "alice").detail("approvedBy", "bob (security)");
         entries.push(operator.append(granted, &key));
-        entries.push(webhook.append(of(Action::SessionOpened, allow, "alice"), &key));
+        entries.push(webhook.append(of(Action::SessionOpened, allow, "alice"), &webhooks));
         entries.push(operator.append(of(Action::AccessExpired, end, "alice"), &key));
     }
     let last = |component: &str| {
@@ -75,8 +80,8 @@ fn trail(requests: i64) -> (Vec<Entry>, Vec<Checkpoint>) {
             .find(|entry| entry.link.writer.component == component)
             .unwrap()
     };
-    let checkpoints = [names::OPERATOR, names::WEBHOOK]
-        .map(|component| Checkpoint::sign(last(component).head(&[Medium::Objects]), &key));
+    let checkpoints = [(names::OPERATOR, &key), (names::WEBHOOK, &webhooks)]
+        .map(|(component, key)| Checkpoint::sign(last(component).head(&[Medium::Objects]), key));
     (entries, checkpoints.into())
 }
 
@@ -90,7 +95,13 @@ fn gathered(checkpoints: &[Checkpoint], from: i64, to: i64) -> Gathered {
             sample: Some(Sample { size: 3, seed: 9 }),
             gaps: BTreeSet::new(),
         },
-        keys: vec![key().published(None)],
+        keys: vec![
+            key().published(None),
+            key()
+                .vouch(names::WEBHOOK, &webhook_key().public())
+                .unwrap()
+                .1,
+        ],
         checkpoints: checkpoints
             .map(|one| (one.slot(), serde_json::to_string(one).unwrap()))
             .collect(),

@@ -310,7 +310,7 @@ async fn plan<R: Explained>(
         let why = "the operator runs with --access-namespaces, and this namespace is none of them";
         return Ok(Planned::Unknown(why.to_owned()));
     }
-    let access = match R::access(settings, keys()?) {
+    let access = match R::access(settings, keys()) {
         Ok(access) => access,
         Err(why) => return Ok(Planned::Unknown(why)),
     };
@@ -355,5 +355,5 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
         let annotations = found.annotations_mut();
         annotations.insert(labels::REQUESTER.to_owned(), stamp);
     }
-    Ok(Some(Continued::of(&keys()?, &found.view())))
+    Ok(Some(Continued::of(&keys(), &found.view())))
 }

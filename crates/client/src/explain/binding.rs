@@ -356,7 +356,7 @@ fn planned<K: Kind>(
         finalizers: object.meta().finalizers.clone(),
         ..metadata.metadata()?
     };
-    let controller = Transient::<K>::new(keys()?, Arc::new(policy));
+    let controller = Transient::<K>::new(keys(), Arc::new(policy));
     let decision = controller.decide(now, &unsaved, facts, &[]).decided();
     Ok(decision.map(|decision| decision.plan).unwrap_or_default())
 }

@@ -197,7 +197,7 @@ async fn plan(
     parent: &DynamicObject,
 ) -> Result<Outcome> {
     let family = family(cluster, &declared).await?;
-    let keys = keys()?;
+    let keys = keys();
     let mut live = children(cluster, &family, parent).await?;
     for child in &mut live {
         ends::take_on_trust(&keys, child);

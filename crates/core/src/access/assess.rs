@@ -214,10 +214,10 @@ fn after_grant<K: Kind>(
     } else if let Some(lock) = known.locks.against(&Access::granted(&grant), now) {
         lock.end()
     } else if let Some(what) = kind.exchanged(request, &grant, live, known.made.as_ref()) {
-        return drifted(what, until, Some(grant), known).map(Some);
+        return drifted(End::drift(what), until, Some(grant), known).map(Some);
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
         if end.is_drift() {
-            return drifted(end.detail().to_owned(), until, Some(grant), known).map(Some);
+            return drifted(end, until, Some(grant), known).map(Some);
         }
         end
     } else if let Some(end) = grant
@@ -285,13 +285,19 @@ fn without_decision<K: Kind>(
     let until = request.status.and_then(|status| status.expires_at);
     match lifecycle::due(now, begun, until, false) {
         Some(end) => Ok(Some(State::Ending(end, remembered))),
-        None => drifted(what, until.unwrap_or(Timestamp::MAX), remembered, known).map(Some),
+        None => {
+            let end = match objects::is_retired(request, live) {
+                true => End::seal_retired(),
+                false => End::drift(what),
+            };
+            drifted(end, until.unwrap_or(Timestamp::MAX), remembered, known).map(Some)
+        }
     }
 }
 
-/// Somebody meddled with a grant, unless it goes because its request was deleted.
+/// Somebody meddled with a grant, or its seal counts no more, unless it goes because its request was deleted.
 fn drifted<T, W>(
-    what: String,
+    end: End,
     until: Timestamp,
     grant: Option<Box<Grant>>,
     known: &Facts<T, W>,
@@ -302,7 +308,7 @@ fn drifted<T, W>(
             until,
         }),
         Some(true) => Ok(State::Special(Special::Leaving)),
-        Some(false) => Ok(State::Ending(End::drift(what), grant)),
+        Some(false) => Ok(State::Ending(end, grant)),
     }
 }
 
@@ -461,6 +467,11 @@ fn stamp<K: Kind>(kind: &K, request: &Request<'_>, facts: &mut Vec<Fact>) -> Res
             ));
             Ok(stamp)
         }
+        Err(error @ StampError::Unverified(_)) => Err(waiting(
+            facts,
+            conditions::REQUESTER_VERIFIED,
+            error.failure(),
+        )),
         Err(error) => Err(refused(facts, error.reason(), error.to_string())),
     }
 }

@@ -152,6 +152,17 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
     if let Some(grant) = grant {
         records.push(ended(now, end, grant));
     }
+    if end.reason == EndReason::SealRetired && grant.is_none() {
+        let (reason, message) = (end_reason(end), end_message(end));
+        let mut record = request.record(now, end.action(), Decision::End, reason, &message);
+        record.until = request.status.and_then(|status| status.expires_at);
+        let told = request.status.and_then(|status| status.requester.clone());
+        records.push(match told {
+            // As the status tells, which proves nothing.
+            Some(user) => record.detail("requester", user),
+            None => record,
+        });
+    }
     if end.reason == EndReason::ApprovalTimedOut {
         let (action, reason) = (Action::ApprovalTimedOut, end_reason(end));
         records.push(request.record(now, action, Decision::End, reason, end.detail()));

@@ -23,10 +23,10 @@ use crate::build::NameServer;
 use crate::duration::GoDuration;
 use crate::gate::GateAccount;
 use crate::labels;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::Window;
 
-const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
+const PURPOSE: Purpose = Purpose::Grant;
 
 /// That a grant is an emergency, as it seals it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::audit::{Action, Decision, Record};
 use crate::controller::{Child, Live, Reference};
 use crate::labels;
 use crate::lifecycle::revoke::{self, Marks};
-use crate::lifecycle::seal::Keys;
+use crate::lifecycle::seal::{self, Keys};
 use crate::names;
 use crate::transient;
 
@@ -100,16 +100,16 @@ impl<'a> Sweep<'a> {
                 });
                 (in_place, grant.request.kind.clone(), grant.request, record)
             } else {
-                let grant = transient::Grant::open_any(self.keys, live)?;
+                let Some(grant) = transient::Grant::open_any(self.keys, live) else {
+                    return retired(live);
+                };
                 let record = self.record(live, |action, reason, message| {
                     grant.record(self.now, action, Decision::End, reason, message)
                 });
                 (grant.is_of(live), grant.mark.clone(), grant.request, record)
             };
         if !in_place {
-            let mut fields = ["subjects", "rules"].into_iter();
-            let gives = fields.any(|field| revoke::has_entries(live, field));
-            return Some(if gives {
+            return Some(if gives(live) {
                 Finding::Foreign(format!(
                     "{} carries the decision that oz made for {} {}/{}, and is not what oz made of it",
                     live.key(),
@@ -169,6 +169,27 @@ impl<'a> Sweep<'a> {
         }
         Finding::Nothing
     }
+}
+
+/// Whether an object gives anything to anybody.
+fn gives(live: &Live) -> bool {
+    let mut fields = ["subjects", "rules"].into_iter();
+    fields.any(|field| revoke::has_entries(live, field))
+}
+
+/// What an object is that bears a decision of an earlier release. Those with oz's labels are ended with what they were made
+/// for.
+fn retired(live: &Live) -> Option<Finding> {
+    let metadata = &live.object.metadata;
+    let is_left = labels::owner_uid(metadata).is_none()
+        && seal::is_retired_on(metadata, labels::GRANT)
+        && gives(live);
+    is_left.then(|| {
+        Finding::Foreign(format!(
+            "{} carries a decision of an earlier release of oz, which is no longer valid, and nothing ends it",
+            live.key()
+        ))
+    })
 }
 
 /// Whether a name is reserved for the Roles of grants, or ends as those of a grant's objects do: in eight

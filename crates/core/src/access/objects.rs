@@ -17,7 +17,7 @@ use crate::controller::Live;
 use crate::encode;
 use crate::labels;
 use crate::lifecycle::drift;
-use crate::lifecycle::seal::Keys;
+use crate::lifecycle::seal::{self, Keys};
 use crate::names;
 
 /// The live objects of one request, typed.
@@ -61,6 +61,14 @@ pub(crate) fn decision(keys: &Keys, request: &Request<'_>, role: &Role) -> Optio
     let metadata = &role.metadata;
     let grant = Grant::open(keys, metadata, request.uid())?;
     (metadata.name.as_deref() == Some(&grant.role_name())).then_some(grant)
+}
+
+/// Checks whether the Role or the RoleBinding of a request carries a decision that an earlier release sealed.
+pub(crate) fn is_retired(request: &Request<'_>, live: &[Live]) -> bool {
+    ours(request, live).iter().any(|live| {
+        matches!(live.resource.kind.as_str(), "Role" | "RoleBinding")
+            && seal::is_retired_on(&live.object.metadata, labels::GRANT)
+    })
 }
 
 /// Without what bears no mark and was not made by oz for this request either. A mark can be taken off;

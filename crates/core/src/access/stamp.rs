@@ -8,11 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::policy::Judgement;
+use crate::controller::Failure;
 use crate::encode;
 use crate::labels;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
-const PURPOSE: &str = "oz.wizardofoz.co/stamp/v1";
+const PURPOSE: Purpose = Purpose::Stamp;
 
 /// How far the instant of the stamp may lie from the creation time that the API server wrote:
 /// admission takes seconds at the most, and creation times are whole seconds.
@@ -100,7 +101,13 @@ pub enum StampError {
     Missing,
     /// It was not made by the webhook, or was changed since.
     #[error("the stamp was not made by oz's webhook ({0}); create the request again")]
-    Seal(#[from] SealError),
+    Seal(SealError),
+    /// The webhook of an earlier release made it, whose key counts no more.
+    #[error("the stamp was made by the webhook of an earlier release; create the request again")]
+    Retired,
+    /// No public key of the webhook is known yet.
+    #[error("the stamp is not verified: {0}; it is once the webhook has published its keys")]
+    Unverified(SealError),
     /// It was made for another request.
     #[error("the stamp was made for another request: {0} differs; create the request again")]
     OtherRequest(&'static str),
@@ -122,9 +129,32 @@ impl StampError {
         match self {
             Self::Missing => "NotStamped",
             Self::Seal(_) => "StampForged",
+            Self::Retired => "StampRetired",
+            Self::Unverified(_) => "StampUnverified",
             Self::OtherRequest(_) => "StampOfAnotherRequest",
             Self::OtherTime(_) => "StampTimeMismatch",
             Self::Replayed(_) => "StampReplayed",
+        }
+    }
+}
+
+impl From<SealError> for StampError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Retired => Self::Retired,
+            error if error.may_pass() => Self::Unverified(error),
+            error => Self::Seal(error),
+        }
+    }
+}
+
+impl StampError {
+    /// The failure of what needs the stamp.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Unverified(_) => Failure::transient(self.reason(), self.to_string()),
+            _ => Failure::invalid(self.reason(), self.to_string()),
         }
     }
 }
@@ -248,11 +278,12 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+    use crate::controller::FailureClass;
 
     const CREATED: &str = "2026-01-01T12:00:00Z";
 
     fn keys() -> Keys {
-        Keys::new(vec![vec![9; 32]]).unwrap()
+        Keys::with_every_owner([[9; 32]])
     }
 
     fn stamp() -> Stamp {
@@ -364,15 +395,27 @@ mod tests {
                 .reason(),
             "NotStamped"
         );
-        let forged = stamp()
-            .seal(&Keys::new(vec![vec![1; 32]]).unwrap())
-            .unwrap();
+        let forged = stamp().seal(&Keys::with_every_owner([[1; 32]])).unwrap();
         assert_eq!(
             verify(&keys(), kind, &metadata(Some(forged)), "sha256:1")
                 .unwrap_err()
                 .reason(),
             "StampForged"
         );
+    }
+
+    #[test]
+    fn stamp_of_an_earlier_release_is_retired_and_one_without_known_keys_waits() {
+        let kind = "ExecAccessRequest";
+        let text = r#"{"kind":"ExecAccessRequest","mac":"AAAA","user":"alice"}"#.to_owned();
+        let error = verify(&keys(), kind, &metadata(Some(text)), "sha256:1").unwrap_err();
+        assert_eq!(error.failure().class, FailureClass::Invalid);
+        assert_eq!(error.reason(), "StampRetired");
+        assert!(error.to_string().ends_with("create the request again"));
+        let metadata = metadata(Some(sealed(&stamp())));
+        let error = verify(&Keys::default(), kind, &metadata, "sha256:1").unwrap_err();
+        assert_eq!(error.failure().class, FailureClass::Transient);
+        assert_eq!(error.reason(), "StampUnverified");
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub fn end_message(end: &End) -> String {
                 .to_owned()
         }
         EndReason::DriftDetected
+        | EndReason::SealRetired
         | EndReason::PodReplaced
         | EndReason::Locked
         | EndReason::TicketClosed

@@ -70,6 +70,8 @@ pub enum EndReason {
     TemplateChanged,
     /// What oz wrote for it was changed by somebody else.
     DriftDetected,
+    /// Its decision was sealed by an earlier release, whose key counts no more.
+    SealRetired,
     /// Its pod did not get ready in time.
     PodNotReady,
     /// Its pod is gone, or another one has its name.

@@ -79,7 +79,8 @@ impl Entry {
         let entry: Self = serde_json::from_value(value.clone()).map_err(|_| KeyError::Malformed)?;
         let digest = Self::digest_of(value);
         let signature = entry.link.signature.as_deref().ok_or(KeyError::Malformed)?;
-        trust.check(SIGNED_RECORD, digest.as_bytes(), signature)?;
+        let writer = &entry.link.writer.component;
+        trust.check(writer, SIGNED_RECORD, digest.as_bytes(), signature)?;
         match digest == entry.link.digest {
             true => Ok(entry),
             false => Err(KeyError::Malformed),

@@ -34,7 +34,9 @@ impl Checkpoint {
     /// # Errors
     /// Why it proves nothing.
     pub fn check(&self, trust: &Trust) -> Result<(), KeyError> {
-        trust.check(CHECKPOINT, &canonical(&value(&self.head)), &self.signature)
+        let writer = &self.head.writer.component;
+        let content = canonical(&value(&self.head));
+        trust.check(writer, CHECKPOINT, &content, &self.signature)
     }
 
     /// The checkpoint as a line of the log: an object with the one field `checkpoint`.

@@ -1,6 +1,7 @@
-//! The key that signs the record, and whom a verifier believes. A key that a believed key vouches
-//! for is believed as well, so that rotation leaves one pinned key enough; one that nobody vouches
-//! for is not, whoever put it into the cluster.
+//! The keys that sign the record, and whom a verifier believes. Each writer has a key of its own. The operator's is the one
+//! that is pinned: it vouches for the next key of the operator, so that rotation leaves one pinned key enough, and for
+//! the keys of the other writers, each for one name. A key that nobody vouches for is not believed, whoever put it into
+//! the cluster, and one that is vouched for a name signs for no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::encode::hex;
+use crate::names::{OPERATOR, OTHER_WRITERS};
 
-/// What is signed when a key vouches for another.
+/// What is signed when the operator's key vouches for the next one of the operator.
 const VOUCH: &str = "oz-audit-key/v1\n";
+/// What is signed when the operator's key vouches for the key of another writer.
+const VOUCH_WRITER: &str = "oz-audit-writer-key/v1\n";
 
 /// An Ed25519 key that signs.
 #[derive(Clone)]
@@ -26,7 +30,10 @@ pub struct AuditKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Not 32 bytes in base64, or no point of the curve.
-    #[error("failed to read a public key: it must be 32 bytes of Ed25519 in base64")]
+    #[error(
+        "failed to read a public key: it must be 32 bytes of Ed25519 in base64, after the name of its writer if that is not \
+         the operator"
+    )]
     Unreadable,
     /// Not of the form `KEY:SIGNATURE`.
     #[error("the signature is not of the form KEY:SIGNATURE")]
@@ -37,6 +44,16 @@ pub enum KeyError {
          know that key, pin it as well"
     )]
     Unknown(String),
+    /// Made by a key of another writer.
+    #[error(
+        "it is signed by key {key}, which is not a key of {writer}: another writer signed in its name"
+    )]
+    OtherWriter {
+        /// The key's name.
+        key: String,
+        /// The writer in whose name it was used.
+        writer: String,
+    },
     /// The signature does not belong to the content.
     #[error("the signature by key {0} does not belong to this content")]
     Wrong(String),
@@ -73,14 +90,30 @@ impl AuditKey {
         format!("{}:{}", self.id, STANDARD.encode(signature.to_bytes()))
     }
 
-    /// What is published of this key; `before` vouches for it.
+    /// What is published of this key, if it is the operator's; `before` vouches for it.
     #[must_use]
     pub fn published(&self, before: Option<&Self>) -> Published {
         let public_key = self.public();
         Published {
             vouched: before.map(|before| before.sign(VOUCH, public_key.as_bytes())),
             public_key,
+            writer: None,
         }
+    }
+
+    /// What is published of the key of another writer, for which this key, the operator's, vouches. `None` if `public` is no
+    /// key, or the name is the operator's.
+    #[must_use]
+    pub fn vouch(&self, writer: &str, public: &str) -> Option<(String, Published)> {
+        let key = parse(public).ok().filter(|_| is_other(writer))?;
+        let public_key = STANDARD.encode(key.as_bytes());
+        let vouched = self.sign(VOUCH_WRITER, &vouched_for(writer, &public_key));
+        let published = Published {
+            vouched: Some(vouched),
+            public_key,
+            writer: Some(writer.to_owned()),
+        };
+        Some((key_id(&key), published))
     }
 }
 
@@ -99,52 +132,123 @@ impl std::fmt::Debug for AuditKey {
 pub struct Published {
     /// The key, in base64.
     pub public_key: String,
-    /// The signature by which the key before it vouches for it.
+    /// The signature by which a key of the operator vouches for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vouched: Option<String>,
+    /// The writer whose key it is, if that is not the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
-/// The public keys that a verifier believes.
+impl Published {
+    /// The key as it is pinned: after the name of its writer, if that is not the operator.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        match &self.writer {
+            Some(writer) => format!("{writer} {}", self.public_key),
+            None => self.public_key.clone(),
+        }
+    }
+}
+
+fn is_other(writer: &str) -> bool {
+    writer != OPERATOR && !writer.is_empty() && !writer.contains(char::is_whitespace)
+}
+
+/// What the operator signs: a name has no line feed.
+fn vouched_for(writer: &str, public: &str) -> Vec<u8> {
+    format!("{writer}\n{public}").into_bytes()
+}
+
+fn parse(public: &str) -> Result<VerifyingKey, KeyError> {
+    let bytes = STANDARD
+        .decode(public.trim())
+        .map_err(|_| KeyError::Unreadable)?;
+    let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| KeyError::Unreadable)?;
+    let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Unreadable)?;
+    match key.is_weak() {
+        true => Err(KeyError::Unreadable),
+        false => Ok(key),
+    }
+}
+
+/// The public keys that a verifier believes, each for the writers that it may sign for.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    keys: BTreeMap<String, VerifyingKey>,
+    keys: BTreeMap<String, Believed>,
+}
+
+#[derive(Clone, Debug)]
+struct Believed {
+    key: VerifyingKey,
+    writers: BTreeSet<String>,
 }
 
 impl Trust {
-    /// Believes these keys, in base64.
+    /// Believes these keys, in base64: for the operator, or for the writer whose name is before the key.
     ///
     /// # Errors
     /// When one of them is no key.
     pub fn pinned<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, KeyError> {
         let mut trust = Self::default();
         for key in keys {
-            trust.believe(key)?;
+            let (writer, key) = match key.trim().split_once(char::is_whitespace) {
+                Some((writer, key)) if is_other(writer) => (writer, key),
+                Some(_) => return Err(KeyError::Unreadable),
+                None => (OPERATOR, key),
+            };
+            trust.believe(writer, key)?;
         }
         Ok(trust)
     }
 
-    fn believe(&mut self, public: &str) -> Result<(), KeyError> {
-        let bytes = STANDARD
-            .decode(public.trim())
-            .map_err(|_| KeyError::Unreadable)?;
-        let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| KeyError::Unreadable)?;
-        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Unreadable)?;
-        self.keys.insert(key_id(&key), key);
+    /// Believes what is published, whether or not somebody vouches for it. Where no key is another writer's, an earlier release
+    /// published them, whose writers shared the operator's key: they are believed for each.
+    ///
+    /// # Errors
+    /// When one of them is no key.
+    pub fn published(published: &[Published]) -> Result<Self, KeyError> {
+        let pins: Vec<String> = published.iter().map(Published::pin).collect();
+        let mut trust = Self::pinned(pins.iter().map(String::as_str))?;
+        if published.iter().all(|key| key.writer.is_none()) {
+            for key in published {
+                for writer in OTHER_WRITERS {
+                    trust.believe(writer, &key.public_key)?;
+                }
+            }
+        }
+        Ok(trust)
+    }
+
+    fn believe(&mut self, writer: &str, public: &str) -> Result<(), KeyError> {
+        let key = parse(public)?;
+        let writers = BTreeSet::new();
+        let believed = self.keys.entry(key_id(&key));
+        let believed = believed.or_insert(Believed { key, writers });
+        believed.writers.insert(writer.to_owned());
         Ok(())
     }
 
-    /// Believes the published keys that believed keys vouch for, directly or through others, in
+    /// Believes the published keys that believed keys of the operator vouch for, directly or through others, in
     /// whatever order they come.
     pub fn extend(&mut self, published: &[Published]) {
         let mut left: Vec<&Published> = published.iter().collect();
         loop {
             let before = left.len();
             left.retain(|key| {
+                let (writer, purpose, content) = match &key.writer {
+                    None => (OPERATOR, VOUCH, key.public_key.clone().into_bytes()),
+                    Some(writer) if is_other(writer) => (
+                        writer.as_str(),
+                        VOUCH_WRITER,
+                        vouched_for(writer, &key.public_key),
+                    ),
+                    Some(_) => return true,
+                };
                 let vouched = key.vouched.as_deref().is_some_and(|vouched| {
-                    self.check(VOUCH, key.public_key.as_bytes(), vouched)
-                        .is_ok()
+                    self.check(OPERATOR, purpose, &content, vouched).is_ok()
                 });
-                !(vouched && self.believe(&key.public_key).is_ok())
+                !(vouched && self.believe(writer, &key.public_key).is_ok())
             });
             if left.len() == before {
                 return;
@@ -158,16 +262,28 @@ impl Trust {
         self.keys.keys().map(String::as_str).collect()
     }
 
-    /// Checks a signature of [`AuditKey::sign`].
+    /// Checks a signature of [`AuditKey::sign`] in the name of this writer.
     ///
     /// # Errors
     /// Why it proves nothing.
-    pub fn check(&self, purpose: &str, content: &[u8], signature: &str) -> Result<(), KeyError> {
+    pub fn check(
+        &self,
+        writer: &str,
+        purpose: &str,
+        content: &[u8],
+        signature: &str,
+    ) -> Result<(), KeyError> {
         let (id, signature) = signature.split_once(':').ok_or(KeyError::Malformed)?;
-        let key = self
+        let Believed { key, writers } = self
             .keys
             .get(id)
             .ok_or_else(|| KeyError::Unknown(id.to_owned()))?;
+        if !writers.contains(writer) {
+            return Err(KeyError::OtherWriter {
+                key: id.to_owned(),
+                writer: writer.to_owned(),
+            });
+        }
         let bytes = STANDARD
             .decode(signature)
             .map_err(|_| KeyError::Malformed)?;

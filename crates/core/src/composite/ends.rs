@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::controller::{Child, Key, Live};
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::has_come;
 
 /// Annotation on a child: until when it lasts, sealed.
 pub const UNTIL: &str = "oz.wizardofoz.co/until";
-const PURPOSE: &str = "oz.wizardofoz.co/child-until/v1";
+const PURPOSE: Purpose = Purpose::ChildUntil;
 
 /// The statement.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -48,13 +48,26 @@ impl Until {
     }
 }
 
-/// Until when a child of this parent lasts, if it says so in a statement of ours.
+/// Until when a child of this parent lasts, if it says so in a statement of ours. One whose statement an earlier release
+/// sealed is over: when it was to end is not known, and its function makes it again.
 #[must_use]
 pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
     let annotations = child.object.metadata.annotations.as_ref()?;
-    let said: Until = seal::open(keys, PURPOSE, annotations.get(UNTIL)?).ok()?;
+    let text = annotations.get(UNTIL)?;
+    let (said, until) = match seal::open::<Until>(keys, PURPOSE, text) {
+        Ok(said) => {
+            let until = said.until;
+            (said, until)
+        }
+        Err(SealError::Retired) => {
+            let said: Until = serde_json::from_str(text).ok()?;
+            let until = said.until.map(|_| Timestamp::UNIX_EPOCH);
+            (said, until)
+        }
+        Err(_) => return None,
+    };
     let expected = Until::of(parent, child.key(), said.until);
-    if said == expected { said.until } else { None }
+    if said == expected { until } else { None }
 }
 
 /// UID of the parent that a child which ends says it has, believed: for those who have not the key, and end what its

@@ -404,5 +404,8 @@ impl Judge<'_> {
 
 fn unproven(error: &StampError) -> Failure {
     let message = format!("it hands out rights, and who made its parent is not proven: {error}");
-    Failure::invalid(error.reason(), message)
+    Failure {
+        message,
+        ..error.failure()
+    }
 }

@@ -319,7 +319,10 @@ fn a_seal_is_the_operators_own_and_of_these_sums() {
     };
     let text = serde_json::to_string(&order).unwrap();
     assert_eq!(SealOrder::read(order.key(), &text).as_ref(), Ok(&order));
-    let trust = Trust::pinned([key().public().as_str()]).unwrap();
+    let mut trust = Trust::pinned([key().public().as_str()]).unwrap();
+    let webhook = AuditKey::new(&[6; 32]);
+    let (_, vouched) = key().vouch(names::WEBHOOK, &webhook.public()).unwrap();
+    trust.extend(&[vouched]);
     let sealed_by = |component: &str, key: &AuditKey, record: Record| {
         let writer = Writer::new(component, "oz-0", BEGAN, 1);
         let (mut chain, _) = Chain::begin(writer, BEGAN, &[], key);
@@ -328,9 +331,16 @@ fn a_seal_is_the_operators_own_and_of_these_sums() {
     let seal = sealed_by(names::OPERATOR, &key(), order.record(BEGAN)).unwrap();
     assert_eq!((seal.sums, seal.by), (sums.digest(), "carol".to_owned()));
     assert_eq!(
-        sealed_by(names::WEBHOOK, &key(), order.record(BEGAN)),
+        sealed_by(names::WEBHOOK, &webhook, order.record(BEGAN)),
         Err(SealError::Other)
     );
+    for (component, key) in [(names::OPERATOR, &webhook), (names::WEBHOOK, &key())] {
+        let refused = sealed_by(component, key, order.record(BEGAN));
+        assert!(
+            matches!(refused, Err(SealError::Signature(_))),
+            "{component}"
+        );
+    }
     let other = AuditKey::new(&[8; 32]);
     let foreign = sealed_by(names::OPERATOR, &other, order.record(BEGAN));
     assert!(matches!(foreign, Err(SealError::Signature(_))));

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::live;
 use crate::access::stamp::Requester;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 /// The header that carries it.
 pub const HEADER: &str = "x-oz-gate-peer";
 
-const PURPOSE: &str = "oz.wizardofoz.co/gate-peer/v1";
+const PURPOSE: Purpose = Purpose::PeerToken;
 /// How long it is good for, and how far the clocks of two replicas may be apart.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(10);
 /// The longest that is read: a user may be in many groups.

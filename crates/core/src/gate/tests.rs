@@ -323,14 +323,14 @@ fn a_template_that_goes_through_the_gate_needs_one() {
 
 #[test]
 fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
-    let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+    let keys = Keys::with_every_owner([[7; 32]]);
     let ticket = Ticket::new(&grant(), &user("alice"), at(10));
     let sealed = ticket.seal(&keys).unwrap();
     assert!(sealed.bytes().all(|byte| byte.is_ascii_graphic()));
     assert_eq!(Ticket::open(&keys, &sealed, at(11)), Some(ticket));
     assert_eq!(Ticket::open(&keys, &sealed, at(31)), None);
     assert_eq!(Ticket::open(&keys, &sealed, at(-11)), None);
-    let others = Keys::new(vec![vec![8; 32]]).unwrap();
+    let others = Keys::with_every_owner([[8; 32]]);
     assert_eq!(Ticket::open(&others, &sealed, at(11)), None);
     for text in ["", "e30", "!", &"A".repeat(9_000)] {
         assert_eq!(Ticket::open(&keys, text, at(11)), None);
@@ -339,7 +339,7 @@ fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
 
 #[test]
 fn a_replica_believes_another_for_one_request_and_for_a_moment() {
-    let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+    let keys = Keys::with_every_owner([[7; 32]]);
     let key = SessionKey::read("shop/debug/s-1").unwrap();
     let (path, alice) = (live::session(&key), user("alice"));
     let target = format!("{path}?reason=late");
@@ -354,7 +354,7 @@ fn a_replica_believes_another_for_one_request_and_for_a_moment() {
     };
     let found = open(&keys, &word, "DELETE", &target, 12);
     assert_eq!(found, Some(alice.clone()));
-    let others = Keys::new(vec![vec![8; 32]]).unwrap();
+    let others = Keys::with_every_owner([[8; 32]]);
     let ticket = Ticket::new(&grant(), &alice, at(10)).seal(&keys).unwrap();
     let mut altered = word.clone();
     altered.replace_range(40..41, if &word[40..41] == "A" { "B" } else { "A" });

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::grant::Grant;
 use crate::access::stamp::Requester;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 /// The name under which the API server hands it on, in `userInfo.extra`.
 pub const EXTRA: &str = "oz-ticket";
 
-const PURPOSE: &str = "oz.wizardofoz.co/gate-ticket/v1";
+const PURPOSE: Purpose = Purpose::SessionToken;
 /// How long it is good for, and how far the clocks of gate and webhook may be apart.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(20);
 /// The longest that is read.

@@ -13,8 +13,9 @@ use super::pod::BROKER_AUDIENCE;
 use super::voucher;
 use crate::access::stamp::Requester;
 use crate::api::harness::{GROUP, RunPhase};
-use crate::audit::{RequestRef, Trust};
+use crate::audit::RequestRef;
 use crate::labels;
+use crate::lifecycle::seal::Keys;
 
 /// What the API server says of the pod that a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -200,7 +201,7 @@ pub fn run_of(
     caller: &Caller,
     owner: &Owner,
     job: Option<&ObjectMeta>,
-    trust: &Trust,
+    keys: &Keys,
 ) -> Result<Owner, Refusal> {
     let Some(job) = job.filter(|job| is_same(job, &owner.uid)) else {
         let why = format!("there is no Job {} with UID {}", owner.name, owner.uid);
@@ -225,7 +226,7 @@ pub fn run_of(
         .as_ref()
         .and_then(|all| all.get(labels::VOUCHER));
     let voucher = voucher.map_or("", String::as_str);
-    match voucher::check(trust, &signed, voucher) {
+    match voucher::check(keys, &signed, voucher) {
         Ok(()) => Ok(run),
         Err(error) => {
             let why = format!(

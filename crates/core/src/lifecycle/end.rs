@@ -46,6 +46,13 @@ impl End {
         Self::with(EndReason::DriftDetected, what)
     }
 
+    /// Its decision was sealed by an earlier release, whose key counts no more.
+    #[must_use]
+    pub fn seal_retired() -> Self {
+        let what = "its decision was sealed by an earlier release, whose key counts no more";
+        Self::with(EndReason::SealRetired, what.to_owned())
+    }
+
     /// Its pod did not get ready in time.
     #[must_use]
     pub fn not_ready(why: String) -> Self {
@@ -119,6 +126,7 @@ impl End {
             EndReason::Deleted
             | EndReason::TemplateChanged
             | EndReason::DriftDetected
+            | EndReason::SealRetired
             | EndReason::PodReplaced
             | EndReason::Locked
             | EndReason::TicketClosed

@@ -13,9 +13,10 @@ use crate::access::lock::Access;
 use crate::access::stamp::{Requester, StampError};
 use crate::api::{EndReason, Phase};
 use crate::controller::{Failure, Live};
+use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::{self, End};
+use crate::lifecycle::{self, End, seal};
 use crate::validate::Violation;
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
@@ -121,6 +122,13 @@ impl<K: Kind> Transient<K> {
         if let Some(lock) = lock {
             return Some(State::Ending(lock.end(), grant));
         }
+        let is_retired = || {
+            let mut found = live.iter().map(|live| &live.object.metadata);
+            found.any(|metadata| seal::is_retired_on(metadata, labels::GRANT))
+        };
+        if grant.is_none() && phase == Phase::Active && is_retired() {
+            return Some(State::Ending(End::seal_retired(), None));
+        }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
                 Some("what was asked for was changed past admission".to_owned())
@@ -158,9 +166,10 @@ impl<K: Kind> Transient<K> {
         if let Some(why) = terms.never() {
             return Err(failed(format!("validUntil {why}")).into());
         }
-        let stamp = binding
-            .stamp(&self.keys)
-            .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
+        let stamp = binding.stamp(&self.keys).map_err(|error| match error {
+            StampError::Unverified(_) => State::Waiting(error.failure()),
+            error => denied(error.failure()),
+        })?;
         let (requester, judgement) = (stamp.requester, stamp.judgement);
         let access = Access::bound(&requester, &terms.subjects, binding.namespace());
         known.locks.admit(&access, now).map_err(State::from)?;

@@ -16,9 +16,9 @@ use crate::controller::{Child, Live};
 use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::revoke::Marks;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
-const PURPOSE: &str = "oz.wizardofoz.co/transient-binding/v1";
+const PURPOSE: Purpose = Purpose::TransientBinding;
 
 /// A role for subjects until an instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

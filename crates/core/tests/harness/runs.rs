@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_core::access::lock::Locks;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
+use oz_core::audit::Action;
 use oz_core::controller::{Controller as _, Decision, Live, Step, Verdict};
 use oz_core::harness::objects::{Broker, KIND};
 use oz_core::harness::run::{Facts, Question, Runs, State, spec_digest};
@@ -35,7 +36,7 @@ pub(crate) struct Submitted {
 
 impl Submitted {
     pub(crate) fn new(fields: Value) -> Self {
-        let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+        let keys = Keys::with_every_owner([[7; 32]]);
         let labels = BTreeMap::from([("app".to_owned(), "oz-broker".to_owned())]);
         let controller = Runs {
             keys: keys.clone(),
@@ -200,6 +201,42 @@ fn a_pod_that_is_not_seen_is_looked_for_before_it_is_held_against_the_run() {
         Ok(State::Ending(end, _)) => assert_eq!(end.reason, "DriftDetected"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn run_that_an_earlier_release_sealed_is_cancelled_for_a_reason_of_its_own() {
+    let mut begun = Begun::new();
+    let retired = |text: &str| text.replacen("\"sig\":", "\"mac\":", 1);
+    let annotations = begun.policy.object.metadata.annotations.as_mut().unwrap();
+    let text = annotations.get_mut(labels::GRANT).unwrap();
+    *text = retired(text);
+    let text = &mut begun.job["metadata"]["annotations"][labels::GRANT];
+    *text = json!(retired(text.as_str().unwrap()));
+    match begun.after(1, [1, 0, 0], &["Running"], None) {
+        Ok(State::Ending(end, None)) => assert_eq!(end.reason, "SealRetired"),
+        other => panic!("{other:?}"),
+    }
+    // When nothing runs any more, that is put on record.
+    begun.run.status = Some(serde_json::from_value(json!({
+        "phase": "Running", "jobName": "squawk",
+        "conditions": [{
+            "type": "Completed", "status": "False", "reason": "SealRetired", "message": "it was",
+            "lastTransitionTime": now(),
+        }],
+    }))
+    .unwrap());
+    let known = [begun.policy.clone()];
+    let facts = Facts::default();
+    let decided = begun.controller.decide(now(), &begun.run, &facts, &known);
+    let Verdict::Decided(decision) = decided else {
+        panic!("a question");
+    };
+    let steps: Vec<&Step> = decision.plan.stages.iter().flatten().collect();
+    let recorded = steps.iter().find_map(|step| match step {
+        Step::Record(record) => Some((record.action, record.reason.as_str())),
+        _ => None,
+    });
+    assert_eq!(recorded, Some((Action::RunEnded, "SealRetired")));
 }
 
 #[test]

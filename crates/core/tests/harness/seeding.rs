@@ -24,7 +24,7 @@ pub(crate) fn controller() -> Workspaces {
 }
 
 fn keys() -> Keys {
-    Keys::new(vec![vec![7; 32]]).unwrap()
+    Keys::with_every_owner([[7; 32]])
 }
 
 /// As the webhook does when one is created.

@@ -1,6 +1,6 @@
 //! The kinds that are watched, and what is done with an object of one.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::core::ApiResource;
@@ -120,7 +120,7 @@ where
 
 /// All of them.
 pub(crate) fn kinds() -> Result<Vec<Kind>> {
-    let keys = Keys::new(vec![vec![7; Keys::MIN_BYTES]]).context("no keys")?;
+    let keys = Keys::with_every_owner([[7; 32]]);
     let hour = SignedDuration::from_hours(1);
     let request = json!({ "templateName": "shell", "duration": "1h", "reason": "why" });
     let template = json!({

@@ -7,11 +7,9 @@ mod network_policies;
 mod policies;
 mod runs;
 mod templates;
-mod voucher_keys;
 mod workspaces;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::Client;
 use oz_core::access::seal::Keys;
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
@@ -21,29 +19,19 @@ use oz_core::harness::run::Runs;
 use oz_core::harness::workspace::Workspaces;
 use oz_core::names;
 use oz_engine::Engine;
-use oz_runtime::{Keep, Kind, Selection, Who};
+use oz_runtime::{Keep, Kind, Selection};
 
 pub(crate) use self::args::HarnessArgs;
 use self::metrics::Metrics;
 use self::network_policies::NetworkPolicies;
 use self::runs::{HarnessRuns, Made};
-use self::voucher_keys::VoucherKeys;
 use self::workspaces::HarnessWorkspaces;
 use crate::args::Args;
 use crate::stamps::Stamps;
 
 /// Adds the controllers of runs, their workspaces, templates and policies.
-pub(crate) fn controllers(
-    engine: &mut Engine,
-    client: &Client,
-    args: &Args,
-    keys: &Keys,
-) -> anyhow::Result<()> {
+pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
     let namespace = &args.common.namespace;
-    let voucher_keys = VoucherKeys::new(client, namespace, keys);
-    engine
-        .runtime()
-        .task("voucher keys", Who::Leader, voucher_keys);
     let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
     let keep = Keep {

@@ -9,6 +9,7 @@ mod installed;
 mod name_servers;
 mod policies;
 mod registrations;
+mod signing_keys;
 mod standing;
 mod windows;
 
@@ -154,6 +155,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.extend(name_servers::name_servers(cluster, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(audit_keys::audit_keys(cluster, oz).await);
+    findings.push(signing_keys::signing_keys(cluster, oz).await);
     findings.extend(composites::composites(cluster, &deployments).await);
     findings.extend(harness::harness(cluster, oz, &deployments, &registrations).await);
     findings.push(installed::versions(oz, &deployments));

@@ -263,7 +263,7 @@ mod tests {
                 "metadata": {
                     "name": "alice-x7k2p", "generateName": "alice-", "annotations": {
                         "crds.wizardofoz.co/requested-by": "alice@example.com",
-                        "crds.wizardofoz.co/requester": "{\"user\":\"alice\",\"mac\":\"s3cr3t\"}",
+                        "crds.wizardofoz.co/requester": "{\"user\":\"alice\",\"sig\":\"s3cr3t\"}",
                     },
                 },
                 "spec": {

@@ -68,7 +68,7 @@ fn now() -> Timestamp {
 }
 
 fn keys() -> Keys {
-    Keys::new(vec![vec![7; Keys::MIN_BYTES]]).unwrap()
+    Keys::with_every_owner([[7; 32]])
 }
 
 /// `view` by name, `team-*` by pattern, for two hours.

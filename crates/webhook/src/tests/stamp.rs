@@ -81,7 +81,7 @@ async fn whatever_the_user_claims_is_overwritten() {
     let of_bob =
         webhook.stamped(&plain).await["metadata"]["annotations"][labels::REQUESTER].clone();
     for (requested_by, requester) in [
-        (json!("bob"), json!("{\"user\":\"bob\",\"mac\":\"AAAA\"}")),
+        (json!("bob"), json!("{\"user\":\"bob\",\"sig\":\"AAAA\"}")),
         (json!("bob"), of_bob),
         (json!(""), json!("")),
     ] {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Config, ResourceExt};
-use oz_core::access::seal;
+use oz_core::access::seal::{self, Purpose};
 use oz_core::labels;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use rustls::pki_types::CertificateDer;
@@ -23,7 +23,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
         let authority = secrets.get("oz-admission-ca").await?.resource_version();
         Ok(vec![
             authority,
-            secrets.get("oz-signing-key").await?.resource_version(),
+            secrets.get("oz-webhook-key").await?.resource_version(),
         ])
     };
     let before = versions().await?;
@@ -80,7 +80,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
     let stamp = stamped["metadata"]["annotations"][labels::REQUESTER]
         .as_str()
         .context("no stamp")?;
-    let sealed: Value = seal::open(&keys(cluster).await?, "oz.wizardofoz.co/stamp/v1", stamp)?;
+    let sealed: Value = seal::open(&keys(cluster).await?, Purpose::Stamp, stamp)?;
     assert_eq!(sealed["user"], "alice");
 
     let metrics = get(&second.probes, "/metrics")?;

@@ -47,7 +47,9 @@ const OPERATOR_MAY: Rights = &[
     ("get cronjobs.batch", "shop"),
     ("patch execaccessrequests/status.crds.wizardofoz.co", "shop"),
     ("create execaccessrequests.crds.wizardofoz.co", NAMESPACE),
-    ("get secrets oz-signing-key", NAMESPACE),
+    ("get secrets oz-operator-key", NAMESPACE),
+    ("patch secrets oz-operator-public-keys", NAMESPACE),
+    ("get secrets oz-webhook-public-keys", NAMESPACE),
 ];
 const OPERATOR_MAY_NOT: Rights = &[
     ("create execaccessrequests.crds.wizardofoz.co", "shop"),
@@ -56,6 +58,10 @@ const OPERATOR_MAY_NOT: Rights = &[
     ("escalate roles.rbac.authorization.k8s.io", "shop"),
     ("create clusterroles.rbac.authorization.k8s.io", ""),
     ("get secrets oz-admission-ca", NAMESPACE),
+    ("get secrets oz-webhook-key", NAMESPACE),
+    ("get secrets oz-gate-key", NAMESPACE),
+    ("patch secrets oz-webhook-public-keys", NAMESPACE),
+    ("update secrets oz-webhook-public-keys", NAMESPACE),
     ("list secrets", NAMESPACE),
     ("get secrets", "shop"),
     ("update pods", "shop"),
@@ -69,7 +75,9 @@ const WEBHOOK_MAY: Rights = &[
         "",
     ),
     ("get secrets oz-admission-ca", NAMESPACE),
-    ("get secrets oz-signing-key", NAMESPACE),
+    ("get secrets oz-webhook-key", NAMESPACE),
+    ("patch secrets oz-webhook-public-keys", NAMESPACE),
+    ("get secrets oz-operator-public-keys", NAMESPACE),
 ];
 const WEBHOOK_MAY_NOT: Rights = &[
     (
@@ -81,6 +89,10 @@ const WEBHOOK_MAY_NOT: Rights = &[
         "",
     ),
     ("get secrets other", NAMESPACE),
+    ("get secrets oz-operator-key", NAMESPACE),
+    ("get secrets oz-gate-key", NAMESPACE),
+    ("patch secrets oz-operator-public-keys", NAMESPACE),
+    ("update secrets oz-operator-public-keys", NAMESPACE),
     ("create rolebindings.rbac.authorization.k8s.io", "shop"),
     ("create pods/exec", "shop"),
     ("patch execaccessrequests/status.crds.wizardofoz.co", "shop"),

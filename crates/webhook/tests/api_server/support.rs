@@ -7,10 +7,12 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use oz_core::access::seal::Keys;
+use oz_core::access::seal::{Keys, Owner};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, crds};
+use oz_core::names::SEAL_KEYS;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -176,9 +178,16 @@ pub(crate) fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Resu
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The keys that the webhook seals with.
+/// The keys by which the webhook's seals are verified.
 pub(crate) async fn keys(cluster: &Cluster) -> Result<Keys> {
-    oz_audit::signing_keys(&cluster.client("admin").await?, NAMESPACE).await
+    let owner = Owner::Webhook;
+    let secrets = Api::<Secret>::namespaced(cluster.client("admin").await?, NAMESPACE);
+    let published = secrets.get(owner.public_keys()).await?.data;
+    let published = published.and_then(|mut data| data.remove(SEAL_KEYS));
+    let published = published.context("no public keys are published")?.0;
+    let keys = Keys::default();
+    keys.trust(owner, &String::from_utf8(published)?)?;
+    Ok(keys)
 }
 
 /// Lets `group` use oz in a namespace as its manifests mean it.

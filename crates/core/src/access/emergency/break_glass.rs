@@ -9,10 +9,10 @@ use super::super::stamp::Requester;
 use crate::api::{BreakGlassWindow, Reviewers};
 use crate::audit::{Action, Record};
 use crate::encode;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
-const PURPOSE: &str = "oz.wizardofoz.co/break-glass/v1";
+const PURPOSE: Purpose = Purpose::BreakGlass;
 
 /// Detail of a record: the first instant of the time that one review is about.
 const FROM: &str = "reviewFrom";

@@ -20,7 +20,7 @@ use crate::api::{AccessConfig, ReviewConfig, Reviewers};
 use crate::audit::{Action, Record};
 use crate::duration::GoDuration;
 use crate::encode;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
 pub use super::emergency_rule::may;
@@ -28,7 +28,7 @@ pub use super::grant::Emergency;
 pub use count::unreviewed;
 pub(super) use stage::{confirmed, fact, settled};
 
-const PURPOSE: &str = "oz.wizardofoz.co/emergency/v1";
+const PURPOSE: Purpose = Purpose::Emergency;
 
 /// The most bytes that those who may review take in a record.
 pub const MAX_REVIEWERS: usize = 1000;

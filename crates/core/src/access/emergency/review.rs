@@ -1,6 +1,6 @@
 //! Reviews of emergencies and of break-glass: how one is made of a record, who may write what they found, and what
 //! becomes of one with time. A review is believed by the seal on it alone, over all that it says: the operator seals what it
-//! opens, the webhook seals what is found with who found it.
+//! opens and what it keeps, the webhook seals what is found with who found it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,10 +16,8 @@ use crate::conditions;
 use crate::encode;
 use crate::kinds::Kind as _;
 use crate::labels;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::{after, has_come};
-
-const PURPOSE: &str = "oz.wizardofoz.co/review/v1";
 
 /// Reason of a review that nobody wrote in time.
 pub const OVERDUE: &str = "NotReviewedInTime";
@@ -69,7 +67,11 @@ pub fn put_seal(
     standing: Standing,
 ) -> Result<(), SealError> {
     let by = standing.by.as_ref().map(|by| by.user.clone());
-    let text = sealed(keys, review, standing)?;
+    let purpose = match by {
+        Some(_) => Purpose::Finding,
+        None => Purpose::Review,
+    };
+    let text = sealed(keys, purpose, review, standing)?;
     let annotations = review.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::REVIEW.to_owned(), text);
     if let Some(by) = by {
@@ -78,7 +80,12 @@ pub fn put_seal(
     Ok(())
 }
 
-fn sealed(keys: &Keys, review: &AccessReview, standing: Standing) -> Result<String, SealError> {
+fn sealed(
+    keys: &Keys,
+    purpose: Purpose,
+    review: &AccessReview,
+    standing: Standing,
+) -> Result<String, SealError> {
     let metadata = &review.metadata;
     let sealed = Sealed {
         namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -86,7 +93,7 @@ fn sealed(keys: &Keys, review: &AccessReview, standing: Standing) -> Result<Stri
         spec: review.spec_digest(),
         standing,
     };
-    seal::seal(keys, PURPOSE, &sealed)
+    seal::seal(keys, purpose, &sealed)
 }
 
 /// The seal as it stands on a review.
@@ -99,7 +106,13 @@ pub fn seal_of(metadata: &ObjectMeta) -> Option<&str> {
 /// How far a review has come; `None` if it is not ours, or was changed since it was sealed.
 #[must_use]
 pub fn read(keys: &Keys, review: &AccessReview) -> Option<Standing> {
-    let sealed: Sealed = seal::open(keys, PURPOSE, seal_of(&review.metadata)?).ok()?;
+    let text = seal_of(&review.metadata)?;
+    let by_webhook = || {
+        let sealed: Sealed = seal::open(keys, Purpose::Finding, text).ok()?;
+        sealed.standing.by.is_some().then_some(sealed)
+    };
+    let by_operator = seal::open(keys, Purpose::Review, text).ok();
+    let sealed: Sealed = by_operator.or_else(by_webhook)?;
     let metadata = &review.metadata;
     let is_this = Some(&sealed.namespace) == metadata.namespace.as_ref()
         && Some(&sealed.name) == metadata.name.as_ref()
@@ -294,8 +307,13 @@ pub fn upkeep(
         (true, _) if standing.by.is_some() => return Some(Upkeep::Settled),
         _ => {}
     }
-    let again = sealed(keys, review, standing.clone()).ok()?;
-    (seal_of(&review.metadata) != Some(&again)).then_some(Upkeep::Sealed(again))
+    // What the webhook sealed is sealed again at once: it outlives the webhook's key.
+    let text = seal_of(&review.metadata).unwrap_or_default();
+    if seal::is_by_newest(keys, Purpose::Review, text) {
+        return None;
+    }
+    let again = sealed(keys, Purpose::Review, review, standing.clone()).ok()?;
+    Some(Upkeep::Sealed(again))
 }
 
 /// The status that says whether a review is overdue.

@@ -37,7 +37,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::new(vec![vec![3; 32]]).unwrap()
+    Keys::with_every_owner([[3; 32]])
 }
 
 /// What a test needs of a kind besides what it is.

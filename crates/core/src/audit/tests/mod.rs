@@ -5,3 +5,4 @@ mod redaction;
 mod shortening;
 mod support;
 mod tampering;
+mod writers;

@@ -192,6 +192,7 @@ impl Evidence {
             self.keys.push(Published {
                 public_key: public_key.clone(),
                 vouched: record.details.get("vouched").cloned(),
+                writer: record.details.get("writer").cloned(),
             });
         }
         if let (Some(before), Some(signature)) = (

@@ -19,6 +19,7 @@ use super::checkpoint::Checkpoint;
 use super::head::{Head, Medium};
 use super::keys::{KeyError, Trust};
 use super::writer::Writer;
+use crate::names;
 use evidence::Shortened;
 use report::{Claim, UnknownKeys, UnprovenCallers};
 use walk::Walk;
@@ -107,7 +108,8 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
 fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<String>) {
     shortened.retain(|one| {
         let trust = &terms.trust;
-        let checked = trust.check(SIGNED_RECORD, one.digest.as_bytes(), &one.signature);
+        let digest = one.digest.as_bytes();
+        let checked = trust.check(names::OPERATOR, SIGNED_RECORD, digest, &one.signature);
         checked.is_ok()
     });
     let last = shortened

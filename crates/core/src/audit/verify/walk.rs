@@ -85,7 +85,9 @@ impl Walk<'_> {
             match &item.link.signature {
                 Some(signature) => {
                     let digest = item.link.digest.as_bytes();
-                    match self.terms.trust.check(SIGNED_RECORD, digest, signature) {
+                    let writer = &self.writer.component;
+                    let trust = &self.terms.trust;
+                    match trust.check(writer, SIGNED_RECORD, digest, signature) {
                         Ok(()) => last = last.max(seq),
                         Err(KeyError::Unknown(key)) => {
                             self.unknown.signed(&key, item.time, false);
@@ -196,7 +198,10 @@ impl Walk<'_> {
         let mut signed = late.filter_map(|item| Some((item, item.link.signature.as_ref()?)));
         signed.any(|(item, signature)| {
             let digest = item.link.digest.as_bytes();
-            trust.check(SIGNED_RECORD, digest, signature).is_ok()
+            let writer = &self.writer.component;
+            trust
+                .check(writer, SIGNED_RECORD, digest, signature)
+                .is_ok()
         })
     }
 

@@ -85,6 +85,26 @@ fn a_statement_of_another_child_parent_or_hand_is_none() {
 }
 
 #[test]
+fn child_whose_end_an_earlier_release_sealed_is_over() {
+    let world = ending(at(10));
+    let keys = &world.composite.keys;
+    let mut child = world.live[0].clone();
+    let annotations = child.object.metadata.annotations.as_mut().unwrap();
+    let text = annotations.get_mut(ends::UNTIL).unwrap();
+    let mut said: serde_json::Value = serde_json::from_str(text).unwrap();
+    said.as_object_mut().unwrap().remove("sig");
+    said["mac"] = json!("q83v");
+    *text = said.to_string();
+    let over = jiff::Timestamp::UNIX_EPOCH;
+    assert_eq!(ends::read(keys, "parent", &child), Some(over));
+    assert_eq!(ends::read(keys, "another", &child), None);
+    // It is made again, by a key that counts.
+    let mut world = world;
+    world.live[0] = child;
+    assert_eq!(world.pass(at(5))[0], "delete a");
+}
+
+#[test]
 fn a_parent_or_a_composite_that_goes_takes_what_ends_with_it() {
     let mut world = ending(at(10));
     world.facts = Default::default();

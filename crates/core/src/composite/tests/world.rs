@@ -79,7 +79,7 @@ impl World {
                     children: vec![(child, method)],
                 },
                 observes_generation: true,
-                keys: Keys::new(vec![vec![7; 32]]).unwrap(),
+                keys: Keys::with_every_owner([[7; 32]]),
                 mode: Mode::Run,
                 policy: None,
                 bindable: None,

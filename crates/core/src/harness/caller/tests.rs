@@ -2,7 +2,7 @@ use k8s_openapi::api::authentication::v1::TokenReviewStatus;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::lifecycle::seal::Keys;
+use crate::lifecycle::seal::Owner as SealOwner;
 
 fn review(value: Value) -> TokenReviewStatus {
     serde_json::from_value(value).unwrap()
@@ -46,7 +46,7 @@ fn vouched(keys: &Keys, namespace: &str, run: &str, uid: &str) -> Value {
         uid: uid.to_owned(),
         ..RequestRef::default()
     };
-    let voucher = voucher::sign(keys, &signed);
+    let voucher = voucher::sign(keys, &signed).unwrap();
     let annotations = json!({"oz.wizardofoz.co/voucher": voucher});
     json!({"name": "hello", "uid": "job-1", "annotations": annotations, "ownerReferences": [{
         "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": "hello", "uid": "run-1",
@@ -55,11 +55,16 @@ fn vouched(keys: &Keys, namespace: &str, run: &str, uid: &str) -> Value {
 }
 
 fn keys(seed: u8) -> Keys {
-    Keys::new(vec![vec![seed; 32]]).unwrap()
+    Keys::with_every_owner([[seed; 32]])
 }
 
-fn trust() -> Trust {
-    voucher::trust(&voucher::published(&keys(1))).unwrap()
+/// What the broker has.
+fn public() -> Keys {
+    let secret = Keys::of_owner(SealOwner::Operator, [1; 32]);
+    let keys = Keys::default();
+    keys.trust(SealOwner::Operator, &Keys::published(&[secret]))
+        .unwrap();
+    keys
 }
 
 fn us() -> Caller {
@@ -182,9 +187,9 @@ fn a_pod_that_nothing_confines_is_no_runs() {
 #[test]
 fn a_job_is_that_of_the_run_of_its_name() {
     let of = owner("hello", "job-1");
-    let found = run_of(&us(), &of, Some(&metadata(job())), &trust());
+    let found = run_of(&us(), &of, Some(&metadata(job())), &public());
     assert_eq!(found, Ok(owner("hello", "run-1")));
-    assert_eq!(reason(run_of(&us(), &of, None, &trust())), Reason::NoRun);
+    assert_eq!(reason(run_of(&us(), &of, None, &public())), Reason::NoRun);
     for (path, new) in [
         ("/uid", json!("job-2")),
         ("/ownerReferences", json!([])),
@@ -198,7 +203,7 @@ fn a_job_is_that_of_the_run_of_its_name() {
         ("/ownerReferences/0/name", json!("secret-run")),
     ] {
         let forged = metadata(with(job(), path, new));
-        let refused = run_of(&us(), &of, Some(&forged), &trust());
+        let refused = run_of(&us(), &of, Some(&forged), &public());
         assert_eq!(reason(refused), Reason::NoRun, "{path}");
     }
 }
@@ -221,11 +226,11 @@ fn job_for_which_the_operator_does_not_vouch_is_no_runs() {
             vouched(&keys(1), "else", "hello", "run-1"),
         ),
     ] {
-        let refused = run_of(&us(), &of, Some(&metadata(forged)), &trust()).unwrap_err();
+        let refused = run_of(&us(), &of, Some(&metadata(forged)), &public()).unwrap_err();
         assert_eq!(refused.reason, Reason::NoRun, "{what}");
         assert!(refused.message.contains("does not vouch"), "{refused:?}");
     }
-    let refused = run_of(&us(), &of, Some(&metadata(job())), &Trust::default());
+    let refused = run_of(&us(), &of, Some(&metadata(job())), &Keys::default());
     assert_eq!(reason(refused), Reason::NoRun);
 }
 

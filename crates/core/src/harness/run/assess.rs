@@ -211,9 +211,16 @@ impl Runs {
         };
         let Some(end) = end else {
             let Some(decided) = decided else {
-                let end = drift(
-                    "the decision on its NetworkPolicy and its Job was changed or taken away",
-                );
+                let end = match seen.is_retired {
+                    true => RunEnd::new(
+                        RunPhase::Cancelled,
+                        existing::SEAL_RETIRED,
+                        "its decision was sealed by an earlier release, whose key counts no more",
+                    ),
+                    false => drift(
+                        "the decision on its NetworkPolicy and its Job was changed or taken away",
+                    ),
+                };
                 return Ok(State::Ending(end, None));
             };
             let until = until(&decided, seen);
@@ -361,6 +368,8 @@ impl Runs {
         let template = &rendered.template;
         let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
         let base = facts.base.as_ref().map(|base| &base.spec);
+        let voucher = voucher::sign(&self.keys, &reference(run))
+            .map_err(|error| waiting("SealFailed", error.to_string()))?;
         let decided = Decided {
             run: reference(run),
             submitter,
@@ -377,7 +386,7 @@ impl Runs {
                 .iter()
                 .map(|need| need.host.clone())
                 .collect(),
-            voucher: voucher::sign(&self.keys, &reference(run)),
+            voucher,
             broker: self.broker.clone(),
             decided_at: now,
             reason: run.spec.reason.clone(),
@@ -417,7 +426,10 @@ impl Runs {
 
     fn submitter(&self, run: &HarnessRun, facts: &Facts) -> Result<Requester, Otherwise> {
         let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run));
-        let submitter = stamped.map_err(|error| refused(error.reason(), error.to_string()))?;
+        let submitter = stamped.map_err(|error| match error {
+            StampError::Unverified(_) => State::Waiting(error.failure()).into(),
+            error => refused(error.reason(), error.to_string()),
+        })?;
         match &facts.same_stamp {
             None => Err(Otherwise::Need(Question::SameStamp)),
             Some(None) => Ok(submitter),
@@ -691,7 +703,9 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
     let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
-        "DriftDetected" | "JobDeleted" | NOT_CONFINED | LOCKED => RunPhase::Cancelled,
+        "DriftDetected" | "JobDeleted" | existing::SEAL_RETIRED | NOT_CONFINED | LOCKED => {
+            RunPhase::Cancelled
+        }
         "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };

@@ -10,10 +10,10 @@ use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::controller::Live;
 use crate::harness::objects::{Broker, KIND};
 use crate::labels;
-use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
-const PURPOSE: &str = "oz.wizardofoz.co/harness-run/v1";
+const PURPOSE: Purpose = Purpose::HarnessRun;
 
 /// How long a run that begins is silent about its Job: most pods start within it, and one status tells of both.
 const TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);

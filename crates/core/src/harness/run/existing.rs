@@ -13,7 +13,7 @@ use crate::harness::objects::policy_name;
 use crate::harness::reserved;
 use crate::labels;
 use crate::lifecycle::drift;
-use crate::lifecycle::seal::Keys;
+use crate::lifecycle::seal::{self, Keys};
 
 /// Phase, reason and message of the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub(super) struct Seen<'a> {
     pub(super) decided: Option<Decided>,
     /// Its sealed text.
     pub(super) sealed: &'a str,
+    /// Whether a decision is there that an earlier release sealed.
+    pub(super) is_retired: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -95,6 +97,8 @@ impl<'a> Seen<'a> {
         if let Some(decided) = Decided::open(keys, live, run) {
             self.sealed = Decided::sealed(live).unwrap_or_default();
             self.decided = Some(decided);
+        } else {
+            self.is_retired |= Decided::sealed(live).is_some_and(seal::is_retired);
         }
     }
 
@@ -181,6 +185,8 @@ impl<'a> Seen<'a> {
 
 /// Condition: it is over.
 pub const COMPLETED: &str = "Completed";
+/// Reason of the end of a run whose decision an earlier release sealed.
+pub(super) const SEAL_RETIRED: &str = "SealRetired";
 /// What stands between why a run ends and why that is not done yet.
 pub(super) const NOT_OVER: &str = "; not over yet: ";
 pub(super) const DEADLINE: &str = "DeadlineExceeded";

@@ -319,6 +319,11 @@ fn ended(
 ) -> Plan {
     let is_lost = has_begun && seen.job.is_none();
     let looks = is_lost.then(|| look_for_job(run));
+    let is_retired = end.reason == existing::SEAL_RETIRED;
+    let (action, what) = match is_retired {
+        true => (Action::RunEnded, Decision_::End),
+        false => (Action::RequestDenied, Decision_::Deny),
+    };
     let record = match decided {
         Some(decided) => ended_record(now, end, decided),
         None => Record {
@@ -326,15 +331,15 @@ fn ended(
             template: run.spec.template_ref.name.clone(),
             ..Record::about(
                 now,
-                Action::RequestDenied,
-                Decision_::Deny,
+                action,
+                what,
                 run.metadata.uid.as_deref().unwrap_or_default(),
                 &end.reason,
                 end.message.as_str(),
             )
         },
     };
-    let is_withdrawn = decided.is_none() && end.phase == RunPhase::Cancelled;
+    let is_withdrawn = decided.is_none() && end.phase == RunPhase::Cancelled && !is_retired;
     let policy = seen.policy.map(|policy| Step::Delete(policy.reference()));
     let plan = Plan::default()
         .then(looks)

@@ -211,6 +211,18 @@ fn meddling_revokes() {
 }
 
 #[test]
+fn binding_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
+    let mut world = active();
+    let annotations = world.live[0].object.metadata.annotations.as_mut().unwrap();
+    let text = annotations.get_mut(crate::labels::GRANT).unwrap();
+    *text = text.replacen("\"sig\":", "\"mac\":", 1);
+    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert!(world.bound().is_empty());
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+    assert_eq!(world.condition("Ready"), "False (SealRetired)");
+}
+
+#[test]
 fn whoever_corrects_a_message_changes_no_decision() {
     type Change = fn(&mut World<TransientRoleBinding>);
     let events: [Change; 5] = [

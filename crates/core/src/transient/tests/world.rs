@@ -35,7 +35,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::new(vec![vec![3; 32]]).unwrap()
+    Keys::with_every_owner([[3; 32]])
 }
 
 pub(crate) fn policy(roles: &[&str]) -> Policy {

@@ -33,7 +33,7 @@ impl Keys {
             ));
         }
         for key in &keys.published {
-            context.print(&format!("{}\n", key.public_key))?;
+            context.print(&format!("{}\n", key.pin()))?;
         }
         for (writer, key) in &keys.lost {
             context.say(&format!(

@@ -122,7 +122,7 @@ impl Verify {
         }
         let given = !pinned.is_empty();
         if !given {
-            pinned.extend(published.iter().map(|key| key.public_key.clone()));
+            pinned.extend(published.iter().map(Published::pin));
         }
         let mut trust = Trust::pinned(pinned.iter().map(String::as_str))
             .map_err(|error| Failure::new(error.to_string()))?;

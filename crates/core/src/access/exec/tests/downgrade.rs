@@ -1,6 +1,5 @@
-//! What this release writes, 0.1 understands: who goes back to it finds every grant as it was, ends what is
-//! due, finishes an end that was begun, and grants nothing anew. 0.1 knows no `status.ending`: it goes by
-//! the conditions, reasons first.
+//! What this release writes, 0.1 understands, but for seals: a downgrade ends every grant, finishes an end that was begun, and
+//! grants nothing anew. 0.1 knows no `status.ending`: it goes by the conditions, reasons first.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding, RoleRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -121,7 +120,7 @@ fn a_grant_is_written_as_0_1_writes_it() {
     let mut role: Role = serde_json::from_value(live("Role")).unwrap();
     let binding: RoleBinding = serde_json::from_value(live("RoleBinding")).unwrap();
     let mut before: Role = serde_json::from_value(granted["role"].clone()).unwrap();
-    // 0.1 checks the seal over whatever is sealed, and passes over what it does not know of it.
+    // 0.1 passes over what it does not know of it, and does not open the seal.
     let (now, then) = (sealed(&mut role), sealed(&mut before));
     for (field, value) in then.iter().filter(|(field, _)| *field != "mac") {
         assert_eq!(now.get(field), Some(value), "{field}");

@@ -3,8 +3,10 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::json;
+use strum::IntoEnumIterator as _;
 
 use super::world::*;
 use crate::access::exec::ExecAccess;
@@ -16,7 +18,7 @@ use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Outcome, Step};
 use crate::encode;
-use crate::lifecycle::seal::Keys;
+use crate::lifecycle::seal::{Keys, Owner};
 use crate::sessions::{self, Sessions, SessionsEnded};
 
 fn granted() -> World {
@@ -203,6 +205,36 @@ fn meddling_revokes_and_is_not_repaired() {
     }
 }
 
+/// The text of an annotation as a release sealed it whose components shared one key.
+fn retire(object: &mut DynamicObject) {
+    let annotations = object.metadata.annotations.as_mut().unwrap();
+    let text = annotations.get_mut(crate::labels::GRANT).unwrap();
+    let mut sealed: serde_json::Value = serde_json::from_str(text).unwrap();
+    let members = sealed.as_object_mut().unwrap();
+    members.remove("sig").unwrap();
+    members.insert(
+        "mac".into(),
+        json!("q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA"),
+    );
+    *text = sealed.to_string();
+}
+
+#[test]
+fn grant_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
+    let mut world = granted();
+    for kind in ["Role", "RoleBinding"] {
+        world.edit(kind, retire);
+    }
+    let status = world.settle(at(10));
+    assert_eq!(status.phase, Phase::Revoked);
+    assert!(world.live.is_empty(), "{:?}", world.kinds());
+    assert!(!world.ended.is_empty(), "sessions go on");
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+    let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
+    assert_eq!(valid.reason, "SealRetired");
+    assert!(valid.message.contains("an earlier release"), "{valid:?}");
+}
+
 /// Whoever deletes the Role ends the sessions as well, also if that takes more than one try.
 #[test]
 fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
@@ -238,13 +270,17 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
 #[test]
 fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
     let mut world = granted();
-    let other = Keys::new(vec![vec![8; 32]]).unwrap();
-    world
-        .controller
-        .keys
-        .adopt(vec![vec![8; 32], vec![3; 32]])
-        .unwrap();
-    world.controller.keys.settle();
+    let other = Keys::with_every_owner([[8; 32]]);
+    let keys = world.controller.keys.clone();
+    let adopt = |secrets: &[[u8; 32]]| {
+        for owner in Owner::iter() {
+            let secrets = secrets.iter().map(|secret| Keys::of_owner(owner, *secret));
+            let secrets: Vec<_> = secrets.collect();
+            keys.adopt(owner, &secrets).unwrap();
+            keys.settle(owner);
+        }
+    };
+    adopt(&[[8; 32], [3; 32]]);
     // What oz seals again is under the new key; the stamp stays as it was.
     for kind in ["Role", "RoleBinding"] {
         let grant = world.decision(kind).seal(&other).unwrap();
@@ -253,7 +289,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
             annotations.insert(crate::labels::GRANT.into(), grant);
         });
     }
-    world.controller.keys.adopt(vec![vec![8; 32]]).unwrap();
+    adopt(&[[8; 32]]);
     assert!(world.plan(at(10)).stages.is_empty());
 }
 

@@ -213,3 +213,29 @@ fn a_sweep_knows_what_is_oz_s_and_what_only_looks_like_it() {
     assert_eq!(sweep.binding(&theirs), Finding::Nothing);
     assert_eq!(sweep.binding(&binding("a", "view")), Finding::Nothing);
 }
+
+#[test]
+fn role_with_a_decision_of_an_earlier_release_and_without_labels_is_reported() {
+    let world = granted();
+    let keys = crate::access::testing::keys();
+    for mut live in world.live {
+        let kind = live.resource.kind.clone();
+        let metadata = &mut live.object.metadata;
+        let annotations = metadata.annotations.get_or_insert_default();
+        let retired = r#"{"mac":"q83v"}"#.to_owned();
+        annotations.insert(labels::GRANT.to_owned(), retired);
+        let mut sweep = Sweep::new(&keys, at(10));
+        let mut find = |live: &Live| match live.resource.kind.as_str() {
+            "Role" => sweep.role(live),
+            _ => sweep.binding(live),
+        };
+        // With its labels it is ended with its request.
+        assert!(!matches!(find(&live), Finding::Hidden(_)), "{kind}");
+        live.object.metadata.labels = None;
+        let found = find(&live);
+        let Finding::Foreign(what) = found else {
+            panic!("{kind}: {found:?}");
+        };
+        assert!(what.contains("earlier release"), "{what}");
+    }
+}

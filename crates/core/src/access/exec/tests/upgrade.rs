@@ -1,6 +1,8 @@
-//! What an earlier release granted, this one honours to its end: it opens the sealed decision,
+//! What an earlier release granted, this one honours to its end, if its seal still counts: it opens the sealed decision,
 //! finds nothing drifted and writes nothing. A fixture is never written again; a release that
 //! changes what it grants adds one: the request, the Role and the RoleBinding of a settled world.
+//!
+//! The components of 0.1 shared the key of their seals. What it sealed is revoked.
 //!
 //! What the original granted, before oz, nobody vouches for: it is taken away.
 
@@ -14,6 +16,7 @@ use crate::access::{grant, testing};
 use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
+use crate::labels;
 
 /// What 0.1 granted.
 pub(super) const GRANTED_BY_0_1: &str = include_str!("fixtures/granted-by-0.1.0.json");
@@ -40,10 +43,39 @@ fn left_by(fixture: &str) -> World {
     world
 }
 
+/// The same, sealed by a key that counts.
+fn sealed_again(mut world: World) -> World {
+    for live in &mut world.live {
+        let annotations = live.object.metadata.annotations.iter_mut().flatten();
+        for (_, text) in annotations.filter(|(key, _)| *key == labels::GRANT) {
+            let grant: grant::Grant = serde_json::from_str(text).unwrap();
+            *text = grant.seal(&testing::keys()).unwrap();
+        }
+    }
+    world
+}
+
+#[test]
+fn grant_of_0_1_is_revoked_since_its_seal_is_retired() {
+    let mut world = left_by(GRANTED_BY_0_1);
+    let status = world.settle(at(60));
+    assert_eq!(status.phase, Phase::Revoked);
+    assert_eq!(world.live, []);
+    assert_eq!(world.actions(), ["AccessRevoked"]);
+    let record = world.records.first().unwrap();
+    assert_eq!(
+        (record.reason.as_str(), record.until),
+        ("SealRetired", Some(at(300)))
+    );
+    let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
+    assert_eq!(valid.reason, "SealRetired");
+    assert!(!world.ended.is_empty(), "sessions go on");
+}
+
 #[test]
 fn a_grant_of_an_earlier_release_goes_on_untouched_and_ends_in_time() {
     for fixture in RELEASES {
-        let mut world = left_by(fixture);
+        let mut world = sealed_again(left_by(fixture));
         let before = world.status();
         let plan = world.plan(at(60));
         assert_eq!(plan.steps().count(), 0, "{plan:?}");
@@ -94,7 +126,7 @@ fn left_by_the_original() -> World {
 
 #[test]
 fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was() {
-    let mut world = left_by(ENDING);
+    let mut world = sealed_again(left_by(ENDING));
     let reason = crate::sessions::NOT_ENDED;
     world.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
     world.pass(at(61));
@@ -121,7 +153,7 @@ fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was()
     );
 
     // A node that never answers: that is put on record, once, although 0.1 tried in vain.
-    let mut silent = left_by(ENDING);
+    let mut silent = sealed_again(left_by(ENDING));
     silent.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
     silent.settle(at(360));
     assert_eq!(silent.status().phase, Phase::Revoked);

@@ -1,0 +1,112 @@
+//! The Secrets with public keys. A component alone writes its own, and the components that verify read it: whoever changes a
+//! public key forges, and so none is in a ConfigMap alone.
+
+use anyhow::bail;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use oz_runtime::{Guarded, Retried, Selection, StoreEvent, guarded_watch, within};
+use serde_json::json;
+
+/// The public keys of one component for seals, or for the audit trail.
+pub(crate) struct PublicKeys {
+    client: Client,
+    secrets: Api<Secret>,
+    namespace: String,
+    name: &'static str,
+    entry: &'static str,
+}
+
+impl PublicKeys {
+    pub(crate) fn new(
+        client: &Client,
+        namespace: &str,
+        name: &'static str,
+        entry: &'static str,
+    ) -> Self {
+        Self {
+            client: client.clone(),
+            secrets: Api::namespaced(client.clone(), namespace),
+            namespace: namespace.to_owned(),
+            name,
+            entry,
+        }
+    }
+
+    /// The Secret, if it exists.
+    async fn find(&self) -> anyhow::Result<Option<Secret>> {
+        let read = self.secrets.get_opt(self.name);
+        Ok(within(read, || format!("failed to read Secret {self}")).await?)
+    }
+
+    /// What is published; `None` if nothing is.
+    pub(crate) async fn read(&self) -> anyhow::Result<Option<String>> {
+        let found = self.find().await?;
+        Ok(found.as_ref().and_then(|secret| self.published_in(secret)))
+    }
+
+    /// Publishes these keys, unless they are published.
+    pub(crate) async fn publish(&self, keys: &str) -> anyhow::Result<()> {
+        let name = self.name;
+        let Some(found) = self.find().await? else {
+            bail!(
+                "Secret {name} is missing, and this process may not create Secrets: make an empty one, by upgrading the \
+                 release, by applying deploy/rbac, or with `kubectl create secret generic {name} --namespace {}`",
+                self.namespace
+            );
+        };
+        if self.published_in(&found).as_deref() == Some(keys) {
+            return Ok(());
+        }
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": { "name": name },
+            "data": { self.entry: ByteString(keys.as_bytes().to_vec()) },
+        });
+        // A manager of its own for each entry: an apply takes away what its manager leaves out.
+        let apply = PatchParams::apply(&format!("oz-{}-keys", self.entry)).force();
+        let patch = Patch::Apply(secret);
+        let published = self.secrets.patch(name, &apply, &patch);
+        within(published, || {
+            format!("failed to publish keys in Secret {self}")
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(crate) fn watch(&self) -> Retried<Secret> {
+        let resource = ApiResource::erase::<Secret>(&());
+        let this = Selection::named(self.name);
+        guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
+    }
+
+    pub(crate) fn published_in(&self, secret: &Secret) -> Option<String> {
+        let entry = secret.data.as_ref()?.get(self.entry)?;
+        let text = String::from_utf8(entry.0.clone()).ok()?;
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    /// What the Secret says after an event, if it says anything.
+    pub(crate) fn said(
+        &self,
+        event: StoreEvent<Guarded<Secret>>,
+    ) -> Option<anyhow::Result<Option<String>>> {
+        match event {
+            StoreEvent::Apply(secret) | StoreEvent::InitApply(secret) => Some(match secret.0 {
+                Ok(secret) => Ok(self.published_in(&secret)),
+                Err(undecodable) => Err(undecodable.into()),
+            }),
+            StoreEvent::Delete(_) => Some(Ok(None)),
+            StoreEvent::Init | StoreEvent::InitDone => None,
+        }
+    }
+}
+
+impl std::fmt::Display for PublicKeys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,375 @@
+//! The keys that seal. A component has its private keys in a Secret that it alone reads, which the replica that starts first
+//! fills, and publishes its public keys in a Secret that it alone writes and the components that verify read. Every
+//! process watches both, and every component replaces its own from time to time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use oz_core::access::seal::{Keys, Owner, Turn};
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::duration::not_negative;
+use oz_core::names::SEAL_KEYS;
+use oz_runtime::{Clock, Data, Guarded, SecretCell, StoreEvent, Task};
+use tokio::time::Instant;
+
+use crate::Trail;
+use crate::key::random;
+use crate::public::PublicKeys;
+
+/// The entry with the key that seals.
+const CURRENT: &str = "key";
+/// The entry with the key before it, which still opens what it sealed.
+const PREVIOUS: &str = "previous";
+/// Annotation: when a key was made.
+const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
+
+/// How long a key that was published opens only. Within this every process knows it.
+const SETTLE: Duration = Duration::from_secs(10);
+/// How often to look whether the key is old.
+const LOOK: Duration = Duration::from_secs(3_600);
+/// The pause after a failure.
+const AGAIN: Duration = Duration::from_secs(2);
+/// The pause after another: somebody has to put right what the Secret holds, and an event tells of that.
+const LONG_PAUSE: Duration = Duration::from_secs(30);
+
+type Private = [u8; Keys::BYTES];
+
+/// Flags about the keys that seal, the same for every component that has one.
+#[derive(Args, Clone, Debug)]
+pub struct SealKeyArgs {
+    /// How old the key that seals gets before the next one replaces it. What it sealed is good for as long again, so no grant
+    /// may last longer than this.
+    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
+    pub signing_key_life: SignedDuration,
+}
+
+fn cell(client: &Client, namespace: &str, owner: Owner) -> SecretCell {
+    SecretCell::new(
+        client,
+        namespace,
+        owner.private_keys(),
+        &[CURRENT, PREVIOUS],
+        MADE_AT,
+    )
+}
+
+/// Reads the private keys of a component, or makes the first one; publishes its public keys, and reads those of the others that
+/// it verifies, as far as they are there.
+///
+/// # Errors
+/// When a Secret of the component does not exist, can be neither read nor filled, or holds no usable key.
+pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow::Result<Keys> {
+    let cell = cell(client, namespace, owner);
+    let (secret, _) = cell.filled(fresh).await?;
+    let found = private_keys(&secret).with_context(|| {
+        format!(
+            "failed to use Secret {cell}; empty it to have a new key made (what the one before sealed, such as a grant, \
+             must then be created again)"
+        )
+    })?;
+    let public = public_keys(client, namespace, owner);
+    let published = Keys::published(&found);
+    let before = public.read().await?;
+    let newest = published.lines().next();
+    let is_known = before.is_some_and(|before| before.lines().any(|line| Some(line) == newest));
+    let made = cell.made(&secret);
+    let since = made.map(|made| Timestamp::now().duration_since(made).abs());
+    let is_new =
+        since.is_some_and(|since| since < SignedDuration::try_from(SETTLE).unwrap_or_default());
+    public.publish(&published).await?;
+    let keys = match &found[..] {
+        // Another replica has just replaced it: it seals once everybody knows it.
+        [_, previous] if is_new || !is_known => {
+            let keys = Keys::new(owner, &[*previous])?;
+            keys.adopt(owner, &found)?;
+            keys
+        }
+        _ => Keys::new(owner, &found)?,
+    };
+    for other in owner.verifies() {
+        let others = public_keys(client, namespace, *other);
+        let Some(text) = others.read().await? else {
+            tracing::info!(secret = %others, "there are no public keys of {other} yet");
+            continue;
+        };
+        if let Err(error) = keys.trust(*other, &text) {
+            tracing::error!(secret = %others, "what {other} seals does not open: {error}");
+        }
+    }
+    Ok(keys)
+}
+
+fn private_keys(secret: &Secret) -> anyhow::Result<Vec<Private>> {
+    let data = secret.data.as_ref().context("it has no data")?;
+    let current = data
+        .get(CURRENT)
+        .with_context(|| format!("it has no entry {CURRENT}"))?;
+    let read = |key: &ByteString| {
+        Private::try_from(key.0.as_slice())
+            .with_context(|| format!("a key of it is not {} bytes long", Keys::BYTES))
+    };
+    let all = std::iter::once(current).chain(data.get(PREVIOUS));
+    all.map(read).collect()
+}
+
+fn public_keys(client: &Client, namespace: &str, owner: Owner) -> PublicKeys {
+    PublicKeys::new(client, namespace, owner.public_keys(), SEAL_KEYS)
+}
+
+/// Keeps the keys of a process those of the Secrets. A Secret with private keys that was emptied is filled again, with another
+/// key: this revokes what the old one sealed. While there is none, the keys stay what they were.
+pub struct SealKeyWatch {
+    cell: SecretCell,
+    public: PublicKeys,
+    others: Vec<(Owner, PublicKeys)>,
+    keys: Keys,
+    owner: Owner,
+    trail: Trail,
+    opens: Box<dyn Fn() + Send + Sync>,
+}
+
+impl SealKeyWatch {
+    /// Keeps `keys` up to date, records in `trail` which key seals, and calls `opens` when other keys open than before.
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        (owner, keys): (Owner, Keys),
+        trail: Trail,
+        opens: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let public = |owner| public_keys(client, namespace, owner);
+        Self {
+            cell: cell(client, namespace, owner),
+            public: public(owner),
+            others: owner
+                .verifies()
+                .iter()
+                .map(|other| (*other, public(*other)))
+                .collect(),
+            keys,
+            owner,
+            trail,
+            opens: Box::new(opens),
+        }
+    }
+
+    /// What the Secret with private keys says after an event, if that may be new.
+    async fn found(
+        &self,
+        event: StoreEvent<Guarded<Secret>>,
+    ) -> Option<anyhow::Result<Vec<Private>>> {
+        match event {
+            StoreEvent::Apply(secret) | StoreEvent::InitApply(secret) => match secret.0 {
+                Ok(secret) if !self.cell.is_empty(&secret) => Some(private_keys(&secret)),
+                Ok(_) => Some(self.again().await),
+                Err(undecodable) => Some(Err(undecodable.into())),
+            },
+            StoreEvent::Delete(_) => Some(self.again().await),
+            StoreEvent::Init | StoreEvent::InitDone => None,
+        }
+    }
+
+    /// The private keys as they are now, of a Secret that the first replica fills if it is empty.
+    async fn again(&self) -> anyhow::Result<Vec<Private>> {
+        let (secret, _) = self.cell.filled(fresh).await?;
+        private_keys(&secret)
+    }
+
+    /// Publishes the public keys of these, and takes these into use after that. Returns whether the newest is still to seal.
+    async fn adopt(&self, found: &[Private]) -> anyhow::Result<bool> {
+        self.public.publish(&Keys::published(found)).await?;
+        let turn = self.keys.adopt(self.owner, found)?;
+        if turn != Turn::None {
+            (self.opens)();
+        }
+        if turn == Turn::AtOnce {
+            self.record();
+        }
+        Ok(turn == Turn::Begun)
+    }
+
+    /// Records that another key seals.
+    fn record(&self) {
+        let id = self.keys.newest(self.owner).unwrap_or_default();
+        let message = format!("{} seals with the key {id}", self.owner);
+        tracing::info!(key = id, "another key seals");
+        let (action, note) = (Action::KeyRotated, Decision::Note);
+        let now = self.trail.shared.clock.now();
+        let record = Record::about(now, action, note, &id, "SigningKeyReplaced", message);
+        self.trail.note(record.detail("signingKey", id));
+    }
+
+    /// The component's own keys.
+    async fn own(&self) {
+        let mut private = self.cell.watch();
+        let mut public = self.public.watch();
+        let mut last = String::new();
+        // What is to be published and taken into use, and when the newest seals.
+        let mut pending: Option<(Vec<Private>, Instant)> = None;
+        let mut settles: Option<Instant> = None;
+        // When to read the private keys again that could not be read.
+        let mut rereads: Option<Instant> = None;
+        loop {
+            let due = pending.as_ref().map(|(_, at)| *at);
+            tokio::select! {
+                event = private.next(|_| {}) => match self.found(event).await {
+                    Some(Ok(found)) => {
+                        pending = Some((found, Instant::now()));
+                        rereads = None;
+                    }
+                    Some(Err(error)) => {
+                        tracing::error!(
+                            secret = %self.cell,
+                            "the signing key cannot be used, so the one before it stays in use: {error:#}"
+                        );
+                        rereads = Some(Instant::now() + AGAIN);
+                    }
+                    None => {}
+                },
+                event = public.next(|_| {}) => {
+                    let said = self.public.said(event).and_then(Result::ok);
+                    let is_other = said.is_some_and(|said| said.as_deref() != Some(last.as_str()));
+                    if is_other && !last.is_empty() {
+                        tracing::info!(secret = %self.public, "other public keys are published than those in use");
+                        rereads = Some(Instant::now() + AGAIN);
+                    }
+                }
+                () = at(rereads) => match self.again().await {
+                    Ok(found) => {
+                        pending = Some((found, Instant::now()));
+                        rereads = None;
+                    }
+                    Err(error) => {
+                        tracing::warn!(secret = %self.cell, "failed to read the signing key: {error:#}");
+                        rereads = Some(Instant::now() + LONG_PAUSE);
+                    }
+                },
+                () = at(due) => {
+                    let Some((found, due)) = &mut pending else { continue };
+                    match self.adopt(found).await {
+                        Ok(begun) => {
+                            last = Keys::published(found);
+                            settles = match begun {
+                                true => settles.or(Some(Instant::now() + SETTLE)),
+                                false => None,
+                            };
+                            pending = None;
+                        }
+                        Err(error) => {
+                            tracing::warn!("the signing key in use stays, and the next one waits: {error:#}");
+                            *due = Instant::now() + AGAIN;
+                        }
+                    }
+                }
+                () = at(settles) => {
+                    settles = None;
+                    if self.keys.settle(self.owner) {
+                        self.record();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The public keys of another component.
+    async fn follow(&self, other: Owner, public: &PublicKeys) {
+        let mut watch = public.watch();
+        loop {
+            let trusted = match public.said(watch.next(|_| {}).await) {
+                Some(Ok(Some(text))) => {
+                    let trusted = self.keys.trust(other, &text);
+                    trusted.map_err(anyhow::Error::from)
+                }
+                // While there are none, those that are known stay in use.
+                Some(Ok(None)) | None => Ok(false),
+                Some(Err(error)) => Err(error),
+            };
+            match trusted {
+                Ok(true) => (self.opens)(),
+                Ok(false) => {}
+                Err(error) => tracing::error!(
+                    secret = %public,
+                    "the public keys cannot be used, so those before stay in use: {error:#}"
+                ),
+            }
+        }
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Task for SealKeyWatch {
+    async fn run(&self) {
+        let others = join_all(
+            self.others
+                .iter()
+                .map(|(other, public)| self.follow(*other, public)),
+        );
+        tokio::join!(self.own(), others);
+    }
+}
+
+/// Replaces the key of a component whenever it is older than `life`. The one before it still opens, until the next takes its place.
+pub struct SealKeyRotation {
+    cell: SecretCell,
+    clock: Arc<dyn Clock>,
+    life: SignedDuration,
+}
+
+impl SealKeyRotation {
+    /// Replaces the key of `owner` in `namespace`.
+    pub fn new(
+        client: &Client,
+        clock: impl Clock,
+        namespace: &str,
+        owner: Owner,
+        args: &SealKeyArgs,
+    ) -> Self {
+        Self {
+            cell: cell(client, namespace, owner),
+            clock: Arc::new(clock),
+            life: args.signing_key_life,
+        }
+    }
+
+    async fn replace_if_due(&self) -> anyhow::Result<()> {
+        let now = self.clock.now();
+        let Some(found) = self.cell.older(self.life, now).await? else {
+            return Ok(());
+        };
+        let before = private_keys(&found)?.swap_remove(0);
+        let next = Data::from([
+            (CURRENT.to_owned(), ByteString(random()?.to_vec())),
+            (PREVIOUS.to_owned(), ByteString(before.to_vec())),
+        ]);
+        self.cell.replace(found, next, now).await.map(drop)
+    }
+}
+
+impl Task for SealKeyRotation {
+    async fn run(&self) {
+        loop {
+            if let Err(error) = self.replace_if_due().await {
+                tracing::warn!("failed to replace the signing key: {error:#}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn fresh() -> anyhow::Result<Data> {
+    let key = ByteString(random()?.to_vec());
+    Ok(Data::from([(CURRENT.to_owned(), key)]))
+}

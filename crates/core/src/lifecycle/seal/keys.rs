@@ -1,0 +1,329 @@
+//! The keys of one process: the private keys of its own component, and the public keys of the others.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+use strum::IntoEnumIterator as _;
+
+use super::{Owner, Purpose, SealError};
+use crate::encode;
+
+/// How many accepted texts are remembered, twice.
+const REMEMBERED: usize = 32 * 1024;
+
+/// The keys of one process. A component has private keys of its own [`Owner`] alone. One of them seals, and all of them
+/// open, so that a key can be replaced without invalidating what it sealed. Clones share what they hold: a replacement of
+/// the keys is one for all.
+#[derive(Clone, Default)]
+pub struct Keys(Arc<RwLock<Arc<Ring>>>);
+
+#[derive(Default)]
+struct Ring {
+    signers: BTreeMap<Owner, Signer>,
+    verifiers: BTreeMap<Owner, Vec<PublicKey>>,
+    accepted: Mutex<Accepted>,
+}
+
+/// The private keys of one owner, the newest first.
+#[derive(Clone)]
+struct Signer {
+    keys: Vec<SigningKey>,
+    public: Vec<PublicKey>,
+    /// Which of them seals.
+    sealing: usize,
+}
+
+#[derive(Clone, PartialEq)]
+struct PublicKey {
+    id: String,
+    key: VerifyingKey,
+}
+
+impl PublicKey {
+    fn new(key: VerifyingKey) -> Self {
+        let id = encode::hex(&Sha256::digest(key.as_bytes())[..8]);
+        Self { id, key }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let bytes = STANDARD.decode(line.trim()).ok()?;
+        let key = VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()?;
+        // Under a weak key, a signature belongs to more than one text.
+        (!key.is_weak()).then(|| Self::new(key))
+    }
+}
+
+impl Signer {
+    fn new(owner: Owner, secrets: &[[u8; Keys::BYTES]]) -> Result<Self, SealError> {
+        if secrets.is_empty() {
+            return Err(SealError::NoSecret(owner));
+        }
+        let keys: Vec<SigningKey> = secrets.iter().map(SigningKey::from_bytes).collect();
+        let public = keys.iter().map(|key| PublicKey::new(key.verifying_key()));
+        Ok(Self {
+            public: public.collect(),
+            keys,
+            sealing: 0,
+        })
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.public.get(self.sealing).map(|key| key.id.as_str())
+    }
+}
+
+/// What was accepted with these keys: the same text is verified once.
+#[derive(Default)]
+struct Accepted {
+    recent: HashSet<[u8; 32]>,
+    before: HashSet<[u8; 32]>,
+}
+
+impl Accepted {
+    fn has(&self, text: &[u8; 32]) -> bool {
+        self.recent.contains(text) || self.before.contains(text)
+    }
+
+    fn insert(&mut self, text: [u8; 32]) {
+        if self.recent.len() >= REMEMBERED {
+            self.before = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(text);
+    }
+}
+
+/// What came of taking over private keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// They are those that were there.
+    None,
+    /// The first does not seal yet: [`Keys::settle`] is to follow.
+    Begun,
+    /// The key that seals stays; others came or went.
+    Over,
+    /// The key that sealed is gone, so the first seals at once.
+    AtOnce,
+}
+
+impl Keys {
+    /// The length of a private key.
+    pub const BYTES: usize = 32;
+
+    /// The keys of a component, of which it holds these private keys, the sealing one first.
+    ///
+    /// # Errors
+    /// [`SealError::NoSecret`] when there is none.
+    pub fn new(owner: Owner, secrets: &[[u8; Self::BYTES]]) -> Result<Self, SealError> {
+        let signer = Signer::new(owner, secrets)?;
+        let keys = Self::default();
+        keys.replace(|ring| {
+            ring.signers.insert(owner, signer);
+        });
+        Ok(keys)
+    }
+
+    /// The keys of all components, derived from these secrets, the sealing one first: for a program that works out what all of
+    /// them would do, and whose seals nobody accepts. No component has them.
+    #[must_use]
+    pub fn with_every_owner<const N: usize>(secrets: [[u8; Self::BYTES]; N]) -> Self {
+        let keys = Self::default();
+        for owner in Owner::iter() {
+            let secrets = secrets.map(|secret| Self::of_owner(owner, secret));
+            // Of none there is none to seal with.
+            if let Ok(signer) = Signer::new(owner, &secrets) {
+                keys.replace(|ring| {
+                    ring.signers.insert(owner, signer);
+                });
+            }
+        }
+        keys
+    }
+
+    /// The private key that [`Keys::with_every_owner`] has of one owner.
+    #[must_use]
+    pub fn of_owner(owner: Owner, secret: [u8; Self::BYTES]) -> [u8; Self::BYTES] {
+        Sha256::new()
+            .chain_update(owner.to_string())
+            .chain_update([0])
+            .chain_update(secret)
+            .finalize()
+            .into()
+    }
+
+    /// The public keys of these private keys, as they are published: one in each line, in base64.
+    #[must_use]
+    pub fn published(secrets: &[[u8; Self::BYTES]]) -> String {
+        let public = secrets
+            .iter()
+            .map(|secret| SigningKey::from_bytes(secret).verifying_key());
+        let lines = public.map(|key| STANDARD.encode(key.as_bytes()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Seals and opens with these private keys of `owner` from now on, and with no others of it. As long as the key that seals
+    /// is among them it remains the one, until [`Keys::settle`]: by then every process knows the new one, and meets no
+    /// seal that it cannot open.
+    ///
+    /// # Errors
+    /// As [`Keys::new`]; then nothing has changed.
+    pub fn adopt(&self, owner: Owner, secrets: &[[u8; Self::BYTES]]) -> Result<Turn, SealError> {
+        let mut signer = Signer::new(owner, secrets)?;
+        let ring = self.ring();
+        let old = ring.signers.get(&owner);
+        if let Some(old) = old.filter(|old| old.public == signer.public) {
+            return Ok(match old.sealing {
+                0 => Turn::None,
+                _ => Turn::Begun,
+            });
+        }
+        let before = old.and_then(Signer::id);
+        let is_before = |key: &PublicKey| Some(key.id.as_str()) == before;
+        let remains = signer.public.iter().position(is_before);
+        signer.sealing = remains.unwrap_or(0);
+        self.replace(|ring| {
+            ring.signers.insert(owner, signer);
+        });
+        Ok(match remains {
+            Some(0) => Turn::Over,
+            Some(_) => Turn::Begun,
+            None => Turn::AtOnce,
+        })
+    }
+
+    /// Seals with the first of the private keys of `owner` from now on. Returns whether that is another one than before.
+    pub fn settle(&self, owner: Owner) -> bool {
+        let mut changed = false;
+        self.replace(|ring| {
+            if let Some(signer) = ring.signers.get_mut(&owner) {
+                changed = signer.sealing != 0;
+                signer.sealing = 0;
+            }
+        });
+        changed
+    }
+
+    /// Opens what `owner` seals with these public keys from now on, and with no others of it. Returns whether they are others than
+    /// before. Those of an owner whose private keys are here are known, and stay.
+    ///
+    /// # Errors
+    /// [`SealError::PublicKeys`] when there is none, or a line is none; then nothing has changed.
+    pub fn trust(&self, owner: Owner, published: &str) -> Result<bool, SealError> {
+        let lines = published.lines().filter(|line| !line.trim().is_empty());
+        let public: Option<Vec<PublicKey>> = lines.map(PublicKey::parse).collect();
+        let public = public
+            .filter(|public| !public.is_empty())
+            .ok_or(SealError::PublicKeys(owner))?;
+        let ring = self.ring();
+        if ring.signers.contains_key(&owner) || ring.verifiers.get(&owner) == Some(&public) {
+            return Ok(false);
+        }
+        self.replace(|ring| {
+            ring.verifiers.insert(owner, public);
+        });
+        Ok(true)
+    }
+
+    /// The id of the key that seals for `owner`, as far as it is known; it does not tell the private key.
+    #[must_use]
+    pub fn newest(&self, owner: Owner) -> Option<String> {
+        let ring = self.ring();
+        let known = || Some(ring.verifiers.get(&owner)?.first()?.id.as_str());
+        let id = match ring.signers.get(&owner) {
+            Some(signer) => signer.id(),
+            None => known(),
+        };
+        id.map(ToOwned::to_owned)
+    }
+
+    /// Signs a message, and returns the id of the key besides.
+    pub(super) fn sign(
+        &self,
+        purpose: Purpose,
+        message: &[u8],
+    ) -> Result<(String, Signature), SealError> {
+        let ring = self.ring();
+        let owner = purpose.owner();
+        let signer = ring.signers.get(&owner).ok_or(SealError::NotHeld(owner))?;
+        let (Some(id), Some(key)) = (signer.id(), signer.keys.get(signer.sealing)) else {
+            return Err(SealError::NoSecret(owner));
+        };
+        Ok((id.to_owned(), key.sign(message)))
+    }
+
+    /// Checks a sealed text; `parts` gives the id of the key, the message and the signature, unless it is malformed.
+    pub(super) fn verify<'a>(
+        &self,
+        purpose: Purpose,
+        text: &str,
+        parts: impl FnOnce() -> Option<(&'a str, Vec<u8>, Signature)>,
+    ) -> Result<(), SealError> {
+        let ring = self.ring();
+        let owner = purpose.owner();
+        let public = match ring.signers.get(&owner) {
+            Some(signer) => Some(&signer.public),
+            None => ring.verifiers.get(&owner),
+        };
+        let malformed =
+            || SealError::Malformed("it is not as it was sealed, or has no signature".to_owned());
+        let Some(public) = public else {
+            let error = parts().map(|_| SealError::NoKeys(owner));
+            return Err(error.unwrap_or_else(malformed));
+        };
+        let digest: [u8; 32] = Sha256::new()
+            .chain_update(purpose.name())
+            .chain_update([0])
+            .chain_update(text)
+            .finalize()
+            .into();
+        if ring.accepted().has(&digest) {
+            return Ok(());
+        }
+        let (id, message, signature) = parts().ok_or_else(malformed)?;
+        let mut named = public.iter().filter(|known| known.id == id);
+        let genuine = |known: &PublicKey| known.key.verify_strict(&message, &signature).is_ok();
+        if !named.any(genuine) {
+            return Err(SealError::Forged);
+        }
+        ring.accepted().insert(digest);
+        Ok(())
+    }
+
+    fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Nothing that was accepted with other keys is taken over.
+    fn replace(&self, change: impl FnOnce(&mut Ring)) {
+        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = Ring {
+            signers: held.signers.clone(),
+            verifiers: held.verifiers.clone(),
+            accepted: Mutex::default(),
+        };
+        change(&mut ring);
+        *held = Arc::new(ring);
+    }
+}
+
+impl Ring {
+    fn accepted(&self) -> std::sync::MutexGuard<'_, Accepted> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ring = self.ring();
+        let signers: Vec<Owner> = ring.signers.keys().copied().collect();
+        let verifiers: Vec<Owner> = ring.verifiers.keys().copied().collect();
+        formatter
+            .debug_struct("Keys")
+            .field("signers", &signers)
+            .field("verifiers", &verifiers)
+            .finish()
+    }
+}

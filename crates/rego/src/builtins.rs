@@ -50,7 +50,7 @@ const GUARDED: [(&str, u8, Judge); 19] = [
     ("walk", 1, written),
 ];
 
-/// Puts those that are guarded into an engine that knows no extensions yet.
+/// Puts those that are guarded into an engine that knows none of them yet.
 pub(crate) fn guard(engine: &mut Engine) -> Result<()> {
     for (name, arguments, judge) in GUARDED {
         if let Some((builtin, _)) = BUILTINS.get(name) {

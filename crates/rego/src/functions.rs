@@ -22,31 +22,16 @@ const NO_FUNCTIONS_OF_INPUT: [&str; 5] = [
 
 /// Reads all modules.
 pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
-    let mut known = BTreeSet::new();
-    for module in modules {
-        let package = package(module);
-        for rule in &module.policy {
-            let refr = match rule.as_ref() {
-                Rule::Spec {
-                    head: RuleHead::Func { refr, .. },
-                    ..
-                } => refr,
-                Rule::Default { refr, args, .. } if !args.is_empty() => refr,
-                _ => continue,
-            };
-            known.insert(joined(&package, &path(refr).unwrap_or_default()));
-        }
-    }
+    let known = known(modules);
     let mut reader = Reader {
+        names: Names::default(),
         known: &known,
-        package: Vec::new(),
-        imports: BTreeMap::new(),
         uses: Uses::default(),
         errors: Vec::new(),
     };
     let mut functions: BTreeMap<String, Uses> = BTreeMap::new();
     for module in modules {
-        reader.enter(module);
+        reader.names = Names::of(module);
         for rule in &module.policy {
             reader.uses = Uses::at(rule);
             let name = reader.rule(rule);
@@ -66,6 +51,31 @@ pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
     errors.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     errors.dedup();
     CompileErrors::all(errors)
+}
+
+/// The functions of a policy, each with its whole path.
+pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for module in modules {
+        let package = package(module);
+        for rule in &module.policy {
+            let refr = match rule.as_ref() {
+                Rule::Spec {
+                    head: RuleHead::Func { refr, .. },
+                    ..
+                } => refr,
+                Rule::Default { refr, args, .. } if !args.is_empty() => refr,
+                _ => continue,
+            };
+            known.insert(joined(&package, &path(refr).unwrap_or_default()));
+        }
+    }
+    known
+}
+
+/// Whether a path is the name of a function that is built in.
+pub(crate) fn is_builtin(path: &[String]) -> bool {
+    BUILTINS.contains_key(path.join(".").as_str())
 }
 
 /// All rules, each name once in a module.
@@ -92,29 +102,56 @@ pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     }
 }
 
-struct Reader<'a> {
-    known: &'a BTreeSet<String>,
+/// What names mean in a module.
+#[derive(Default)]
+pub(crate) struct Names {
     package: Vec<String>,
     imports: BTreeMap<String, Vec<String>>,
-    uses: Uses,
-    errors: Vec<CompileError>,
 }
 
-impl Reader<'_> {
-    fn enter(&mut self, module: &Module) {
-        self.package = package(module);
-        self.imports.clear();
+impl Names {
+    pub(crate) fn of(module: &Module) -> Self {
+        let mut imports = BTreeMap::new();
         for import in &module.imports {
             let Some(path) = path(&import.refr) else {
                 continue;
             };
             let alias = import.r#as.as_ref().map(|span| span.text().to_owned());
             if let Some(alias) = alias.or_else(|| path.last().cloned()) {
-                self.imports.insert(alias, path);
+                imports.insert(alias, path);
             }
+        }
+        Self {
+            package: package(module),
+            imports,
         }
     }
 
+    /// Of the known functions the one that is meant by a path: here, by an import, or in full.
+    pub(crate) fn function(&self, known: &BTreeSet<String>, path: &[String]) -> Option<String> {
+        let (first, rest) = path.split_first()?;
+        let imported = self.imports.get(first).map(|import| {
+            let whole = [import.as_slice(), rest].concat();
+            whole.join(".")
+        });
+        let candidates = [
+            Some(joined(&self.package, path)),
+            imported,
+            Some(path.join(".")),
+        ];
+        let mut candidates = candidates.into_iter().flatten();
+        candidates.find(|name| known.contains(name))
+    }
+}
+
+struct Reader<'a> {
+    names: Names,
+    known: &'a BTreeSet<String>,
+    uses: Uses,
+    errors: Vec<CompileError>,
+}
+
+impl Reader<'_> {
     /// The function that the rule defines.
     fn rule(&mut self, rule: &Rule) -> Option<String> {
         match rule {
@@ -130,7 +167,8 @@ impl Reader<'_> {
                 refr, args, value, ..
             } => {
                 self.expr(value);
-                (!args.is_empty()).then(|| joined(&self.package, &path(refr).unwrap_or_default()))
+                (!args.is_empty())
+                    .then(|| joined(&self.names.package, &path(refr).unwrap_or_default()))
             }
         }
     }
@@ -154,7 +192,7 @@ impl Reader<'_> {
             } => {
                 args.iter().for_each(|arg| self.expr(arg));
                 self.assign(assign.as_ref());
-                Some(joined(&self.package, &path(refr).unwrap_or_default()))
+                Some(joined(&self.names.package, &path(refr).unwrap_or_default()))
             }
         }
     }
@@ -241,20 +279,9 @@ impl Reader<'_> {
         }
     }
 
-    /// The function of the policy that is meant by a path: here, by an import, or in full.
+    /// The function of the policy that is meant by a path.
     fn function(&self, path: &[String]) -> Option<String> {
-        let (first, rest) = path.split_first()?;
-        let imported = self.imports.get(first).map(|import| {
-            let whole = [import.as_slice(), rest].concat();
-            whole.join(".")
-        });
-        let candidates = [
-            Some(joined(&self.package, path)),
-            imported,
-            Some(path.join(".")),
-        ];
-        let mut candidates = candidates.into_iter().flatten();
-        candidates.find(|name| self.known.contains(name))
+        self.names.function(self.known, path)
     }
 
     fn refused(&mut self, expr: &Expr) -> bool {

@@ -5,7 +5,7 @@
 //! measured, and changes no answer. What is no function of its input is refused when a policy is compiled:
 //! requests, random numbers, the environment.
 //!
-//! What a policy answers is what OPA answers, also where the interpreter differs: `negation` rewrites a policy for that.
+//! What a policy answers is what OPA answers, also where the interpreter differs: `rewrite` rewrites a policy for that.
 //!
 //! An author of policies is not trusted with the process that runs them. [`bounds`] measures a text before it is
 //! parsed, `functions` and `growth` refuse what does not exist or calls itself, `builtins` keeps single steps from
@@ -19,9 +19,9 @@ mod evaluate;
 mod functions;
 mod growth;
 mod heads;
-mod negation;
 mod policy;
 mod preview;
+mod rewrite;
 mod sprintf;
 mod syntax;
 mod testing;

@@ -8,7 +8,8 @@ use regorus::{Engine, PolicyLengthConfig};
 use sha2::{Digest, Sha256};
 
 use crate::error::{CompileError, CompileErrors, Reason};
-use crate::{bounds, builtins, functions, heads, negation, thread, variables};
+use crate::rewrite::{self, Rewritten};
+use crate::{bounds, builtins, functions, heads, thread, variables};
 
 /// Which Rego a policy is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -153,7 +154,7 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, Com
     functions::check(engine.get_modules())?;
     variables::check(engine.get_modules())?;
     let rules = functions::rules(engine.get_modules());
-    let engine = match negation::rewrite(modules, engine.get_modules()) {
+    let engine = match rewrite::rewrite(modules, engine.get_modules()) {
         None => analyse(engine, dialect)?,
         Some(rewritten) => {
             let ready = read_again(&rewritten, language, dialect);
@@ -172,17 +173,18 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, Com
 
 /// An engine for modules that were rewritten.
 fn read_again(
-    modules: &[(String, String)],
+    rewritten: &Rewritten,
     language: Language,
     dialect: Dialect,
 ) -> Result<Engine, CompileErrors> {
-    bounds::check(modules)?;
-    let (_, mut engine) = parse(modules, Some(language))?;
-    if negation::rewrite(modules, engine.get_modules()).is_some() {
-        let message = "a `not` has arguments that cannot be evaluated before it; give them to variables in front of it";
-        let error = CompileError::whole(Reason::Semantics, message.to_owned());
-        return Err(CompileErrors::one(error));
+    bounds::check(&rewritten.modules)?;
+    let (_, mut engine) = parse(&rewritten.modules, Some(language))?;
+    if let Some(again) = rewrite::rewrite(&rewritten.modules, engine.get_modules()) {
+        CompileErrors::all(again.places)?;
     }
+    rewritten
+        .add_functions(&mut engine)
+        .map_err(|error| unusable(&error))?;
     analyse(engine, dialect)
 }
 
@@ -191,13 +193,12 @@ fn analyse(mut engine: Engine, dialect: Dialect) -> Result<Engine, CompileErrors
     engine.set_strict_builtin_errors(dialect.strict);
     let analysed =
         builtins::guard(&mut engine).and_then(|()| engine.eval_query("true".to_owned(), false));
-    match analysed {
-        Ok(_) => Ok(engine),
-        Err(error) => {
-            let error = CompileError::drawn("", Reason::Semantics, &error.to_string());
-            Err(CompileErrors::one(error))
-        }
-    }
+    analysed.map(|_| engine).map_err(|error| unusable(&error))
+}
+
+fn unusable(error: &anyhow::Error) -> CompileErrors {
+    let error = CompileError::drawn("", Reason::Semantics, &error.to_string());
+    CompileErrors::one(error)
 }
 
 /// If it is neither language, what is wrong by the one in which more of it could be read.

@@ -10,7 +10,7 @@ use regorus::unstable::{
 };
 
 use crate::error::{CompileError, CompileErrors, Reason};
-use crate::negation;
+use crate::rewrite;
 use crate::syntax::{self, path};
 
 /// Reads all modules.
@@ -198,16 +198,6 @@ impl<'a> Variables<'a> {
                     AssignOp::ColEq => self.expr(rhs),
                 }
             }
-            Expr::Membership {
-                key,
-                value,
-                collection,
-                ..
-            } => {
-                key.iter().for_each(|key| self.pattern(key));
-                self.pattern(value);
-                self.expr(collection);
-            }
             _ => {
                 for part in syntax::parts(expr) {
                     self.expr(part);
@@ -226,7 +216,7 @@ impl<'a> Variables<'a> {
         } = expr
         {
             self.assigned.push(expr);
-        } else if negation::is_call(expr) {
+        } else if rewrite::is_call(expr) {
             for part in syntax::parts(expr) {
                 self.negated(part);
             }
@@ -239,7 +229,7 @@ impl<'a> Variables<'a> {
     fn negated(&mut self, expr: &'a Expr) {
         match expr {
             Expr::Var { .. } => self.negated.push(expr),
-            _ if negation::is_call(expr) || syntax::body(expr).is_some() => self.expr(expr),
+            _ if rewrite::is_call(expr) || syntax::body(expr).is_some() => self.expr(expr),
             _ => {
                 for part in syntax::parts(expr) {
                     self.negated(part);

@@ -7,7 +7,7 @@
 
 mod common;
 mod hostile;
-mod negation;
 mod properties;
 mod refused;
+mod rewrite;
 mod table;

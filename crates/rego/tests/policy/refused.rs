@@ -97,6 +97,8 @@ fn a_variable_that_nothing_gives_a_value_is_named() {
         "package p\n\nx[z] { false; z := [a | a := y.b] }",
         "package p\n\nx { false; not y == 1 }",
         "package p\n\nx { false; count(y) == 1 }",
+        "package p\n\nx if { false; y in input.a }",
+        "package p\n\nx if { false; y, 1 in input.a }",
     ] {
         let errors = refused(text);
         let found = &errors.errors()[0];

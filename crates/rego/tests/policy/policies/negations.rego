@@ -22,3 +22,5 @@ name := input.name
 missing_name := input.never
 
 partial contains x if some x in input.list
+
+permitted if not input.x

@@ -1,4 +1,4 @@
-//! What a `not` means: what OPA answers, statement by statement. `policies/negations.txt` has its answers.
+//! What a `not`, an `in` and a `with` mean: what OPA answers, statement by statement. `policies/*.txt` have its answers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use crate::common::{compile, evaluate, try_compile, undefined};
 
 const RULES: &str = include_str!("policies/negations.rego");
-const ANSWERS: &str = include_str!("policies/negations.txt");
+const NEGATIONS: &str = include_str!("policies/negations.txt");
+const MEMBERSHIPS: &str = include_str!("policies/memberships.txt");
+const WITHS: &str = include_str!("policies/withs.txt");
 
 fn input() -> Value {
     json!({
@@ -31,13 +33,13 @@ fn answered(body: &str) -> String {
     match evaluate(&policy, "p.q", &input(), Timestamp::UNIX_EPOCH) {
         Ok(Answer::Undefined) => "undefined".to_owned(),
         Ok(Answer::Document(document)) => document.to_string(),
-        Err(error) => panic!("{body}: {error}"),
+        Err(error) => error.to_string(),
     }
 }
 
-#[test]
-fn negated_statement_has_the_answer_of_opa() {
-    let lines = ANSWERS.lines().filter(|line| !line.starts_with('#'));
+/// Statements with their answers, one in a line.
+fn assert_answers(answers: &str) {
+    let lines = answers.lines().filter(|line| !line.starts_with('#'));
     let mut different = Vec::new();
     for line in lines {
         let (wanted, body) = line.split_once(' ').unwrap();
@@ -48,6 +50,110 @@ fn negated_statement_has_the_answer_of_opa() {
         }
     }
     assert!(different.is_empty(), "{different:#?}");
+}
+
+#[test]
+fn negated_statement_has_the_answer_of_opa() {
+    assert_answers(NEGATIONS);
+}
+
+#[test]
+fn membership_has_the_answer_of_opa() {
+    assert_answers(MEMBERSHIPS);
+}
+
+#[test]
+fn statement_with_a_with_has_the_answer_of_opa() {
+    assert_answers(WITHS);
+}
+
+/// One rule for each place where an expression may be.
+#[test]
+fn membership_without_operand_is_undefined_in_every_place() {
+    let v1 = [
+        "q := 1 in input.missing",
+        "q if 1 in input.missing",
+        "q if (1 in input.missing) == false",
+        "q if { (1\n in # `in`\n input.missing) == false }",
+        "q if { ((1) # in\n in (((input.missing)))) == false }",
+        "q := {\"k\": (1 in input.missing)}",
+        "q := [[1 in input.missing]]",
+        "q := x if x := 1 in input.missing",
+        "q := 1 if { false } else := 1 in input.missing",
+        "q := 1 if { false } else := 2 if (1 in input.missing) == false",
+        "q := no(1 in input.missing)",
+        "no2(x) := 1 in x\nq := no2(input.missing)",
+        "no2(x) := b if b := 1 in input.missing\nq := no2(1)",
+        "deny := 1 in input.missing\nq if deny == false",
+        "s contains (1 in input.missing)\nq if count(s) > 0",
+        "s contains x if x := 1 in input.missing\nq if count(s) > 0",
+        "o[\"k\"] := 1 in input.missing\nq if o.k == false",
+        "o[k] := 1 if k := 1 in input.missing\nq if count(o) > 0",
+        "q := [x | x := 1 in input.missing][0]",
+        "q := {x: (1 in input.missing) | x := 1}[1]",
+        "q if every x in [1] { (x in input.missing) == false }",
+        "q if { some x in [1 in input.missing]; x == false }",
+        "q if { x := 1; (input.missing in [x]) == false }",
+        "q if (\"zz\", input.missing in {\"k\": 1})",
+        "q if (\"k\", \"v\" in input.missing) == false",
+        "q if {false: 1}[(1 in input.missing)]",
+        "q if input.y == false with input.y as (1 in input.missing)",
+        "q if input.x with input.x as true with input.y as (1 in input.missing) with input.z as 1",
+    ];
+    let v0 = [
+        "q = 1 in input.missing",
+        "q { (1 in input.missing) == false }",
+        "q { false } { (1 in input.missing) == false }",
+        "q = 1 { false } else = 1 in input.missing { true }",
+        "s[1 in input.missing] { true }\nq { count(s) > 0 }",
+    ];
+    let v1 = v1.map(|rules| format!("package p\nno(x) := x == 0\n{rules}\n"));
+    let v0 = v0.map(|rules| format!("package p\nimport future.keywords.in\n{rules}\n"));
+    let input = json!({"k": 1});
+    for text in v1.iter().chain(&v0) {
+        let policy = compile(text);
+        let found = evaluate(&policy, "p.q", &input, Timestamp::UNIX_EPOCH);
+        assert_eq!(found, Ok(Answer::Undefined), "{text}");
+        let with_values = text.replace("input.missing", "[7]");
+        let policy = compile(&with_values);
+        let found = evaluate(&policy, "p.q", &input, Timestamp::UNIX_EPOCH).unwrap();
+        let is_condition = ["q if 1 in [7]\n", "q if (\"zz\", [7] in"];
+        let holds = !is_condition.iter().any(|one| with_values.contains(one));
+        assert_eq!(found != Answer::Undefined, holds, "{with_values}");
+    }
+}
+
+#[test]
+fn membership_in_a_head_is_refused_or_undefined() {
+    for rules in [
+        "f((1 in input.missing)) := 1\nq := f(false)",
+        "o[(1 in input.missing)] := 1\nq if count(o) > 0",
+        "default q := (1 in input.missing)",
+        "default q := [1 in input.missing]",
+        "q if { some (1 in input.missing) in [false] }",
+        "q if { some (1 in input.missing), x in {false: 1} }",
+        "q if { [(1 in input.missing), x] := [false, 1] }",
+        "q if { [(1 in input.missing), x] = [false, 1] }",
+    ] {
+        let Ok(policy) = try_compile(&format!("package p\n{rules}\n")) else {
+            continue;
+        };
+        let found = evaluate(&policy, "p.q", &input(), Timestamp::UNIX_EPOCH);
+        assert!(
+            matches!(found, Ok(Answer::Undefined) | Err(_)),
+            "{rules}: {found:?}"
+        );
+    }
+}
+
+/// The names that the rewriting adds are none that a policy has.
+#[test]
+fn names_of_the_rewriting_are_free_for_policies() {
+    let policy = compile(
+        "package p\n__oz_in(x, y) := true\n__oz0 := 7\ninternal := 1\nq := [1 in [2], __oz_in(1, 2), __oz0, x] if { x := __oz0; 1 in [1] }\n",
+    );
+    let found = evaluate(&policy, "p.q", &input(), Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(found, Answer::Document(json!([false, true, 7, 7])));
 }
 
 /// One statement for each way in which a body is written.
@@ -104,6 +210,14 @@ fn line_of_an_error_is_where_it_was_written() {
     let rules = policy.rules().iter();
     let lines: Vec<(&str, u32)> = rules.map(|rule| (rule.path.as_str(), rule.line)).collect();
     assert_eq!(lines, [("p.f", 2), ("p.q", 3), ("p.r", 10)]);
+}
+
+#[test]
+fn lines_below_a_statement_with_clauses_stay_where_they_are() {
+    let text = "package p\nq if {\n  not input.x\n    with input.x as [\n      input.missing\n    ]\n    with input.y as 1\n  1\n    in\n    [1]\n    with input.x as # one\n      input.a\n}\nr := 1\nr := 2\n";
+    let policy = compile(text);
+    let error = evaluate(&policy, "p.r", &input(), Timestamp::UNIX_EPOCH).unwrap_err();
+    assert!(error.to_string().starts_with("p.rego:15: "), "{error}");
 }
 
 #[test]
@@ -198,6 +312,14 @@ fn condition() -> impl Strategy<Value = Part> {
             .prop_map(|(x, sign, y)| Part::of(format!("{} {sign} {}", x.text, y.text), &[&x, &y])),
         (number(), number())
             .prop_map(|(x, y)| Part::of(format!("{} in [{}, \"x\"]", x.text, y.text), &[&x, &y])),
+        (number(), number(), number()).prop_map(|(x, y, z)| Part::of(
+            format!("{}, ({}) in [{}, 7]", x.text, y.text, z.text),
+            &[&x, &y, &z]
+        )),
+        (number(), number()).prop_map(|(x, y)| Part::of(
+            format!("({}) in\n[1] # in\n in [{}, true]", x.text, y.text),
+            &[&x, &y]
+        )),
         number().prop_map(|x| Part::of(format!("is_number({})", x.text), &[&x])),
         number().prop_map(|x| Part::of(
             format!("startswith(sprintf(\"%d\", [{}]), \"1\")", x.text),
@@ -215,17 +337,23 @@ proptest! {
         condition in condition(), missing in prop::option::of(prop::sample::select(vec!["a", "b", "c"])),
     ) {
         let text = format!(
-            "package p\nf(x) := x\nyes if {{ {0} }}\nno if {{ not {0} }}\nbare if not {0}\n", condition.text,
+            "package p\nf(x) := x\nyes if {{ {0} }}\nno if {{ not {0} }}\nbare if not {0}\nis_false if ({0}) == false\n", condition.text,
         );
-        let policy = compile(&text);
+        let policy = match try_compile(&text) {
+            Err(errors) if errors.errors()[0].reason == Reason::Size => {
+                return Err(TestCaseError::reject("nested too deeply"));
+            }
+            compiled => compiled.unwrap(),
+        };
         let mut input = json!({"a": 1, "b": -2, "c": 30, "d": 4});
         if let Some(missing) = missing {
             input.as_object_mut().unwrap().remove(missing);
         }
-        let [yes, no, bare] = ["p.yes", "p.no", "p.bare"].map(|path| !undefined(&policy, path, &input));
+        let [yes, no, bare, is_false] = ["p.yes", "p.no", "p.bare", "p.is_false"].map(|path| !undefined(&policy, path, &input));
         let has_values = missing.is_none_or(|missing| !condition.reads.contains(missing));
         prop_assert_eq!(no, has_values && !yes, "{}", condition.text);
         prop_assert_eq!(bare, no);
+        prop_assert_eq!(is_false, no);
         prop_assert!(has_values || !yes);
     }
 }

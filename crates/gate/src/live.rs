@@ -93,9 +93,11 @@ impl Register {
     /// Puts a session in.
     pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
         let watchable = OnceLock::new();
+        let mut traffic = Traffic::default();
         if opened.moderation.is_some() {
             // The API server will be asked for nothing that cannot be shown.
             let _ = watchable.set(true);
+            traffic = Traffic::moderated();
         }
         let live = Arc::new(Live {
             key: opened.key.clone(),
@@ -107,7 +109,7 @@ impl Register {
             recorded: opened.recorded,
             idle: opened.idle,
             moderation: opened.moderation,
-            traffic: Traffic::default(),
+            traffic,
             watchers: Mutex::default(),
             ended: watch::Sender::new(None),
         });
@@ -437,6 +439,7 @@ fn lines(
                     () = &mut silent => break Ok(Bytes::from_static(b"\n")),
                 }
             };
+            traffic.taken();
             let next = match next {
                 Ok(next) => next,
                 Err(RecvError::Lagged(missed)) => traffic.mark(&format!(

@@ -8,10 +8,12 @@ use axum::http::StatusCode;
 use oz_core::audit::{Action, Decision};
 use oz_core::connect::Refusal;
 use oz_core::gate::upgrade::DIFFERS;
+use tokio::runtime::Handle;
 
 use crate::answer::Refused;
 use crate::relay::Carried;
 use crate::router::{Door, Session};
+use crate::tape::Writer;
 
 /// Why a session is not opened whose handler is dropped.
 const WENT_AWAY: &str = "whoever asked went away";
@@ -20,15 +22,18 @@ const WENT_AWAY: &str = "whoever asked went away";
 pub(crate) struct OpeningSession {
     door: Arc<Door>,
     session: Option<Session>,
+    /// What records it, from before the API server is asked: what a command does is recorded, or it does not run.
+    writer: Option<Writer>,
     why: String,
 }
 
 impl OpeningSession {
     /// Of a session for which the API server is about to be asked.
-    pub(crate) fn new(door: &Arc<Door>, session: Session) -> Self {
+    pub(crate) fn new(door: &Arc<Door>, session: Session, writer: Option<Writer>) -> Self {
         Self {
             door: Arc::clone(door),
             session: Some(session),
+            writer,
             why: WENT_AWAY.to_owned(),
         }
     }
@@ -49,25 +54,40 @@ impl OpeningSession {
                 message: refused.message.clone(),
             };
             self.door.note_end(&session, Some(&why), Carried::default());
+            self.keep(session);
         }
     }
 
-    /// It was answered, and not opened. What RBAC or the hook refuses was never on record as opened.
+    /// It was answered, and not opened. What RBAC or the hook refuses was never on record as opened, and nothing ran.
     pub(crate) fn answered(mut self, status: StatusCode) {
         self.fails(format!("the API server answered {status}"));
+        if let Some(writer) = self.writer.take() {
+            tokio::spawn(writer.discard());
+        }
         if let StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED = status {
             self.session = None;
         }
     }
 
     /// It is open.
-    pub(crate) fn opened(mut self) -> Option<Session> {
-        self.session.take()
+    pub(crate) fn opened(mut self) -> Option<(Session, Option<Writer>)> {
+        let session = self.session.take()?;
+        Some((session, self.writer.take()))
     }
 
-    /// What is being opened.
-    pub(crate) fn session(&self) -> Option<&Session> {
-        self.session.as_ref()
+    /// Ends the recording, which is kept: the API server was asked, and a command may have run.
+    fn keep(&mut self, session: Session) {
+        let Some(writer) = self.writer.take() else {
+            return;
+        };
+        let (door, why) = (Arc::clone(&self.door), std::mem::take(&mut self.why));
+        // Without a runtime the process ends, and the next one finds the recording.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let carried = Carried::default();
+                door.recorded(&session, writer, &why, carried).await;
+            });
+        }
     }
 }
 
@@ -75,6 +95,7 @@ impl Drop for OpeningSession {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             note(&self.door, &session, &self.why);
+            self.keep(session);
         }
     }
 }

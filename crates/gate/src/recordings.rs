@@ -1,6 +1,6 @@
 //! Whether and where sessions are recorded, and what is put on record of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -35,6 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Recordings {
     pub(crate) spool: Arc<Spool>,
     pub(crate) storage: Storage,
+    /// Why the last recording could not begin, if it could not.
+    failed: Arc<Mutex<Option<String>>>,
 }
 
 /// What is to be done about one session.
@@ -93,10 +95,10 @@ impl Plan {
                 Ok(()) if asked.is_some_and(Upgrade::is_recorded) => {
                     return Ok(Self::Record(config));
                 }
-                Ok(()) => {
+                Ok(()) => recordings.failure().take().unwrap_or_else(|| {
                     "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl"
                         .to_owned()
-                }
+                }),
             },
         };
         if config.mode != RecordingMode::Required {
@@ -112,6 +114,18 @@ impl Plan {
 }
 
 impl Recordings {
+    pub(crate) fn new(spool: Arc<Spool>, storage: Storage) -> Self {
+        Self {
+            spool,
+            storage,
+            failed: Arc::default(),
+        }
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for room in a user's share of the spool, a little.
     ///
     /// # Errors
@@ -133,10 +147,13 @@ impl Recordings {
     ) -> Result<Writer, Refused> {
         let recorder = Recorder::new(about(opening), config);
         let recording = self.spool.begin(opening.key.clone(), &opening.user.user);
-        Tape::begin(recorder, recording).await.map_err(|error| {
-            let message = format!("failed to begin the recording: {error}; try again in a moment");
-            Refused::unavailable("NotRecorded", message)
-        })
+        let required = config.mode == RecordingMode::Required;
+        let begun = Tape::begin(recorder, recording, required).await;
+        let begun = begun.map_err(|error| {
+            format!("failed to begin the recording: {error}; try again in a moment")
+        });
+        *self.failure() = begun.as_ref().err().cloned();
+        begun.map_err(|message| Refused::unavailable("NotRecorded", message))
     }
 
     /// Waits for what is in the spool to be stored, as long as a process that stops can.

@@ -443,11 +443,13 @@ impl Door {
             }
             return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
         };
+        // Before the API server is asked: a command that must be recorded does not run where it cannot be.
+        let writer = self.record(&session, &plan, &path.options).await?;
         self.open(
-            OpeningSession::new(self, session),
+            OpeningSession::new(self, session, writer),
             (client, &asked),
             (parts, &target, &ticket),
-            (plan, &path.options),
+            &path.options,
         )
         .await
     }
@@ -470,7 +472,7 @@ impl Door {
         mut opening: OpeningSession,
         (client, asked): (OnUpgrade, &Upgrade),
         (parts, target, ticket): (&Parts, &str, &str),
-        (plan, options): (Plan, &Options),
+        options: &Options,
     ) -> Result<Response<Body>, Refused> {
         let sent = self.upstream.open((parts, target), ticket, asked).await;
         let answered = sent.inspect_err(|refused| opening.refused(refused))?;
@@ -482,12 +484,7 @@ impl Door {
             }
         };
         let response = switching(asked, &agreed)?;
-        let writer = match opening.session() {
-            Some(session) => self.record(session, &plan, options).await,
-            None => Ok(None),
-        };
-        let writer = writer.inspect_err(|refused| opening.fails(&refused.message))?;
-        if let Some(session) = opening.opened() {
+        if let Some((session, writer)) = opening.opened() {
             let spoken = Spoken::new(&agreed, options, session.way);
             session.live.agreed(spoken);
             tokio::spawn(Arc::clone(self).carry(session, (client, upstream), spoken, writer));
@@ -687,7 +684,13 @@ impl Door {
     }
 
     /// Ends the recording of a session that is over, and puts it on record.
-    async fn recorded(&self, session: &Session, writer: Writer, how: &str, carried: Carried) {
+    pub(crate) async fn recorded(
+        &self,
+        session: &Session,
+        writer: Writer,
+        how: &str,
+        carried: Carried,
+    ) {
         let Some(ended) = writer.end(how).await else {
             return;
         };

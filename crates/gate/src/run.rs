@@ -154,7 +154,7 @@ async fn recordings(
         return Ok(None);
     };
     let (spool, left) = Spool::start(options, storage.clone()).await?;
-    let recordings = Recordings { spool, storage };
+    let recordings = Recordings::new(spool, storage);
     // Nobody waits for the trail: what is not on record when this process ends, the next one finds again.
     let recovering = (recordings.clone(), trail.clone(), clock.clone());
     tokio::spawn(async move {

@@ -67,7 +67,7 @@ mod tests {
     async fn user_hears_of_a_session_that_is_slowed_down_for_long_and_its_client_stays() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, _storage, recorder, key) = place(directory.path(), 8 * SHARE as u64).await;
-        let writer = Tape::begin(recorder, spool.begin(key, "alice"))
+        let writer = Tape::begin(recorder, spool.begin(key, "alice"), false)
             .await
             .unwrap();
         let (traffic, metrics) = (Arc::new(Traffic::default()), Metrics::default());

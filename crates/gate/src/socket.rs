@@ -10,7 +10,9 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use oz_core::connect::Refusal;
 use oz_core::gate::Exit;
-use oz_core::gate::messages::{Framing, MAX_MESSAGE, Piece, ReadChannels, farewell, notice};
+use oz_core::gate::messages::{
+    Framing, MAX_MESSAGE, Piece, RESIZE, ReadChannels, farewell, notice,
+};
 use oz_core::gate::query::Options;
 use oz_core::gate::upgrade::Agreed;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,6 +25,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use crate::message_room::{Held, MessageRoom, NoRoom};
 use crate::relay::{BUFFER, Beside, Broken, CLOSE_TIMEOUT, Carried, FAREWELL_TIMEOUT};
+use crate::tape::normal_size;
 use crate::traffic::Word;
 
 /// The reason of a session that ends because the client or the API server broke the WebSocket protocol.
@@ -203,8 +206,13 @@ impl Carrier<'_> {
                     for (channel, part) in self.spoken.framing.divide(&message) {
                         // It may have been held meanwhile.
                         self.ready().await;
-                        let part = join(&message, channel, part);
+                        let Some(part) = self.normal(&message, channel, part) else {
+                            continue;
+                        };
                         self.passes(true, &part);
+                        if let Some(tape) = self.beside.tape {
+                            tape.kept().await;
+                        }
                         write(to, self.message(part)?).await?;
                     }
                     held.passed_on();
@@ -313,6 +321,15 @@ impl Carrier<'_> {
             // A pong that nobody asked for (RFC 6455, 5.5.3).
             Word::Alive => Message::Pong(Bytes::new()),
         }
+    }
+
+    /// A part of a message from the client, as the gate reads it; `None` if it is none that is passed on.
+    fn normal(&self, message: &Bytes, channel: Option<u8>, part: &[u8]) -> Option<Bytes> {
+        if !(self.is_read() && channel == Some(RESIZE)) {
+            return Some(join(message, channel, part));
+        }
+        let size = normal_size(part)?;
+        Some([&[RESIZE], &size[..]].concat().into())
     }
 
     /// Whether messages are read as what somebody says.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oz_core::gate::messages::{Piece, RESIZE, STDERR, STDIN, STDOUT};
 use oz_core::recording::{Head, Recorder, Stream};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -37,6 +37,8 @@ pub(crate) struct Tape {
     share: Arc<Share>,
     /// How many messages it was told of.
     heard: AtomicU64,
+    /// Whether nothing may pass that is not recorded.
+    required: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,9 @@ struct State {
     recorder: Recorder,
     /// How many bytes of its lines count as about to come into the spool.
     expected: usize,
+    /// How often something was said, and how much of that the spool has.
+    said: u64,
+    kept: u64,
     over: bool,
 }
 
@@ -60,18 +65,30 @@ pub(crate) struct Writer {
     tape: Arc<Tape>,
 }
 
-#[derive(Deserialize)]
+/// The size of a terminal, as clients write it.
+#[derive(Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Size {
+    #[serde(alias = "width")]
     width: u16,
+    #[serde(alias = "height")]
     height: u16,
+}
+
+fn read_size(message: &[u8]) -> Option<Size> {
+    let message = Some(message).filter(|bytes| bytes.len() <= MAX_RESIZE)?;
+    serde_json::from_slice(message).ok()
 }
 
 /// Reads the size of a terminal, columns and rows, out of a message about it.
 pub(crate) fn size(piece: Piece<'_>) -> Option<(u16, u16)> {
-    let message = Some(piece.bytes).filter(|bytes| bytes.len() <= MAX_RESIZE)?;
-    let size: Size = serde_json::from_slice(message).ok()?;
-    Some((size.width, size.height))
+    read_size(piece.bytes).map(|size| (size.width, size.height))
+}
+
+/// The content of a message about the size of a terminal, in the words of the gate. The API server reads more than one size
+/// out of a message, and names in other cases: what it would read and the gate does not is not passed on.
+pub(crate) fn normal_size(message: &[u8]) -> Option<Vec<u8>> {
+    serde_json::to_vec(&read_size(message)?).ok()
 }
 
 /// What a channel is in one direction, if it carries what somebody says.
@@ -85,13 +102,15 @@ pub(crate) fn stream(inward: bool, channel: u8) -> Option<Stream> {
 }
 
 impl Tape {
-    /// Begins, with a first line that is written before this returns.
+    /// Begins, with a first line that is written before this returns. Where it is `required`, nothing passes that it cannot
+    /// record.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) async fn begin(
         mut recorder: Recorder,
         mut recording: Recording,
+        required: bool,
     ) -> Result<Writer, SpoolError> {
         recorder.mark(Duration::ZERO, "the session was opened");
         recording.append(&recorder.take()).await?;
@@ -100,6 +119,8 @@ impl Tape {
             state: Mutex::new(State {
                 recorder,
                 expected: 0,
+                said: 0,
+                kept: 0,
                 over: false,
             }),
             news: Notify::new(),
@@ -107,6 +128,7 @@ impl Tape {
             broken: watch::Sender::new(None),
             share: Arc::clone(recording.share()),
             heard: AtomicU64::new(0),
+            required,
         });
         let task = tokio::spawn(Arc::clone(&tape).write(recording));
         Ok(Writer { task, tape })
@@ -127,6 +149,7 @@ impl Tape {
         let at = self.opened.elapsed();
         let mut state = self.state();
         state.recorder.passed(at, stream, piece.bytes);
+        state.said += 1;
         self.expects(&mut state);
         drop(state);
         self.news.notify_one();
@@ -148,18 +171,48 @@ impl Tape {
         state.expected = waiting;
     }
 
-    /// Ready when there is room for more: in memory, and in the user's share of the spool.
+    /// Ready when there is room for more: in memory, and in the user's share of the spool. Never once it is broken and
+    /// required: the session is about to end.
     pub(crate) async fn room(&self) {
         loop {
             let (written, changed) = (self.written.notified(), self.share.changed());
+            if self.why_broken().is_some() {
+                return self.without().await;
+            }
             let waits_for_disk = self.state().recorder.waiting() >= MAX_WAITING;
-            if self.why_broken().is_some() || !waits_for_disk && !self.share.is_full() {
+            if !waits_for_disk && !self.share.is_full() {
                 return;
             }
             tokio::select! {
                 () = written => {}
                 () = changed => {}
             }
+        }
+    }
+
+    /// Ready when the spool has what was said so far, if the recording is required: a process that is killed, or a disk that
+    /// fails, leaves nothing in the pod that is not in the recording.
+    pub(crate) async fn kept(&self) {
+        if !self.required {
+            return;
+        }
+        let wanted = self.state().said;
+        loop {
+            let written = self.written.notified();
+            if self.why_broken().is_some() {
+                return self.without().await;
+            }
+            if self.state().kept >= wanted {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    /// Ready where something may pass without a recording.
+    async fn without(&self) {
+        if self.required {
+            std::future::pending().await
         }
     }
 
@@ -211,7 +264,7 @@ impl Tape {
 
     async fn write(self: Arc<Self>, mut recording: Recording) -> Recording {
         loop {
-            let (lines, part, over) = {
+            let (lines, part, over, said) = {
                 let at = self.opened.elapsed();
                 let mut state = self.state();
                 state.recorder.tick(at);
@@ -221,7 +274,7 @@ impl Tape {
                     is_begun: state.recorder.is_begun(),
                     is_full: state.recorder.is_full(at),
                 };
-                (state.recorder.take(), part, state.over)
+                (state.recorder.take(), part, state.over, state.said)
             };
             let goes_on = self.why_broken().is_none();
             self.share.came(lines.len());
@@ -229,6 +282,7 @@ impl Tape {
                 tracing::warn!(%error, "a session is not recorded any more");
                 self.broken.send_replace(Some(error.to_string()));
             }
+            self.state().kept = said;
             self.written.notify_waiters();
             if over {
                 return recording;
@@ -279,6 +333,18 @@ impl Writer {
         &self.tape
     }
 
+    /// Ends the tape of a session that was not opened, and keeps nothing of it.
+    pub(crate) async fn discard(self) {
+        self.tape.state().over = true;
+        self.tape.news.notify_one();
+        let Ok(recording) = self.task.await else {
+            return;
+        };
+        if let Err(error) = recording.discard().await {
+            tracing::warn!(%error, "failed to remove the recording of a session that was not opened");
+        }
+    }
+
     /// Ends the tape with what is said of the end; `None` if its task is gone, which happens with the process alone.
     pub(crate) async fn end(self, why: &str) -> Option<Ended> {
         {
@@ -302,6 +368,7 @@ impl Writer {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use futures::FutureExt as _;
     use jiff::Timestamp;
     use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
     use oz_core::recording::{About, Code, Event, Form, Part, PartName, SessionKey};
@@ -396,7 +463,7 @@ pub(crate) mod tests {
     async fn what_is_said_is_stored_part_by_part() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, storage, recorder, key) = place(directory.path(), 64 << 20).await;
-        let writer = Tape::begin(recorder, spool.begin(key.clone(), "alice"))
+        let writer = Tape::begin(recorder, spool.begin(key.clone(), "alice"), false)
             .await
             .unwrap();
         let tape = Arc::clone(writer.tape());
@@ -435,7 +502,7 @@ pub(crate) mod tests {
         std::fs::remove_dir(&store).unwrap();
         std::fs::write(&store, "in the way").unwrap();
         let begin = async |recorder, key: &SessionKey, user| {
-            let begun = Tape::begin(recorder, spool.begin(key.clone(), user));
+            let begun = Tape::begin(recorder, spool.begin(key.clone(), user), false);
             begun.await.unwrap()
         };
         let writer = begin(recorder, &key, "alice").await;
@@ -497,7 +564,7 @@ pub(crate) mod tests {
     async fn a_spool_that_is_full_breaks_the_tape_and_keeps_nobody_waiting() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
-        let writer = Tape::begin(recorder, spool.begin(key, "alice"))
+        let writer = Tape::begin(recorder, spool.begin(key, "alice"), false)
             .await
             .unwrap();
         let tape = Arc::clone(writer.tape());
@@ -513,5 +580,70 @@ pub(crate) mod tests {
         assert_eq!(ended.broken, Some(why));
         // What was there before is kept.
         assert_eq!(ended.head.unwrap().parts, 1);
+    }
+
+    #[tokio::test]
+    async fn required_tape_lets_nothing_pass_that_is_not_on_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
+        let writer = Tape::begin(recorder, spool.begin(key.clone(), "alice"), true)
+            .await
+            .unwrap();
+        let tape = Arc::clone(writer.tape());
+        tape.said(true, piece(STDIN, b"rm -rf /data"));
+        tape.kept().await;
+        let open = directory.path().join("spool").join(key.to_string());
+        let open = std::fs::read_dir(open).unwrap().flatten();
+        let mut texts = open.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default());
+        assert!(texts.any(|text| text.contains("rm -rf /data")));
+        // Once it is broken, nothing is let through until the session has ended.
+        for _ in 0..3 {
+            if tape.room().now_or_never().is_some() {
+                tape.said(true, piece(STDIN, &[b'x'; 3 << 20]));
+            }
+        }
+        tape.broken().await;
+        assert_eq!(tape.room().now_or_never(), None);
+        assert_eq!(tape.kept().now_or_never(), None);
+        assert!(writer.end("over").await.unwrap().broken.is_some());
+    }
+
+    #[tokio::test]
+    async fn recording_that_is_discarded_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
+        let begun = Tape::begin(recorder, spool.begin(key.clone(), "alice"), true);
+        let writer = begun.await.unwrap();
+        let place = directory.path().join("spool").join(key.to_string());
+        assert!(place.exists() && spool.share("alice").used() > 0);
+        writer.discard().await;
+        assert!(!place.exists());
+        assert_eq!(spool.share("alice").used(), 0);
+    }
+
+    #[test]
+    fn size_is_passed_on_as_it_was_read_or_not_at_all() {
+        let normal = br#"{"Width":100,"Height":30}"#;
+        for text in [
+            r#"{"Width":100,"Height":30}"#,
+            "{\"Height\": 30, \"Width\": 100}\n",
+            r#"{"width":100,"height":30}"#,
+        ] {
+            assert_eq!(
+                normal_size(text.as_bytes()).as_deref(),
+                Some(&normal[..]),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            r#"{"Width":100,"Height":30}{"Width":500,"Height":90}"#,
+            r#"{"WIDTH":100,"HEIGHT":30}"#,
+            r#"{"Width":100,"#,
+            r#"{"Width":-1,"Height":30}"#,
+            r#"{"Width":100,"Height":30,"width":500}"#,
+        ] {
+            assert_eq!(normal_size(text.as_bytes()), None, "{text}");
+        }
     }
 }

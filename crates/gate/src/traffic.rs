@@ -1,6 +1,6 @@
 //! What passes in an open session, for whoever looks at it meanwhile: how much, and to who watches, as lines of a
-//! recording that is kept nowhere. Who watches slowly misses some of it and is told how much; the session waits for
-//! nobody.
+//! recording that is kept nowhere. Who watches slowly misses some of it and is told how much. The session waits for
+//! nobody, unless somebody has to watch it: then it waits for all who watch.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +17,9 @@ use crate::tape::{size, stream};
 
 /// How many pieces wait for one who watches. A piece is what was said at once: at most what is passed on in one message.
 const MAX_WAITING: usize = 64;
+/// How many pieces may wait for one who has to watch before the session waits: below [`MAX_WAITING`] by more than what
+/// passes both ways, and the lines of oz, at one time.
+const MAX_UNSEEN: usize = MAX_WAITING / 2;
 /// How many words wait to be said to the user.
 const MAX_WORDS: usize = 16;
 /// What a terminal is taken for until it says how large it is.
@@ -35,6 +38,10 @@ pub(crate) struct Traffic {
     news: Notify,
     /// Nothing passes while it is.
     held: watch::Sender<bool>,
+    /// Whether somebody has to watch: then nothing passes that who watches would miss.
+    must_be_seen: bool,
+    /// Somebody who watches has taken a line, or left.
+    seen: Notify,
 }
 
 /// What the client of a session is told.
@@ -96,11 +103,21 @@ impl Default for Traffic {
             words: Mutex::default(),
             news: Notify::new(),
             held: watch::Sender::new(false),
+            must_be_seen: false,
+            seen: Notify::new(),
         }
     }
 }
 
 impl Traffic {
+    /// The traffic of a session that somebody has to watch.
+    pub(crate) fn moderated() -> Self {
+        Self {
+            must_be_seen: true,
+            ..Self::default()
+        }
+    }
+
     /// So many bytes passed, from the user (`inward`) or to them.
     pub(crate) fn passed(&self, inward: bool, bytes: usize) {
         let counter = if inward { &self.inward } else { &self.outward };
@@ -201,6 +218,8 @@ impl Traffic {
             feed.watching = None;
             self.watched.store(false, Ordering::Relaxed);
         }
+        drop(feed);
+        self.taken();
     }
 
     /// The session is over, and how: who watches is told, and nobody begins to.
@@ -274,10 +293,28 @@ impl Traffic {
 
     /// Ready when something may pass.
     pub(crate) async fn flows(&self) {
-        if self.is_held() {
-            // It is as long as this is.
-            let _ = self.held.subscribe().wait_for(|held| !held).await;
+        loop {
+            if self.is_held() {
+                // It is as long as this is.
+                let _ = self.held.subscribe().wait_for(|held| !held).await;
+            }
+            let seen = self.seen.notified();
+            if !self.must_be_seen || self.unseen() < MAX_UNSEEN {
+                return;
+            }
+            seen.await;
         }
+    }
+
+    /// How many pieces wait for the slowest one who watches.
+    fn unseen(&self) -> usize {
+        let feed = self.feed();
+        feed.watching.as_ref().map_or(0, |it| it.lines.len())
+    }
+
+    /// Somebody who watches has taken what was said.
+    pub(crate) fn taken(&self) {
+        self.seen.notify_waiters();
     }
 
     fn feed(&self) -> MutexGuard<'_, Feed> {
@@ -294,6 +331,7 @@ fn line(line: &impl serde::Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use oz_core::api::{RecordedInput, RecordingMode};
     use oz_core::gate::messages::{STDIN, STDOUT};
     use oz_core::recording::Part;
@@ -404,5 +442,37 @@ mod tests {
         let said = [traffic.word().await, traffic.word().await];
         let line = |text: &str| Word::Line(text.to_owned());
         assert_eq!(said, [line("one"), line("two")]);
+    }
+
+    #[tokio::test]
+    async fn session_that_must_be_watched_waits_for_who_watches() {
+        let traffic = Traffic::moderated();
+        let mut view = traffic.watch(&about(), &CONFIG).unwrap();
+        let mut passed = 0;
+        while traffic.flows().now_or_never().is_some() {
+            traffic.said(false, piece(STDOUT, b"x"));
+            passed += 1;
+        }
+        assert_eq!(passed, MAX_UNSEEN);
+        // It goes on as soon as one is taken, and nothing is missed.
+        let flows = traffic.flows();
+        let takes = async {
+            let line = view.lines.recv().await;
+            traffic.taken();
+            line
+        };
+        let ((), line) = tokio::join!(flows, takes);
+        assert!(line.is_ok());
+        while view.lines.try_recv().is_ok() {
+            passed -= 1;
+        }
+        assert_eq!(passed, 1);
+        // Nor does it wait for one who has left.
+        for _ in 0..MAX_UNSEEN {
+            traffic.said(false, piece(STDOUT, b"x"));
+        }
+        drop(view);
+        traffic.left();
+        traffic.flows().await;
     }
 }

@@ -45,7 +45,7 @@ struct World {
     gate: Gate,
     scene: Scene,
     pod: String,
-    _spool: TempDir,
+    spool: TempDir,
     _system: System,
     _turn: MutexGuard<'static, ()>,
 }
@@ -89,7 +89,7 @@ impl World {
             store,
             gate,
             scene,
-            _spool: spool,
+            spool,
             _system: system,
             _turn: turn,
         })
@@ -391,6 +391,48 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
     let count = sessions.len();
     drop(sessions);
     world.recorded(count + 1).await?;
+    world.whole().await
+}
+
+/// A command whose recording cannot begin, on a disk that takes nothing: it does not run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_does_not_run_whose_recording_cannot_begin() -> Result<()> {
+    let world = World::new("store-broken").await?;
+    let marks = TempDir::new()?;
+    let runs = |name: &str| -> Result<(Output, bool)> {
+        let mark = marks.path().join(name);
+        let script = format!("touch {}", mark.display());
+        let words = ["exec", &world.pod, "--", "sh", "-c", &script];
+        let output = world.scene.through_gate("alice", "mine", &words).output()?;
+        Ok((output, mark.exists()))
+    };
+    eventually("alice to get in", CONDITION_TIMEOUT, async || {
+        Ok(runs("first")?.1.then_some(()))
+    })
+    .await?;
+    world.whole().await?;
+    // No directory of a session can be made below a file.
+    let place = world.spool.path().join(world.scene.name());
+    if place.exists() {
+        std::fs::remove_dir_all(&place)?;
+    }
+    std::fs::write(&place, "")?;
+    let opened = world.records(Action::SessionRecorded)?.len();
+    let (refused, ran) = runs("second")?;
+    ensure!(!refused.status.success() && !ran, "{}", said(&refused));
+    ensure!(
+        said(&refused).contains("failed to begin the recording"),
+        "{}",
+        said(&refused)
+    );
+    std::fs::remove_file(&place)?;
+    let (output, ran) = runs("third")?;
+    ensure!(output.status.success() && ran, "{}", said(&output));
+    world.recorded(opened + 1).await?;
+    ensure!(
+        world.records(Action::SessionUnrecorded)?.is_empty(),
+        "something went unrecorded"
+    );
     world.whole().await
 }
 

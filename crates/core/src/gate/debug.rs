@@ -286,9 +286,12 @@ fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal
 /// Checks that it sees no processes of containers that were not granted: what has the same user signals them, and reads
 /// their files below /proc, with no capability.
 fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
-    if pod["spec"]["shareProcessNamespace"] != true || !grant.is_confined() {
+    // The node's namespace of processes has those of all its pods.
+    let shared = ["shareProcessNamespace", "hostPID"].into_iter();
+    let mut shared = shared.filter(|field| pod["spec"][field] == true);
+    let (Some(field), true) = (shared.next(), grant.is_confined()) else {
         return Ok(());
-    }
+    };
     let others = others(grant, pod);
     if others.is_empty() {
         return Ok(());
@@ -296,7 +299,7 @@ fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
     Err(Refusal::new(
         "ContainerNotGranted",
         format!(
-            "the containers of the pod see each other's processes (shareProcessNamespace), so a container that is added \
+            "the containers of the pod see each other's processes ({field}), so a container that is added \
              reaches {}, and request {} grants access to {} alone; ask for access to all of them, or use kubectl exec",
             others.join(", "),
             grant.request.name,
@@ -610,6 +613,15 @@ mod tests {
                 }
             }
         }
+        // In the namespace of the node's processes are those of the pod.
+        let mut on_node = pod();
+        on_node["spec"]["hostPID"] = json!(true);
+        let read = super::read(&sent(&json!({})), &only(&["app"]), &on_node);
+        let message = read.unwrap_err().message;
+        assert!(
+            message.contains("(hostPID)") && message.contains("reaches sidecar,"),
+            "{message}"
+        );
         // One that runs beside the others for as long as the pod does.
         let mut pod = pod();
         pod["spec"]["shareProcessNamespace"] = json!(true);

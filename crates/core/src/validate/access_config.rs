@@ -2,7 +2,7 @@
 
 use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
-use crate::api::{AccessConfig, Bind, Operation, RecordingMode, Sessions};
+use crate::api::{AccessConfig, Bind, Operation, RecordingConfig, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
 
@@ -73,6 +73,14 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
                        passes in a session";
         found.add("spec.accessConfig.recording.mode", message);
     }
+    let debugs = config.operations.contains(&Operation::Debug);
+    let requires = |one: RecordingConfig| one.mode == RecordingMode::Required;
+    if debugs && config.recording.is_some_and(requires) {
+        let message = "must not be Required with the operation Debug: a container that is added to the pod runs its \
+                       command, whether or not somebody attaches to it, and no session records that; use Offered, or \
+                       another template for Debug";
+        found.add("spec.accessConfig.recording.mode", message);
+    }
     let Some(moderation) = &config.moderation else {
         return;
     };
@@ -81,7 +89,7 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
         let message = "must be left out unless spec.accessConfig.sessions is Gate: nothing else knows who watches";
         found.add(field, message);
     }
-    if config.operations.contains(&Operation::Debug) {
+    if debugs {
         let message = "must be left out with the operation Debug: a container that is added to the pod runs, whether \
                        somebody watches or not";
         found.add(field, message);

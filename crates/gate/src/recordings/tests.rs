@@ -32,7 +32,7 @@ const REQUIRED: RecordingConfig = RecordingConfig {
 async fn recordings() -> (TempDir, Recordings) {
     let directory = tempfile::tempdir().unwrap();
     let (spool, storage, ..) = place(directory.path(), 64 << 20).await;
-    (directory, Recordings { spool, storage })
+    (directory, Recordings::new(spool, storage))
 }
 
 /// Returns a grant of which every session must be recorded.

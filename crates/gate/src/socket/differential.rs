@@ -359,7 +359,7 @@ impl Gate {
                 non_interactive: None,
             };
             let recorder = Recorder::new(about(&key.to_string()), &config);
-            let begun = Tape::begin(recorder, spool.begin(key.clone(), "alice")).await;
+            let begun = Tape::begin(recorder, spool.begin(key.clone(), "alice"), false).await;
             let writer = begun.unwrap();
             let (sent, refused) = carried(sent, bytes, writer.tape()).await;
             let ended = writer.end("over").await.unwrap();

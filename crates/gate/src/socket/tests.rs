@@ -245,6 +245,9 @@ async fn frame_that_is_none_closes_the_session_and_nothing_of_it_passes() {
     }
 }
 
+/// A message about the size of a terminal, as the gate writes it.
+const SIZE: &[u8] = b"\x04{\"Width\":1,\"Height\":2}";
+
 #[tokio::test]
 async fn message_that_the_api_server_does_not_read_is_dropped_and_not_recorded() {
     let mut session = Session::open(on_a_terminal()).await;
@@ -256,19 +259,26 @@ async fn message_that_the_api_server_does_not_read_is_dropped_and_not_recorded()
     // A channel that the client has closed takes no more input.
     session.says(frame(0x82, b"\xff\0")).await;
     session.says(frame(0x82, b"\0forged\r")).await;
-    session.says(frame(0x82, b"\x04{}")).await;
-    for heard in [&b"\0ls\r"[..], b"\xff\0", b"\x04{}"] {
+    for message in [
+        &b"\x04{}"[..],
+        b"\x04{\"Width\":1,\"Height\":2}{\"Width\":9,\"Height\":9}",
+    ] {
+        session.says(frame(0x82, message)).await;
+    }
+    session
+        .says(frame(0x82, b"\x04{\"Height\": 2, \"Width\": 1}\n"))
+        .await;
+    for heard in [&b"\0ls\r"[..], b"\xff\0", SIZE] {
         assert_eq!(session.heard().await, Some(Message::binary(heard)));
     }
     assert_eq!(typed(&mut view), "ls\r");
-    assert_eq!(session.traffic.bytes(), (4 + 2 + 3, 0));
+    assert_eq!(session.traffic.bytes(), (4 + 2 + 23, 0));
     let without = spoken(Subprotocol::V4, "stdin=false&tty=true", "attach");
     let mut session = Session::open(without).await;
     let mut view = session.watch();
     session.says(frame(0x82, b"\0forged\r")).await;
-    session.says(frame(0x82, b"\x04{}")).await;
-    let size = Message::binary(&b"\x04{}"[..]);
-    assert_eq!(session.heard().await, Some(size));
+    session.says(frame(0x82, SIZE)).await;
+    assert_eq!(session.heard().await, Some(Message::binary(SIZE)));
     assert_eq!(typed(&mut view), "");
 }
 
@@ -491,7 +501,7 @@ async fn while_its_user_has_no_room_to_record_nothing_passes_and_nothing_is_lost
     const SHARE: usize = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let (spool, _storage, recorder, key) = place(directory.path(), 8 * SHARE as u64).await;
-    let writer = Tape::begin(recorder, spool.begin(key, "alice"))
+    let writer = Tape::begin(recorder, spool.begin(key, "alice"), false)
         .await
         .unwrap();
     let tape = Some(Arc::clone(writer.tape()));

@@ -112,6 +112,20 @@ impl Recording {
         Ok(head)
     }
 
+    /// Removes what was recorded of a session that was not opened, unless a part of it is stored.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub(crate) async fn discard(self) -> Result<(), SpoolError> {
+        let (session, usage) = (Arc::clone(&self.session), Arc::clone(&self.spool.usage));
+        let discarded = blocking(move || {
+            let freed = session.discard()?;
+            usage.give_back(&session.share, freed);
+            Ok(())
+        });
+        discarded.await.map_err(|error| self.failed(error))
+    }
+
     /// The part of the spool that its user has.
     pub(crate) fn share(&self) -> &Arc<Share> {
         &self.session.share

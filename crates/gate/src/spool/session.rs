@@ -236,12 +236,27 @@ impl Session {
 
     /// Nobody has to be told of this session any more.
     pub(super) fn finish(&self) -> io::Result<()> {
+        self.finished(&mut self.inner())
+    }
+
+    /// Removes the open part, and finishes. Gives how many bytes were appended to it.
+    pub(super) fn discard(&self) -> io::Result<u64> {
         let mut inner = self.inner();
+        let mut freed = 0;
+        if let Some(open) = inner.open.take() {
+            freed = open.appended();
+            self.disk().remove(open.path())?;
+        }
+        self.finished(&mut inner)?;
+        Ok(freed)
+    }
+
+    fn finished(&self, inner: &mut Inner) -> io::Result<()> {
         inner.state.finished = true;
         if inner.exists {
             inner.state.write(self.disk(), &self.directory, true)?;
         }
-        self.remove_if_over(&inner)
+        self.remove_if_over(inner)
     }
 
     fn remove_if_over(&self, inner: &Inner) -> io::Result<()> {

@@ -98,6 +98,27 @@ fn an_idle_timeout_is_for_sessions_through_the_gate_and_not_too_short() {
 }
 
 #[test]
+fn required_recording_excludes_debug() {
+    let config = |mode: &str| {
+        json!({
+            "sessions": "Gate", "recording": { "mode": mode, "input": "All" },
+            "operations": ["Exec", "Debug"], "debug": { "images": ["r.test/tools/*"] },
+        })
+    };
+    assert_config_violations(&[
+        (config("Offered"), &[] as &[&str]),
+        (
+            config("Required"),
+            &[
+                "spec.accessConfig.recording.mode: must not be Required with the operation Debug: a container that is \
+                 added to the pod runs its command, whether or not somebody attaches to it, and no session records \
+                 that; use Offered, or another template for Debug",
+            ],
+        ),
+    ]);
+}
+
+#[test]
 fn moderation_is_for_sessions_through_the_gate_and_names_who() {
     assert_config_violations(&[
         (

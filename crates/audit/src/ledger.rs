@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use jiff::Timestamp;
 use oz_core::audit::{
-    Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Quota, Record,
-    Writer, is_recorded_each,
+    Action, Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Quota,
+    Record, Writer, is_recorded_each,
 };
 use tokio::sync::oneshot;
 
@@ -124,7 +124,7 @@ impl Ledger {
         for summary in self.summaries(now) {
             written.extend(self.append(summary).1);
         }
-        let connects = is_recorded_each(&record);
+        let connects = is_recorded_each(&record) && record.action != Action::BreakGlassOpened;
         match self.gate.admit(record) {
             Admitted::Exceeded(quota) => (Submitted::Beyond(Beyond::Quota(quota)), written),
             // Asked after the quota, so that a user who is refused for the sake of others has used up a share.

@@ -87,8 +87,8 @@ pub(crate) struct Args {
     pub(crate) audit_required: bool,
 
     /// How many connections of one user to pods of enforcing namespaces are recorded within a minute; 0 for any number.
-    /// Each has a record of its own, and more are refused (TooManyConnections), but for those of break-glass groups,
-    /// which are logged and counted as not recorded. Each replica counts for itself.
+    /// Each has a record of its own, and more are refused (TooManyConnections). For break-glass groups there is no limit.
+    /// Each replica counts for itself.
     #[arg(long, default_value_t = CONNECTIONS_PER_MINUTE, value_name = "COUNT")]
     pub(crate) max_connections_per_minute: u32,
 

@@ -186,7 +186,9 @@ impl FloodCounter {
             }
         } else if is_recorded_each(&record) {
             let user = record.user.as_ref().map_or("", |user| &user.user);
-            return if self.quota.admit(user, record.time) {
+            // Break-glass is never refused, so none of it goes without a record.
+            let is_free = record.action == Action::BreakGlassOpened;
+            return if is_free || self.quota.admit(user, record.time) {
                 Admitted::Write(Box::new(record))
             } else {
                 Admitted::Exceeded(Quota::Connections)

@@ -72,10 +72,14 @@ impl ConnectionReport<'_> {
         if action == Action::BreakGlassOpened && self.cx.caller.is_proven() {
             record = self.reviewable(record);
         }
-        let required = connections.audit_required && self.connect.mode == Mode::Enforcing;
+        let is_enforced = self.connect.mode == Mode::Enforcing;
         match connections.records.record(&record).await {
             Ok(()) => {}
-            Err(failure) if required => {
+            // A quota bounds what is recorded, and so what is admitted, also where the trail may be missing.
+            Err(failure)
+                if is_enforced
+                    && (connections.audit_required || failure.reason == TOO_MANY_CONNECTIONS) =>
+            {
                 return Err(self.not_recorded(&failure).await);
             }
             Err(failure) => {
@@ -193,16 +197,23 @@ impl ConnectionReport<'_> {
         match attempt.way {
             Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
             Way::EphemeralContainer => {
-                for AddedContainer {
-                    name,
-                    image,
-                    target,
-                    ..
-                } in added(self.review).into_iter().take(1)
-                {
-                    detail("added", name);
-                    detail("image", image);
-                    detail("target", target);
+                // By a grant it is one; break-glass may add several at once, and each is named.
+                let added = added(self.review);
+                let all = |field: fn(&AddedContainer) -> &str| {
+                    added.iter().map(field).collect::<Vec<_>>().join(", ")
+                };
+                if !added.is_empty() {
+                    detail("added", all(|it| &it.name));
+                    detail("image", all(|it| &it.image));
+                    detail("target", all(|it| &it.target));
+                }
+                if added.len() > 1 {
+                    let argv: Vec<_> = added.iter().map(|it| &it.argv).collect();
+                    let commands = argv
+                        .iter()
+                        .map(|argv| audit::arguments(argv, keeps).join(" "));
+                    detail("command", commands.collect::<Vec<_>>().join("; "));
+                    detail("commandDigest", encode::digest(&argv));
                 }
             }
             Way::Image => drop(detail("images", image::summary(&images(self.review)))),

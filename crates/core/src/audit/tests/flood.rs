@@ -202,6 +202,9 @@ fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
     let mut admit = |user: &str, number: i64, mode: Mode| {
         let mut record = opened_in(mode, "sh", number, at(0));
         record.user.as_mut().unwrap().user = user.to_owned();
+        if mode == Mode::BreakGlass {
+            record.action = Action::BreakGlassOpened;
+        }
         gate.admit(record)
     };
     for number in 0..100 {
@@ -212,6 +215,11 @@ fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
     }
     let alice = admit("alice", 1, Mode::Enforcing);
     assert!(matches!(alice, Admitted::Write(_)));
+    // Break-glass is never refused, and has a record each time.
+    for number in 0..100 {
+        let admitted = admit("mallory", number, Mode::BreakGlass);
+        assert!(matches!(admitted, Admitted::Write(_)), "{admitted:?}");
+    }
     // Where nothing is enforced, they are counted as before.
     let counted = (0..100).map(|number| admit("mallory", number, Mode::Observing));
     assert!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
-use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
+use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review, UserInfo};
 use oz_core::access::ending;
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
@@ -82,10 +82,15 @@ impl Sealing {
             "" => metadata.generate_name.clone().unwrap_or_default(),
             _ => String::new(),
         };
+        // Nothing that is created has one: a stamp for a UID is good for as long as the object, so nobody chooses it.
+        let object_uid = match review.operation {
+            Operation::Create => None,
+            _ => metadata.uid.clone(),
+        };
         let stamp = Stamp {
             requester: requester.clone(),
             also,
-            object_uid: metadata.uid.clone().unwrap_or_default(),
+            object_uid: object_uid.unwrap_or_default(),
             kind: subject.kind,
             namespace: review.namespace.clone().unwrap_or_default(),
             name,

@@ -246,10 +246,13 @@ pub(super) fn authors_of(
     stamp::authors(keys, kind, &parent.metadata, &digest(parent))
 }
 
-/// What has to be allowed for a child to be written; nothing if it hands out no rights.
-fn handed(child: &Child, is_new: bool, authors: &[Requester]) -> Result<Vec<Want>, String> {
+/// What has to be allowed for a child to be written in the place of `live`; nothing if neither hands out rights: a field that a
+/// function leaves out stays as it is.
+fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<Vec<Want>, String> {
     let is_rbac = child.resource.group == RBAC_GROUP;
-    if !is_rbac && privileged(&child.resource, &child.object).is_none() {
+    let is_privileged = privileged(&child.resource, &child.object).is_some()
+        || live.is_some_and(|live| privileged(&live.resource, &live.object).is_some());
+    if !is_rbac && !is_privileged {
         return Ok(Vec::new());
     }
     let metadata = &child.object.metadata;
@@ -266,7 +269,10 @@ fn handed(child: &Child, is_new: bool, authors: &[Requester]) -> Result<Vec<Want
     };
     if !is_rbac {
         let target = Target::of(&child.resource, metadata.name.as_deref());
-        let verbs: &'static [&'static str] = if is_new { &["create"] } else { &["update"] };
+        let verbs: &'static [&'static str] = match live {
+            None => &["create"],
+            Some(_) => &["update"],
+        };
         let written = want(Act::Touch(target, verbs));
         return match data.get("roleRef") {
             Some(role) if child.resource.group == example_com::GROUP => {
@@ -369,8 +375,9 @@ impl Judge<'_> {
         let (key, wants) = match step {
             Step::Apply(child) => {
                 let key = child.key();
-                let is_new = !self.have.contains_key(&key);
-                (key, handed(child, is_new, authors))
+                let live = self.have.get(&key).copied();
+                let wants = handed(child, live, authors);
+                (key, wants)
             }
             Step::Delete(target) => {
                 let mut live = self.have.values();

@@ -122,6 +122,8 @@ pub(crate) const PRIVILEGED: &[Privileged] = &[
     // namespace. A `get` on exec and attach opens a session by WebSocket where Kubernetes is older.
     resources("", &["pods/exec", "pods/attach"], ANY),
     resources("", &["pods/ephemeralcontainers"], CHANGES),
+    // Traffic comes to the address that is written there.
+    resources("", &["pods/status"], CHANGES),
     resources("", &["pods", "replicationcontrollers"], CHANGES)
         .objects(Objects::Those(is_another_account))
         .revoked_by_deletion(),
@@ -146,9 +148,18 @@ pub(crate) const PRIVILEGED: &[Privileged] = &[
             "cronworkflows",
             "workflowtemplates",
             "clusterworkflowtemplates",
+            "workfloweventbindings",
+            "workflowtasksets",
             "applications",
             "applicationsets",
             "appprojects",
+            "experiments",
+            "analysisruns",
+            "analysistemplates",
+            "clusteranalysistemplates",
+            "sensors",
+            "eventsources",
+            "eventbus",
         ],
         WRITES,
     )

@@ -58,13 +58,19 @@ fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {
 }
 
 /// The kind of parent of a declaration by which its authors are asked; none if they are not, or if nothing comes of the
-/// declaration.
-fn asks_authors<S: Source>(declaration: &S) -> Option<ResourceRule> {
-    let declared = declaration.declared().ok()?;
+/// declaration. Of a kind of Kubernetes itself its status as well, with which annotations are written; those of definitions
+/// keep none of these.
+fn asks_authors<S: Source>(declaration: &S) -> Vec<ResourceRule> {
+    let declared = declaration.declared().ok();
+    let Some(declared) = declared.filter(|declared| declared.asks_authors()) else {
+        return Vec::new();
+    };
     let parent = &declared.parent;
-    declared
-        .asks_authors()
-        .then(|| ResourceRule::new(parent.group(), parent.version(), &parent.resource))
+    let group = parent.group();
+    let rule = ResourceRule::new(group, parent.version(), &parent.resource);
+    let is_built_in = !group.contains('.') || group.ends_with(".k8s.io");
+    let status = is_built_in.then(|| rule.clone().subresource("status"));
+    std::iter::once(rule).chain(status).collect()
 }
 
 /// Other people's objects do not wait for us: one that was not stamped gets no children that hand out rights, and adopts

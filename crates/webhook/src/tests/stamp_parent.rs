@@ -108,3 +108,29 @@ async fn more_authors_than_can_be_asked_about_are_none() {
         assert_eq!(believed(&last).is_empty(), count >= MOST_AUTHORS, "{count}");
     }
 }
+
+#[tokio::test]
+async fn stamp_by_an_unproven_caller_or_for_a_chosen_uid_is_worth_nothing() {
+    let webhook = Webhook::new(Server::default());
+    let from = [10, 0, 0, 7];
+    let first = created(&webhook, &fleet()).await;
+    let second = with(first.clone(), "/spec/role", json!("edit"));
+    for (request, object) in [
+        (Request::create(&fleet()), fleet()),
+        (Request::create(&first), first.clone()),
+        (Request::update(&first, &second), second.clone()),
+    ] {
+        let forged = stamped(&webhook, "admin", request.from_address(from), &object).await;
+        assert!(believed(&stored(forged)).is_empty());
+    }
+    // Nor does an API server pass on a UID that somebody brings: the stamp is good for what is created now.
+    let brought = with(fleet(), "/metadata/uid", json!("u-1"));
+    let brought = stored(stamped(&webhook, "eve", Request::create(&brought), &brought).await);
+    assert_eq!(believed(&brought), ["eve"]);
+    let older = with(
+        brought,
+        "/metadata/creationTimestamp",
+        json!("2025-01-01T12:00:00Z"),
+    );
+    assert!(believed(&older).is_empty());
+}

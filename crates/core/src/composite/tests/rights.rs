@@ -608,3 +608,20 @@ fn deletion_of_what_gives_rights_asks_nobody() {
     bound.answers(&json!({"children": []}));
     assert_eq!(bound.pass(at(2)), ["delete b"]);
 }
+
+#[test]
+fn change_of_a_child_that_others_made_privileged_asks_its_authors() {
+    let (version, kind) = ("apps/v1", "Deployment");
+    let mut world = children_of(version, kind, "deployments");
+    let named = |image: &str| {
+        let spec = json!({"template": {"spec": {"containers": [{"name": "a", "image": image}]}}});
+        json!({"children": [child(version, kind, &json!({"spec": spec}))]})
+    };
+    world.answers(&named("a:1"));
+    assert_eq!(world.pass(at(1)), ["create c"]);
+    // The function leaves the account out, so it stays.
+    let live = &mut world.live[0].object.data;
+    live["spec"]["template"]["spec"]["serviceAccountName"] = json!("deployer");
+    world.answers(&named("mallory:1"));
+    assert_eq!(rights(&asked(&world, at(2))), ["update deployments apps c"]);
+}

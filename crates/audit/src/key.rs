@@ -1,6 +1,7 @@
-//! The key by which a writer signs the trail. Each component has one of its own, in a Secret that it alone reads, which the
-//! replica that starts first fills. The operator's is the one that auditors pin: its public part is in a ConfigMap, with the
-//! public keys of the other writers, for which it vouches. These publish them in Secrets that they alone write.
+//! The signing keys of the audit trail. Each component reads its private key from a Secret that no other component may read;
+//! the first replica creates the key. Auditors pin the public key of the operator. It is published in a ConfigMap, with the
+//! public keys of the other writers, which the operator's key vouches for. Each writer publishes its public key in a Secret
+//! that no other component may write.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +20,12 @@ use crate::public::PublicKeys;
 
 /// The entry of the operator's Secret with the key.
 const KEY: &str = "key";
-/// Annotation: when the key of the operator was made, which has a Secret of its own.
+/// Annotation: the creation time of the operator's key, which has a separate Secret.
 const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
-/// Annotation: when the key of another writer was made, beside the one that seals.
+/// Annotation: the creation time of another writer's key, in the Secret that also holds its sealing key.
 const AUDIT_KEY_MADE_AT: &str = "oz.wizardofoz.co/audit-key-made-at";
 
-/// Where the key of one writer is.
+/// The location of the key of one writer.
 #[derive(Clone)]
 pub(crate) struct WriterKeys {
     pub(crate) client: Client,
@@ -54,7 +55,7 @@ impl WriterKeys {
         })
     }
 
-    /// Whether it is the operator, whose key vouches for the others.
+    /// Checks whether the writer is the operator, whose key vouches for the other keys.
     pub(crate) fn is_operator(&self) -> bool {
         self.component == names::OPERATOR
     }
@@ -92,7 +93,7 @@ impl WriterKeys {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Publishes a key unless it is published; `before` vouches for that of the operator.
+    /// Publishes a key if it is not published yet; `before` vouches for a key of the operator.
     pub(crate) async fn publish(
         &self,
         key: &AuditKey,
@@ -104,7 +105,7 @@ impl WriterKeys {
         self.public().publish(&key.public()).await
     }
 
-    /// Publishes a key of the operator before it signs, for which `before` vouches.
+    /// Publishes a key of the operator before its first signature; `before` vouches for it.
     pub(crate) async fn publish_vouched(
         &self,
         key: &AuditKey,
@@ -125,18 +126,18 @@ impl WriterKeys {
         Ok(AuditKey::new(bytes))
     }
 
-    /// What the Secret holds of a key.
+    /// Returns the data of the Secret for a key.
     pub(crate) fn data(&self, key: &[u8; AuditKey::BYTES]) -> Data {
         Data::from([(self.entry().to_owned(), ByteString(key.to_vec()))])
     }
 
-    /// Another key.
+    /// Returns the data of a new key.
     pub(crate) fn fresh(&self) -> anyhow::Result<Data> {
         Ok(self.data(&random()?))
     }
 }
 
-/// Reads the key, or makes the first one; says whether it did.
+/// Reads the key, or creates the first one. Returns whether it was created.
 pub(crate) async fn signing_key(keys: &WriterKeys) -> anyhow::Result<(AuditKey, bool)> {
     let cell = keys.cell();
     let (secret, made) = cell.filled(|| keys.fresh()).await?;
@@ -150,7 +151,7 @@ pub(crate) async fn signing_key(keys: &WriterKeys) -> anyhow::Result<(AuditKey, 
     Ok((key, made))
 }
 
-/// Publishes a key of the operator unless it is published; `before` vouches for it.
+/// Publishes a key of the operator if it is not published yet; `before` vouches for it.
 async fn publish(
     maps: &Api<ConfigMap>,
     key: &AuditKey,
@@ -174,7 +175,7 @@ async fn publish(
     publish_entry(maps, key.id(), text).await
 }
 
-/// Publishes what is said of one key.
+/// Publishes the entry of one key.
 pub(crate) async fn publish_entry(
     maps: &Api<ConfigMap>,
     id: &str,
@@ -212,7 +213,7 @@ pub(crate) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {
     Ok(bytes)
 }
 
-/// What keeps two chains that begin within one second apart.
+/// Returns a random number that distinguishes two chains that begin within one second.
 pub(crate) fn nonce() -> anyhow::Result<u32> {
     let [a, b, c, d, ..] = random()?;
     Ok(u32::from_be_bytes([a, b, c, d]))

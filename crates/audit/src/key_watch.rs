@@ -1,7 +1,7 @@
-//! The key of the trail while a process runs: another one is taken up, and what was deleted of it comes back.
-//! A Secret of the operator that was deleted or emptied gets a new key, for which the one in use vouches, so that who
-//! pinned that goes on without doing anything. The ConfigMap gets back what it said. Another writer fills a Secret that was
-//! emptied, and goes on with the key in use while there is none.
+//! Follows the signing key while a process runs: adopts a replaced key, and restores deleted Secrets and ConfigMaps.
+//! If the operator's Secret is deleted or emptied, the operator creates a new key, and the key in use vouches for it, so that
+//! the pinned key stays valid. The operator restores the entries of the ConfigMap. Another writer fills an emptied Secret,
+//! and uses its current key while the Secret does not exist.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use oz_runtime::{Guarded, Retried, Selection, StoreEvent, Task, guarded_watch};
 use crate::Trail;
 use crate::key::{WriterKeys, publish_entry};
 
-/// After a failure.
+/// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
-/// The pause before the public key is published again that could not be: the Secret may be missing for long.
+/// The pause after a failed publication of the public key: the Secret can be missing for a long time.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(30);
 
-/// Keeps the key of a trail what the Secret says, and published.
+/// Keeps the key of a trail equal to that in the Secret, and published.
 pub struct AuditKeyWatch {
-    /// What it signs.
+    /// The trail that the key signs.
     pub trail: Trail,
 }
 
-/// What an event says of the one object that is watched.
+/// The state of the watched object after an event.
 enum Seen<K> {
     There(K),
     Gone,
     Nothing,
 }
 
-/// Tells an object that is gone from one that is not listed yet.
+/// Distinguishes a deleted object from one that is not listed yet.
 #[derive(Default)]
 struct Listing {
     found: bool,
@@ -129,7 +129,7 @@ impl AuditKeyWatch {
         self.trail.ledger().key().clone()
     }
 
-    /// Signs with the key that the Secret holds from now on. Returns whether it is still to be published.
+    /// Starts to sign with the key in the Secret. Returns whether the key is still to be published.
     async fn adopt(&self, secret: &Secret) -> bool {
         match self.keys().key_in(secret) {
             Ok(key) => {
@@ -148,7 +148,7 @@ impl AuditKeyWatch {
         }
     }
 
-    /// Publishes the public key in the Secret of the component. Returns whether that is still to be done.
+    /// Publishes the public key in the Secret of the component. Returns whether it is still to be published.
     async fn publish(&self) -> bool {
         let published = self.keys().public().publish(&self.key().public()).await;
         if let Err(error) = &published {
@@ -157,8 +157,8 @@ impl AuditKeyWatch {
         published.is_err()
     }
 
-    /// Takes up the key that the Secret holds, or another one where there is none any more, made by the process that is first.
-    /// Returns whether it is still to be published.
+    /// Adopts the key in the Secret, or creates a new key if the Secret has none. Returns whether the key is still to be
+    /// published.
     async fn renew(&self) -> bool {
         let keys = self.keys();
         let before = self.key();
@@ -186,7 +186,7 @@ impl AuditKeyWatch {
         self.publish().await
     }
 
-    /// What was published, and the key in use.
+    /// Publishes the earlier entries and the key in use again.
     async fn publish_again(&self, published: &BTreeMap<String, String>) {
         let keys = self.keys();
         let maps = &keys.maps();

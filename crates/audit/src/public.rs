@@ -1,5 +1,5 @@
-//! The Secrets with public keys. A component alone writes its own, and the components that verify read it: whoever changes a
-//! public key forges, and so none is in a ConfigMap alone.
+//! The Secrets with public keys. Only the owning component may write its Secret; the components that verify its signatures read
+//! it. A changed public key allows forged signatures, so no verifier reads it from a ConfigMap.
 
 use anyhow::bail;
 use k8s_openapi::ByteString;
@@ -35,19 +35,19 @@ impl PublicKeys {
         }
     }
 
-    /// The Secret, if it exists.
+    /// Reads the Secret, if it exists.
     async fn find(&self) -> anyhow::Result<Option<Secret>> {
         let read = self.secrets.get_opt(self.name);
         Ok(within(read, || format!("failed to read Secret {self}")).await?)
     }
 
-    /// What is published; `None` if nothing is.
+    /// Reads the published keys; `None` if there are none.
     pub(crate) async fn read(&self) -> anyhow::Result<Option<String>> {
         let found = self.find().await?;
         Ok(found.as_ref().and_then(|secret| self.published_in(secret)))
     }
 
-    /// Publishes these keys, unless they are published.
+    /// Publishes these keys if they are not published yet.
     pub(crate) async fn publish(&self, keys: &str) -> anyhow::Result<()> {
         let name = self.name;
         let Some(found) = self.find().await? else {
@@ -89,7 +89,7 @@ impl PublicKeys {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// What the Secret says after an event, if it says anything.
+    /// Returns the published keys after an event; the outer `None` if the event does not change them.
     pub(crate) fn said(
         &self,
         event: StoreEvent<Guarded<Secret>>,

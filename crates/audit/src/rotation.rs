@@ -1,6 +1,6 @@
-//! A new key from time to time, by the component whose key it is. The operator's old one vouches for the new one first, so that
-//! who pinned the old one goes on without doing anything; for the new key of another writer the operator vouches when it
-//! is published. What the old key has signed stays signed.
+//! Rotation of the signing keys; each component rotates its own. The operator's old key vouches for the new one before the
+//! rotation, so that the pinned key stays valid. The operator vouches for a new key of another writer when that key is
+//! published. Signatures by the old key stay valid.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use oz_runtime::Task;
 use crate::key::random;
 use crate::{AuditArgs, Trail};
 
-/// How often to look whether it is time.
+/// The interval between two checks of the age of a key.
 const LOOK: Duration = Duration::from_secs(3_600);
 
-/// Replaces the key whenever it is older than its life.
+/// Replaces the key when it is older than its lifetime.
 pub struct KeyRotation {
     trail: Trail,
     life: SignedDuration,
@@ -48,7 +48,7 @@ impl KeyRotation {
         if !cell.replace(found, keys.data(&bytes), now).await? {
             return Ok(());
         }
-        // It signs from now on, whether or not it can be published at once: the watch of the keys tries that again.
+        // The key signs even if it cannot be published at once: `AuditKeyWatch` retries the publication.
         self.trail.swap_key(key.clone());
         tracing::info!(key = key.id(), "made a new audit key");
         self.trail.key_made(&key.published(before));

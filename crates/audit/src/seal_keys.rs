@@ -1,6 +1,6 @@
-//! The keys that seal. A component has its private keys in a Secret that it alone reads, which the replica that starts first
-//! fills, and publishes its public keys in a Secret that it alone writes and the components that verify read. Every
-//! process watches both, and every component replaces its own from time to time.
+//! The sealing keys. Each component reads its private keys from a Secret that no other component may read, and publishes its
+//! public keys in a Secret that no other component may write. The first replica creates the keys. Every process watches both
+//! Secrets, and every component rotates its own keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use crate::public::PublicKeys;
 
 /// The entry with the key that seals.
 const CURRENT: &str = "key";
-/// The entry with the key before it, which still opens what it sealed.
+/// The entry with the previous key, whose seals stay valid.
 const PREVIOUS: &str = "previous";
-/// Annotation: when a key was made.
+/// Annotation: the creation time of a key.
 const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
 
-/// How long a key that was published opens only. Within this every process knows it.
+/// The time between the publication of a key and its first seal. Within it, every process receives the key.
 const SETTLE: Duration = Duration::from_secs(10);
-/// How often to look whether the key is old.
+/// The interval between two checks of the age of a key.
 const LOOK: Duration = Duration::from_secs(3_600);
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
-/// The pause after another: somebody has to put right what the Secret holds, and an event tells of that.
+/// The pause after further failures: an administrator has to repair the Secret, and an event reports the repair.
 const LONG_PAUSE: Duration = Duration::from_secs(30);
 
 type Private = [u8; Keys::BYTES];
@@ -60,8 +60,8 @@ fn cell(client: &Client, namespace: &str, owner: Owner) -> SecretCell {
     )
 }
 
-/// Reads the private keys of a component, or makes the first one; publishes its public keys, and reads those of the others that
-/// it verifies, as far as they are there.
+/// Reads the private keys of a component, or creates the first one; publishes its public keys, and reads the public keys of the
+/// other components, if these are published.
 ///
 /// # Errors
 /// When a Secret of the component does not exist, can be neither read nor filled, or holds no usable key.
@@ -123,8 +123,8 @@ fn public_keys(client: &Client, namespace: &str, owner: Owner) -> PublicKeys {
     PublicKeys::new(client, namespace, owner.public_keys(), SEAL_KEYS)
 }
 
-/// Keeps the keys of a process those of the Secrets. A Secret with private keys that was emptied is filled again, with another
-/// key: this revokes what the old one sealed. While there is none, the keys stay what they were.
+/// Keeps the keys of a process equal to those in the Secrets. An emptied Secret with private keys is filled with a new key, which
+/// revokes all seals of the old one. While the Secret does not exist, the process keeps its keys.
 pub struct SealKeyWatch {
     cell: SecretCell,
     public: PublicKeys,
@@ -136,7 +136,7 @@ pub struct SealKeyWatch {
 }
 
 impl SealKeyWatch {
-    /// Keeps `keys` up to date, records in `trail` which key seals, and calls `opens` when other keys open than before.
+    /// Keeps `keys` up to date, records in `trail` which key seals, and calls `opens` after a change of the accepted keys.
     pub fn new(
         client: &Client,
         namespace: &str,
@@ -160,7 +160,7 @@ impl SealKeyWatch {
         }
     }
 
-    /// What the Secret with private keys says after an event, if that may be new.
+    /// Returns the private keys after an event, if they may have changed.
     async fn found(
         &self,
         event: StoreEvent<Guarded<Secret>>,
@@ -176,13 +176,13 @@ impl SealKeyWatch {
         }
     }
 
-    /// The private keys as they are now, of a Secret that the first replica fills if it is empty.
+    /// Reads the private keys again; creates one if the Secret is empty.
     async fn again(&self) -> anyhow::Result<Vec<Private>> {
         let (secret, _) = self.cell.filled(fresh).await?;
         private_keys(&secret)
     }
 
-    /// Publishes the public keys of these, and takes these into use after that. Returns whether the newest is still to seal.
+    /// Publishes the public keys, then adopts the private keys. Returns whether the newest key does not seal yet.
     async fn adopt(&self, found: &[Private]) -> anyhow::Result<bool> {
         self.public.publish(&Keys::published(found)).await?;
         let turn = self.keys.adopt(self.owner, found)?;
@@ -195,7 +195,7 @@ impl SealKeyWatch {
         Ok(turn == Turn::Begun)
     }
 
-    /// Records that another key seals.
+    /// Records the change of the sealing key.
     fn record(&self) {
         let id = self.keys.newest(self.owner).unwrap_or_default();
         let message = format!("{} seals with the key {id}", self.owner);
@@ -206,15 +206,15 @@ impl SealKeyWatch {
         self.trail.note(record.detail("signingKey", id));
     }
 
-    /// The component's own keys.
+    /// Follows the keys of the component.
     async fn own(&self) {
         let mut private = self.cell.watch();
         let mut public = self.public.watch();
         let mut last = String::new();
-        // What is to be published and taken into use, and when the newest seals.
+        // The keys to publish and adopt, and the instant at which the newest key seals.
         let mut pending: Option<(Vec<Private>, Instant)> = None;
         let mut settles: Option<Instant> = None;
-        // When to read the private keys again that could not be read.
+        // The instant of the next attempt to read the private keys.
         let mut rereads: Option<Instant> = None;
         loop {
             let due = pending.as_ref().map(|(_, at)| *at);
@@ -278,7 +278,7 @@ impl SealKeyWatch {
         }
     }
 
-    /// The public keys of another component.
+    /// Follows the public keys of another component.
     async fn follow(&self, other: Owner, public: &PublicKeys) {
         let mut watch = public.watch();
         loop {
@@ -321,7 +321,7 @@ impl Task for SealKeyWatch {
     }
 }
 
-/// Replaces the key of a component whenever it is older than `life`. The one before it still opens, until the next takes its place.
+/// Replaces the key of a component when it is older than `life`. Seals of the previous key stay valid until the next rotation.
 pub struct SealKeyRotation {
     cell: SecretCell,
     clock: Arc<dyn Clock>,

@@ -1,5 +1,5 @@
-//! The operator vouches for the keys by which the other writers sign the trail, each for one name: for the public key that a writer
-//! has in the Secret that it alone writes. What vouches is published for auditors, and recorded.
+//! The operator vouches for the signing keys of the other writers, each for one name. It reads a public key from the Secret that
+//! only its writer may write, publishes the signed statement for auditors, and records it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::key::{WriterKeys, publish_entry};
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Vouches for the keys of the other writers. For the replica of the operator that leads.
+/// Vouches for the keys of the other writers, in the leading replica of the operator.
 pub struct WriterVouching {
     trail: Trail,
 }
@@ -30,8 +30,8 @@ impl WriterVouching {
         }
     }
 
-    /// Vouches for the key of a writer, unless that is published; `published` is what is, and gets what vouches.
-    /// Returns whether it succeeded.
+    /// Vouches for the key of a writer, unless `published` has the statement already; adds it there. Returns whether it
+    /// succeeded.
     async fn vouch(
         &self,
         writer: &str,

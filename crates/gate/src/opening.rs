@@ -22,7 +22,7 @@ const WENT_AWAY: &str = "whoever asked went away";
 pub(crate) struct OpeningSession {
     door: Arc<Door>,
     session: Option<Session>,
-    /// What records it, from before the API server is asked: what a command does is recorded, or it does not run.
+    /// The recording, which begins before the request to the API server: a command is recorded, or it does not run.
     writer: Option<Writer>,
     why: String,
 }
@@ -75,7 +75,7 @@ impl OpeningSession {
         Some((session, self.writer.take()))
     }
 
-    /// Ends the recording, which is kept: the API server was asked, and a command may have run.
+    /// Ends and keeps the recording: after the request to the API server, a command may have run.
     fn keep(&mut self, session: Session) {
         let Some(writer) = self.writer.take() else {
             return;

@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Recordings {
     pub(crate) spool: Arc<Spool>,
     pub(crate) storage: Storage,
-    /// Why the last recording could not begin, if it could not.
+    /// The error of the last recording, if it could not begin.
     failed: Arc<Mutex<Option<String>>>,
 }
 

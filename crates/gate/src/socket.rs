@@ -323,7 +323,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// A part of a message from the client, as the gate reads it; `None` if it is none that is passed on.
+    /// Returns a part of a client's message in the form that the gate sends; `None` if it is dropped.
     fn normal(&self, message: &Bytes, channel: Option<u8>, part: &[u8]) -> Option<Bytes> {
         if !(self.is_read() && channel == Some(RESIZE)) {
             return Some(join(message, channel, part));

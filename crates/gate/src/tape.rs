@@ -37,7 +37,7 @@ pub(crate) struct Tape {
     share: Arc<Share>,
     /// How many messages it was told of.
     heard: AtomicU64,
-    /// Whether nothing may pass that is not recorded.
+    /// Whether the session must be recorded.
     required: bool,
 }
 
@@ -46,7 +46,7 @@ struct State {
     recorder: Recorder,
     /// How many bytes of its lines count as about to come into the spool.
     expected: usize,
-    /// How often something was said, and how much of that the spool has.
+    /// The number of pieces, and how many of them are in the spool.
     said: u64,
     kept: u64,
     over: bool,
@@ -85,8 +85,8 @@ pub(crate) fn size(piece: Piece<'_>) -> Option<(u16, u16)> {
     read_size(piece.bytes).map(|size| (size.width, size.height))
 }
 
-/// The content of a message about the size of a terminal, in the words of the gate. The API server reads more than one size
-/// out of a message, and names in other cases: what it would read and the gate does not is not passed on.
+/// Returns the content of a resize message in the form that the gate sends; `None` if the message is not exactly one size. The
+/// API server accepts several sizes in one message and other spellings, which the gate does not record.
 pub(crate) fn normal_size(message: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&read_size(message)?).ok()
 }
@@ -102,8 +102,7 @@ pub(crate) fn stream(inward: bool, channel: u8) -> Option<Stream> {
 }
 
 impl Tape {
-    /// Begins, with a first line that is written before this returns. Where it is `required`, nothing passes that it cannot
-    /// record.
+    /// Begins a recording, and writes its first line. If it is `required`, the session passes nothing that is not recorded.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -171,8 +170,8 @@ impl Tape {
         state.expected = waiting;
     }
 
-    /// Ready when there is room for more: in memory, and in the user's share of the spool. Never once it is broken and
-    /// required: the session is about to end.
+    /// Waits for room in memory and in the user's share of the spool. Never returns if the recording is required and has
+    /// failed: the session is about to end.
     pub(crate) async fn room(&self) {
         loop {
             let (written, changed) = (self.written.notified(), self.share.changed());
@@ -190,8 +189,8 @@ impl Tape {
         }
     }
 
-    /// Ready when the spool has what was said so far, if the recording is required: a process that is killed, or a disk that
-    /// fails, leaves nothing in the pod that is not in the recording.
+    /// Waits until the spool has all pieces so far, if the recording is required: after a killed process or a failed disk, no
+    /// input has reached the pod that is not in the recording.
     pub(crate) async fn kept(&self) {
         if !self.required {
             return;
@@ -209,7 +208,7 @@ impl Tape {
         }
     }
 
-    /// Ready where something may pass without a recording.
+    /// Returns if the session may continue without a recording.
     async fn without(&self) {
         if self.required {
             std::future::pending().await
@@ -333,7 +332,7 @@ impl Writer {
         &self.tape
     }
 
-    /// Ends the tape of a session that was not opened, and keeps nothing of it.
+    /// Discards the recording of a session that was not opened.
     pub(crate) async fn discard(self) {
         self.tape.state().over = true;
         self.tape.news.notify_one();

@@ -1,6 +1,6 @@
 //! What passes in an open session, for whoever looks at it meanwhile: how much, and to who watches, as lines of a
-//! recording that is kept nowhere. Who watches slowly misses some of it and is told how much. The session waits for
-//! nobody, unless somebody has to watch it: then it waits for all who watch.
+//! recording that is not stored. A slow viewer misses some lines and reads how many. The session does not wait for its
+//! viewers, unless a moderator is required: then it waits for all of them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use crate::tape::{size, stream};
 
 /// How many pieces wait for one who watches. A piece is what was said at once: at most what is passed on in one message.
 const MAX_WAITING: usize = 64;
-/// How many pieces may wait for one who has to watch before the session waits: below [`MAX_WAITING`] by more than what
-/// passes both ways, and the lines of oz, at one time.
+/// The number of unread pieces at which a session that requires a moderator waits. The difference to [`MAX_WAITING`] is larger
+/// than the number of pieces that both directions and oz itself can add at one time.
 const MAX_UNSEEN: usize = MAX_WAITING / 2;
 /// How many words wait to be said to the user.
 const MAX_WORDS: usize = 16;
@@ -38,9 +38,9 @@ pub(crate) struct Traffic {
     news: Notify,
     /// Nothing passes while it is.
     held: watch::Sender<bool>,
-    /// Whether somebody has to watch: then nothing passes that who watches would miss.
+    /// Whether a moderator is required: then the session waits for slow viewers.
     must_be_seen: bool,
-    /// Somebody who watches has taken a line, or left.
+    /// Notifies the session that a viewer has read a line or has left.
     seen: Notify,
 }
 
@@ -110,7 +110,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// The traffic of a session that somebody has to watch.
+    /// Creates the traffic of a session that requires a moderator.
     pub(crate) fn moderated() -> Self {
         Self {
             must_be_seen: true,
@@ -306,13 +306,13 @@ impl Traffic {
         }
     }
 
-    /// How many pieces wait for the slowest one who watches.
+    /// Returns the number of pieces that the slowest viewer has not read.
     fn unseen(&self) -> usize {
         let feed = self.feed();
         feed.watching.as_ref().map_or(0, |it| it.lines.len())
     }
 
-    /// Somebody who watches has taken what was said.
+    /// Reports that a viewer has read a piece.
     pub(crate) fn taken(&self) {
         self.seen.notify_waiters();
     }

@@ -1,15 +1,15 @@
-//! What a policy says to OPA, said to the interpreter. The two differ where a value is missing, and a policy that grants
-//! nothing on OPA must grant nothing here. So a module is rewritten as OPA's compiler does before it is interpreted:
+//! Rewrites policies so that the interpreter evaluates them as OPA does. The two differ where a value is undefined, and a policy
+//! that grants nothing on OPA must grant nothing here. As OPA's compiler does, before evaluation:
 //!
-//! - `x in y` becomes a call, which has no value where one of its operands has none. The interpreter would compare what is
-//!   missing as if it were a value.
+//! - `x in y` becomes a call, which is undefined if an operand is undefined. The interpreter would compare the undefined
+//!   operand as a value.
 //! - The values of `with` are evaluated before the statement: `p with input.x as y` means `v = y; p with input.x as v`. The
 //!   interpreter would leave out the statement only if the last of them is missing.
 //! - So are the arguments of a `not`: `not f(x.a)` means `v = x.a; not f(v)`, so that an argument without a value leaves the
 //!   statement undefined. The interpreter would evaluate it inside of the `not`, and the statement would be true.
 //!
-//! The interpreter takes texts only. What is evaluated before a statement moves to its front, with its line breaks, and all
-//! other lines keep their numbers.
+//! The interpreter accepts only texts. An expression that has to be evaluated before a statement moves to the front of it, with its
+//! line breaks, so that all other lines keep their numbers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -25,17 +25,17 @@ use crate::error::{CompileError, Reason};
 use crate::functions::{self, Names, is_builtin};
 use crate::syntax::{self, path};
 
-/// Modules that differ from what was written.
+/// Rewritten modules.
 pub(crate) struct Rewritten {
     pub(crate) modules: Vec<(String, String)>,
-    /// How the names of what the rewriting adds begin, as no name in the modules does.
+    /// The prefix of all added names, which no name in the modules has.
     prefix: String,
-    /// What was rewritten, as it is told if that was in vain.
+    /// A description of the rewritten expression, for an error.
     pub(crate) places: Vec<CompileError>,
 }
 
 impl Rewritten {
-    /// Gives an engine the functions that rewritten modules call.
+    /// Registers the functions that rewritten modules call.
     pub(crate) fn add_functions(&self, engine: &mut Engine) -> Result<()> {
         for parameters in [2, 3] {
             let name = member(&self.prefix, parameters);
@@ -51,8 +51,8 @@ fn member(prefix: &str, operands: u8) -> String {
     format!("{prefix}_member_{operands}")
 }
 
-/// Whether a collection, which comes last, has a value, or has it at a key, which comes first. What is no collection has
-/// none, and a set has no keys.
+/// Checks whether a collection, the last operand, contains a value, or contains it at a key, the first of three operands. Other
+/// values contain nothing, and a set has no keys.
 fn is_member(operands: &[Value]) -> bool {
     match operands {
         [value, Value::Array(array)] => array.contains(value),
@@ -67,8 +67,7 @@ fn is_member(operands: &[Value]) -> bool {
     }
 }
 
-/// The modules as the interpreter is to read them, if that differs from what was written. `parsed` are the same
-/// modules, in the same order.
+/// Rewrites modules; `None` if nothing has to be rewritten. `parsed` are the same modules, in the same order.
 pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> Option<Rewritten> {
     let mut prefix = "__oz".to_owned();
     while modules.iter().any(|(_, text)| text.contains(&prefix)) {
@@ -128,7 +127,7 @@ fn arguments<'e>(expr: &'e Expr, globals: &BTreeSet<&str>) -> Vec<&'e Expr> {
     found
 }
 
-/// Whether an expression is a call of a function or an operator, which is one to OPA.
+/// Checks whether an expression is a call of a function or of an operator, which OPA treats as a function.
 pub(crate) fn is_call(expr: &Expr) -> bool {
     matches!(
         expr,
@@ -170,7 +169,7 @@ fn evaluated_before<'e>(expr: &'e Expr, globals: &BTreeSet<&str>, found: &mut Ve
     }
 }
 
-/// What stands in place of a part of a text.
+/// A replacement of a part of a text.
 struct Edit {
     range: Range<usize>,
     text: String,
@@ -339,7 +338,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Gives an expression to a variable, whose name it gives.
+    /// Assigns an expression to a new variable. Returns the name of the variable.
     fn evaluate(
         &mut self,
         expr: &Expr,
@@ -408,7 +407,7 @@ impl<'a> Rewriter<'a> {
         })
     }
 
-    /// Where a keyword stands, with nothing in front of it but comments and brackets that are closed.
+    /// Returns the position of a keyword that only comments and closing brackets precede.
     fn keyword(&self, word: &str, gap: Range<usize>) -> Option<Range<usize>> {
         let mut rest = self.part(gap.clone());
         loop {
@@ -434,7 +433,7 @@ impl<'a> Rewriter<'a> {
         });
     }
 
-    /// Where an expression stands. The interpreter leaves out the quotes of a text at its beginning and its end.
+    /// Returns the range of an expression. The interpreter omits the quotes of a text.
     fn range(&self, span: &Span) -> Range<usize> {
         let place = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX);
         let (start, end) = (place(span.start), place(span.end));

@@ -49,7 +49,7 @@ impl Mutate for ParentStamper {
         object: &mut DynamicObject,
     ) -> Result<Notes, Rejection> {
         let digest = rights::digest(object);
-        // Whoever reaches the port says whom they like.
+        // An unproven caller can name any user.
         if !cx.caller.is_proven() {
             return Ok(without_stamp(object));
         }
@@ -75,7 +75,7 @@ impl Mutate for ParentStamper {
     }
 }
 
-/// Takes the stamp off.
+/// Removes the stamp.
 fn without_stamp(object: &mut DynamicObject) -> Notes {
     set(object, labels::REQUESTER, None);
     set(object, labels::REQUESTED_BY, None);

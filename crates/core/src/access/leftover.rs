@@ -177,8 +177,8 @@ fn gives(live: &Live) -> bool {
     fields.any(|field| revoke::has_entries(live, field))
 }
 
-/// What an object is that bears a decision of an earlier release. Those with oz's labels are ended with what they were made
-/// for.
+/// Returns the finding about an object with a decision of an earlier release. Objects with oz's labels are revoked with their
+/// requests.
 fn retired(live: &Live) -> Option<Finding> {
     let metadata = &live.object.metadata;
     let is_left = labels::owner_uid(metadata).is_none()
@@ -205,7 +205,7 @@ fn is_named_by_oz(name: &str) -> bool {
     })
 }
 
-/// Whether a binding is the one that goes with this Role, by its name and its label.
+/// Checks whether a binding belongs to this Role, by its name and its label.
 fn is_of_role(live: &Live, role: &str) -> bool {
     let uid = labels::owner_uid(&live.object.metadata);
     let short: Option<String> = uid.map(|uid| uid.chars().take(8).collect());

@@ -1,7 +1,6 @@
-//! The keys that sign the record, and whom a verifier believes. Each writer has a key of its own. The operator's is the one
-//! that is pinned: it vouches for the next key of the operator, so that rotation leaves one pinned key enough, and for
-//! the keys of the other writers, each for one name. A key that nobody vouches for is not believed, whoever put it into
-//! the cluster, and one that is vouched for a name signs for no other.
+//! The signing keys of the audit trail, and the keys that a verifier trusts. Each writer has a separate key. Auditors pin the
+//! operator's key. It vouches for the operator's next key, so that one pinned key suffices after a rotation, and for the keys of
+//! the other writers, each for one name. A verifier trusts no other key, and each key only for the name of its writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +13,9 @@ use sha2::{Digest, Sha256};
 use crate::encode::hex;
 use crate::names::{OPERATOR, OTHER_WRITERS};
 
-/// What is signed when the operator's key vouches for the next one of the operator.
+/// The purpose of a signature by which the operator's key vouches for the operator's next key.
 const VOUCH: &str = "oz-audit-key/v1\n";
-/// What is signed when the operator's key vouches for the key of another writer.
+/// The purpose of a signature by which the operator's key vouches for the key of another writer.
 const VOUCH_WRITER: &str = "oz-audit-writer-key/v1\n";
 
 /// An Ed25519 key that signs.
@@ -26,10 +25,10 @@ pub struct AuditKey {
     id: String,
 }
 
-/// Why a key or signature is of no use.
+/// The reason for which a key or a signature is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Not 32 bytes in base64, or no point of the curve.
+    /// The key is not 32 bytes in base64, or not a point on the curve.
     #[error(
         "failed to read a public key: it must be 32 bytes of Ed25519 in base64, after the name of its writer if that is not \
          the operator"
@@ -38,20 +37,20 @@ pub enum KeyError {
     /// Not of the form `KEY:SIGNATURE`.
     #[error("the signature is not of the form KEY:SIGNATURE")]
     Malformed,
-    /// Made by a key that is neither pinned nor vouched for by one that is.
+    /// The signing key is neither pinned nor vouched for by a pinned key.
     #[error(
         "it is signed by key {0}, which is neither pinned nor vouched for by a key that is; if you \
          know that key, pin it as well"
     )]
     Unknown(String),
-    /// Made by a key of another writer.
+    /// The signing key belongs to another writer.
     #[error(
         "it is signed by key {key}, which is not a key of {writer}: another writer signed in its name"
     )]
     OtherWriter {
         /// The key's name.
         key: String,
-        /// The writer in whose name it was used.
+        /// The writer that the signed content names.
         writer: String,
     },
     /// The signature does not belong to the content.
@@ -90,7 +89,7 @@ impl AuditKey {
         format!("{}:{}", self.id, STANDARD.encode(signature.to_bytes()))
     }
 
-    /// What is published of this key, if it is the operator's; `before` vouches for it.
+    /// Returns the published form of this key, which must be the operator's; `before` vouches for it.
     #[must_use]
     pub fn published(&self, before: Option<&Self>) -> Published {
         let public_key = self.public();
@@ -101,8 +100,8 @@ impl AuditKey {
         }
     }
 
-    /// What is published of the key of another writer, for which this key, the operator's, vouches. `None` if `public` is no
-    /// key, or the name is the operator's.
+    /// Returns the published form of another writer's key, signed by this key, which must be the operator's. `None` if `public`
+    /// is not a key, or the name is the operator's.
     #[must_use]
     pub fn vouch(&self, writer: &str, public: &str) -> Option<(String, Published)> {
         let key = parse(public).ok().filter(|_| is_other(writer))?;
@@ -126,7 +125,7 @@ impl std::fmt::Debug for AuditKey {
     }
 }
 
-/// A public key as it is published.
+/// A published public key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Published {
@@ -135,13 +134,13 @@ pub struct Published {
     /// The signature by which a key of the operator vouches for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vouched: Option<String>,
-    /// The writer whose key it is, if that is not the operator.
+    /// The writer of the key; absent for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
 }
 
 impl Published {
-    /// The key as it is pinned: after the name of its writer, if that is not the operator.
+    /// Returns the pinned form: the key, after the name of its writer unless that is the operator.
     #[must_use]
     pub fn pin(&self) -> String {
         match &self.writer {
@@ -155,7 +154,7 @@ fn is_other(writer: &str) -> bool {
     writer != OPERATOR && !writer.is_empty() && !writer.contains(char::is_whitespace)
 }
 
-/// What the operator signs: a name has no line feed.
+/// Returns the content that the operator signs. A name has no line feed.
 fn vouched_for(writer: &str, public: &str) -> Vec<u8> {
     format!("{writer}\n{public}").into_bytes()
 }
@@ -172,7 +171,7 @@ fn parse(public: &str) -> Result<VerifyingKey, KeyError> {
     }
 }
 
-/// The public keys that a verifier believes, each for the writers that it may sign for.
+/// The public keys that a verifier trusts, each for the names of its writers.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     keys: BTreeMap<String, Believed>,
@@ -185,10 +184,10 @@ struct Believed {
 }
 
 impl Trust {
-    /// Believes these keys, in base64: for the operator, or for the writer whose name is before the key.
+    /// Trusts these keys, in base64, each for the writer whose name precedes it, or for the operator.
     ///
     /// # Errors
-    /// When one of them is no key.
+    /// If one of them is not a key.
     pub fn pinned<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, KeyError> {
         let mut trust = Self::default();
         for key in keys {
@@ -202,11 +201,11 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Believes what is published, whether or not somebody vouches for it. Where no key is another writer's, an earlier release
-    /// published them, whose writers shared the operator's key: they are believed for each.
+    /// Trusts all published keys, also those without a signature. If none of them names a writer, an earlier release published
+    /// them, whose components shared the operator's key: they are trusted for every writer.
     ///
     /// # Errors
-    /// When one of them is no key.
+    /// If one of them is not a key.
     pub fn published(published: &[Published]) -> Result<Self, KeyError> {
         let pins: Vec<String> = published.iter().map(Published::pin).collect();
         let mut trust = Self::pinned(pins.iter().map(String::as_str))?;
@@ -229,8 +228,8 @@ impl Trust {
         Ok(())
     }
 
-    /// Believes the published keys that believed keys of the operator vouch for, directly or through others, in
-    /// whatever order they come.
+    /// Trusts the published keys that trusted keys of the operator vouch for, directly or through others, in any
+    /// order.
     pub fn extend(&mut self, published: &[Published]) {
         let mut left: Vec<&Published> = published.iter().collect();
         loop {
@@ -256,7 +255,7 @@ impl Trust {
         }
     }
 
-    /// The names of the keys that are believed.
+    /// Returns the names of the trusted keys.
     #[must_use]
     pub fn ids(&self) -> BTreeSet<&str> {
         self.keys.keys().map(String::as_str).collect()
@@ -265,7 +264,7 @@ impl Trust {
     /// Checks a signature of [`AuditKey::sign`] in the name of this writer.
     ///
     /// # Errors
-    /// Why it proves nothing.
+    /// The reason for which the signature is not accepted.
     pub fn check(
         &self,
         writer: &str,

@@ -48,8 +48,8 @@ impl Until {
     }
 }
 
-/// Until when a child of this parent lasts, if it says so in a statement of ours. One whose statement an earlier release
-/// sealed is over: when it was to end is not known, and its function makes it again.
+/// Returns the expiry of a child of this parent, if a valid seal states one. A child whose expiry an earlier release sealed has
+/// expired: its expiry is not trusted, and its function creates it again.
 #[must_use]
 pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
     let annotations = child.object.metadata.annotations.as_ref()?;

@@ -246,8 +246,8 @@ pub(super) fn authors_of(
     stamp::authors(keys, kind, &parent.metadata, &digest(parent))
 }
 
-/// What has to be allowed for a child to be written in the place of `live`; nothing if neither hands out rights: a field that a
-/// function leaves out stays as it is.
+/// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights. `live`
+/// counts, since fields that a function omits keep their values.
 fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<Vec<Want>, String> {
     let is_rbac = child.resource.group == RBAC_GROUP;
     let is_privileged = privileged(&child.resource, &child.object).is_some()

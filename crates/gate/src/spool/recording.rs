@@ -112,7 +112,7 @@ impl Recording {
         Ok(head)
     }
 
-    /// Removes what was recorded of a session that was not opened, unless a part of it is stored.
+    /// Discards the recording of a session that was not opened, except for stored parts.
     ///
     /// # Errors
     /// When the disk does not do it.

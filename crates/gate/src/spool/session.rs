@@ -239,7 +239,7 @@ impl Session {
         self.finished(&mut self.inner())
     }
 
-    /// Removes the open part, and finishes. Gives how many bytes were appended to it.
+    /// Removes the open part, and finishes the session. Returns the size of the part in bytes.
     pub(super) fn discard(&self) -> io::Result<u64> {
         let mut inner = self.inner();
         let mut freed = 0;

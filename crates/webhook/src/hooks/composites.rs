@@ -57,9 +57,8 @@ fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {
     (S::NAME, declarations.rules(asks_authors::<S>))
 }
 
-/// The kind of parent of a declaration by which its authors are asked; none if they are not, or if nothing comes of the
-/// declaration. Of a kind of Kubernetes itself its status as well, with which annotations are written; those of definitions
-/// keep none of these.
+/// Returns the rules for the parents of a declaration whose authors are checked; none for an invalid declaration. For built-in
+/// kinds, the rules include the status subresource, which can change annotations; that of a custom resource cannot.
 fn asks_authors<S: Source>(declaration: &S) -> Vec<ResourceRule> {
     let declared = declaration.declared().ok();
     let Some(declared) = declared.filter(|declared| declared.asks_authors()) else {

@@ -12,12 +12,12 @@ use strum::IntoEnumIterator as _;
 use super::{Owner, Purpose, SealError};
 use crate::encode;
 
-/// How many accepted texts are remembered, twice.
+/// The size of each of the two generations of the cache of accepted texts.
 const REMEMBERED: usize = 32 * 1024;
 
-/// The keys of one process. A component has private keys of its own [`Owner`] alone. One of them seals, and all of them
-/// open, so that a key can be replaced without invalidating what it sealed. Clones share what they hold: a replacement of
-/// the keys is one for all.
+/// The keys of one process. A component holds only the private keys of its own [`Owner`]. One of them seals, and seals of all of
+/// them are accepted, so that a rotation does not invalidate earlier seals. Clones share the keys: a replacement is visible in
+/// all of them.
 #[derive(Clone, Default)]
 pub struct Keys(Arc<RwLock<Arc<Ring>>>);
 
@@ -33,7 +33,7 @@ struct Ring {
 struct Signer {
     keys: Vec<SigningKey>,
     public: Vec<PublicKey>,
-    /// Which of them seals.
+    /// The index of the sealing key.
     sealing: usize,
 }
 
@@ -76,7 +76,7 @@ impl Signer {
     }
 }
 
-/// What was accepted with these keys: the same text is verified once.
+/// The texts that were accepted with these keys: each is verified once.
 #[derive(Default)]
 struct Accepted {
     recent: HashSet<[u8; 32]>,
@@ -96,16 +96,16 @@ impl Accepted {
     }
 }
 
-/// What came of taking over private keys.
+/// The result of [`Keys::adopt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// They are those that were there.
+    /// The keys have not changed.
     None,
-    /// The first does not seal yet: [`Keys::settle`] is to follow.
+    /// The first key does not seal yet: [`Keys::settle`] must follow.
     Begun,
-    /// The key that seals stays; others came or went.
+    /// The sealing key stays; others were added or removed.
     Over,
-    /// The key that sealed is gone, so the first seals at once.
+    /// The sealing key was removed, so the first key seals at once.
     AtOnce,
 }
 
@@ -113,7 +113,7 @@ impl Keys {
     /// The length of a private key.
     pub const BYTES: usize = 32;
 
-    /// The keys of a component, of which it holds these private keys, the sealing one first.
+    /// Creates the keys of a component from its private keys, the sealing one first.
     ///
     /// # Errors
     /// [`SealError::NoSecret`] when there is none.
@@ -126,8 +126,8 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The keys of all components, derived from these secrets, the sealing one first: for a program that works out what all of
-    /// them would do, and whose seals nobody accepts. No component has them.
+    /// Derives keys of all components from these secrets, the sealing one first: for a program that simulates all of them, and
+    /// whose seals no component accepts.
     #[must_use]
     pub fn with_every_owner<const N: usize>(secrets: [[u8; Self::BYTES]; N]) -> Self {
         let keys = Self::default();
@@ -143,7 +143,7 @@ impl Keys {
         keys
     }
 
-    /// The private key that [`Keys::with_every_owner`] has of one owner.
+    /// Returns the private key of one owner in [`Keys::with_every_owner`].
     #[must_use]
     pub fn of_owner(owner: Owner, secret: [u8; Self::BYTES]) -> [u8; Self::BYTES] {
         Sha256::new()
@@ -154,7 +154,7 @@ impl Keys {
             .into()
     }
 
-    /// The public keys of these private keys, as they are published: one in each line, in base64.
+    /// Returns the published form of the public keys of these private keys: one in each line, in base64.
     #[must_use]
     pub fn published(secrets: &[[u8; Self::BYTES]]) -> String {
         let public = secrets
@@ -164,12 +164,11 @@ impl Keys {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Seals and opens with these private keys of `owner` from now on, and with no others of it. As long as the key that seals
-    /// is among them it remains the one, until [`Keys::settle`]: by then every process knows the new one, and meets no
-    /// seal that it cannot open.
+    /// Replaces the private keys of `owner`. If the sealing key is among the new ones, it seals until [`Keys::settle`]: by then
+    /// every process has received the new public key.
     ///
     /// # Errors
-    /// As [`Keys::new`]; then nothing has changed.
+    /// As [`Keys::new`]; the keys stay unchanged.
     pub fn adopt(&self, owner: Owner, secrets: &[[u8; Self::BYTES]]) -> Result<Turn, SealError> {
         let mut signer = Signer::new(owner, secrets)?;
         let ring = self.ring();
@@ -194,7 +193,7 @@ impl Keys {
         })
     }
 
-    /// Seals with the first of the private keys of `owner` from now on. Returns whether that is another one than before.
+    /// Starts to seal with the first private key of `owner`. Returns whether the sealing key changed.
     pub fn settle(&self, owner: Owner) -> bool {
         let mut changed = false;
         self.replace(|ring| {
@@ -206,11 +205,11 @@ impl Keys {
         changed
     }
 
-    /// Opens what `owner` seals with these public keys from now on, and with no others of it. Returns whether they are others than
-    /// before. Those of an owner whose private keys are here are known, and stay.
+    /// Replaces the public keys of `owner`. Returns whether they changed. Has no effect for an owner whose private keys this
+    /// process holds.
     ///
     /// # Errors
-    /// [`SealError::PublicKeys`] when there is none, or a line is none; then nothing has changed.
+    /// [`SealError::PublicKeys`] if there is no key, or a line is not a key; the keys stay unchanged.
     pub fn trust(&self, owner: Owner, published: &str) -> Result<bool, SealError> {
         let lines = published.lines().filter(|line| !line.trim().is_empty());
         let public: Option<Vec<PublicKey>> = lines.map(PublicKey::parse).collect();
@@ -227,7 +226,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// The id of the key that seals for `owner`, as far as it is known; it does not tell the private key.
+    /// Returns the id of the sealing key of `owner`, if it is known. The id does not reveal the private key.
     #[must_use]
     pub fn newest(&self, owner: Owner) -> Option<String> {
         let ring = self.ring();
@@ -239,7 +238,7 @@ impl Keys {
         id.map(ToOwned::to_owned)
     }
 
-    /// Signs a message, and returns the id of the key besides.
+    /// Signs a message. Returns the id of the key and the signature.
     pub(super) fn sign(
         &self,
         purpose: Purpose,
@@ -296,7 +295,7 @@ impl Keys {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Nothing that was accepted with other keys is taken over.
+    /// Changes the keys, and clears the cache of accepted texts.
     fn replace(&self, change: impl FnOnce(&mut Ring)) {
         let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut ring = Ring {

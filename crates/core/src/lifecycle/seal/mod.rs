@@ -1,5 +1,5 @@
-//! Statements that pass through objects users can edit: JSON with a signature. The private key of a [`Purpose`] is held by one
-//! component ([`Owner`]); whoever verifies has its public keys alone, and can make none.
+//! Seals: signed statements in objects that users can edit, as JSON with an Ed25519 signature. Only one component ([`Owner`])
+//! holds the private key of a [`Purpose`]; a verifier has the public keys and cannot create seals.
 
 mod keys;
 mod purpose;
@@ -28,7 +28,7 @@ const RETIRED: &str = "mac";
 /// annotation can hold.
 pub const MAX_LENGTH: usize = 64 * 1024;
 
-/// Why a text was not sealed, or a sealed text was not accepted.
+/// The reason for which a text was not sealed, or a sealed text was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// There is no private key.
@@ -60,19 +60,19 @@ pub enum SealError {
 }
 
 impl SealError {
-    /// That a decision could not be sealed: `what` it is about.
+    /// Converts the error into a failure to seal `what`.
     pub(crate) fn of(self, what: &str) -> Failure {
         Failure::invalid("SealFailed", format!("failed to seal the {what}: {self}"))
     }
 
-    /// Whether the same text may be accepted later.
+    /// Checks whether the same text may be accepted later.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::NoKeys(_))
     }
 }
 
-/// Seals a value for one purpose; the same value sealed for another purpose does not open.
+/// Seals a value for one purpose. The seal is not valid for another purpose.
 ///
 /// # Errors
 /// [`SealError::NotHeld`] when the purpose is another component's, [`SealError::Malformed`] when the value does not serialise
@@ -88,8 +88,8 @@ pub fn seal<T: Serialize>(keys: &Keys, purpose: Purpose, value: &T) -> Result<St
     Ok(signed_text(object, &format!("{key}:{signature}")))
 }
 
-/// Opens what [`seal`] made for the same purpose, with any of the keys of its owner. It has to be the very text: the same
-/// statement in other words, with a space more or a member twice, would pass for another one where texts are compared.
+/// Opens a text that [`seal`] returned for the same purpose, with any key of its owner. A text that differs in spaces, in the order
+/// of members or by a repeated member is refused: code that compares texts would take it for another statement.
 ///
 /// # Errors
 /// A [`SealError`] that says why the text is not believed.
@@ -110,7 +110,7 @@ pub fn open<T: DeserializeOwned>(
         .map_err(|error| SealError::Malformed(error.to_string()))
 }
 
-/// Checks whether a text was sealed with the key that seals now; one that does not open may be said to be.
+/// Checks whether a text names the current sealing key. Does not verify the signature.
 #[must_use]
 pub fn is_by_newest(keys: &Keys, purpose: Purpose, text: &str) -> bool {
     let Ok((_, signature)) = read(text) else {
@@ -120,21 +120,21 @@ pub fn is_by_newest(keys: &Keys, purpose: Purpose, text: &str) -> bool {
     keys.newest(purpose.owner()).as_deref() == Some(key)
 }
 
-/// Checks whether a text was sealed by an earlier release, whose components shared one key. Anybody can write one that
-/// looks like it, and nothing is believed of it.
+/// Checks whether a text has the form of a seal of an earlier release, whose components shared one key. Any user can write such a
+/// text, so its content is not trusted.
 #[must_use]
 pub fn is_retired(text: &str) -> bool {
     matches!(read(text), Err(SealError::Retired))
 }
 
-/// Checks whether an annotation of an object was sealed by an earlier release.
+/// Checks whether an annotation of an object has the form of a seal of an earlier release.
 pub(crate) fn is_retired_on(metadata: &ObjectMeta, annotation: &str) -> bool {
     let annotations = metadata.annotations.as_ref();
     let text = annotations.and_then(|all| all.get(annotation));
     text.is_some_and(|text| is_retired(text))
 }
 
-/// Takes a sealed text apart: what was sealed, and the signature.
+/// Parses a sealed text into the statement and the signature.
 fn read(text: &str) -> Result<(Map<String, Value>, String), SealError> {
     if text.len() > MAX_LENGTH {
         return Err(SealError::TooLong);

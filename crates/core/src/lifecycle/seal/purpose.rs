@@ -2,7 +2,7 @@
 
 use crate::names;
 
-/// A component that seals. It alone holds its private keys; the others that verify have its public keys.
+/// A component that seals. No other component holds its private keys; verifiers have its public keys.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumIter, strum::Display,
 )]
@@ -19,7 +19,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The Secret with its private keys, which it alone reads.
+    /// The Secret with its private keys, which no other component may read.
     #[must_use]
     pub const fn private_keys(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Owner {
         }
     }
 
-    /// The Secret with its public keys, which it alone writes.
+    /// The Secret with its public keys, which no other component may write.
     #[must_use]
     pub const fn public_keys(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Owner {
         }
     }
 
-    /// The others whose seals it opens.
+    /// The other components whose seals it verifies.
     #[must_use]
     pub const fn verifies(self) -> &'static [Self] {
         match self {
@@ -50,14 +50,14 @@ impl Owner {
     }
 }
 
-/// What a statement is for. The signature covers it, and only the keys of its owner are accepted.
+/// The purpose of a statement. The signature covers it, and only keys of its owner are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::EnumIter)]
 pub enum Purpose {
-    /// Who created a request or wrote an approval, and what policies decided.
+    /// The requester or approver of an object, and the decision of policies.
     Stamp,
-    /// What a break-glass group opened.
+    /// A connection of a break-glass group.
     BreakGlass,
-    /// What a reviewer found, or attested.
+    /// A finding or an attestation of a reviewer.
     Finding,
     /// A grant of access.
     Grant,
@@ -65,11 +65,11 @@ pub enum Purpose {
     TransientBinding,
     /// The decision about a harness run.
     HarnessRun,
-    /// That a Job is a harness run's.
+    /// The proof that a Job belongs to a harness run.
     RunVoucher,
     /// An emergency, in its record.
     Emergency,
-    /// A review that was opened, or is kept.
+    /// An open or completed review.
     Review,
     /// The expiry of a composite's child.
     ChildUntil,

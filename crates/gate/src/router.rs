@@ -444,12 +444,12 @@ impl Door {
             return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
         };
         // Before the API server is asked: a command that must be recorded does not run where it cannot be.
-        let writer = self.record(&session, &plan, &path.options).await?;
+        let (writer, unrecorded) = self.record(&session, &plan, &path.options).await?;
         self.open(
             OpeningSession::new(self, session, writer),
             (client, &asked),
             (parts, &target, &ticket),
-            &path.options,
+            (&path.options, unrecorded),
         )
         .await
     }
@@ -472,7 +472,7 @@ impl Door {
         mut opening: OpeningSession,
         (client, asked): (OnUpgrade, &Upgrade),
         (parts, target, ticket): (&Parts, &str, &str),
-        options: &Options,
+        (options, unrecorded): (&Options, Option<String>),
     ) -> Result<Response<Body>, Refused> {
         let sent = self.upstream.open((parts, target), ticket, asked).await;
         let answered = sent.inspect_err(|refused| opening.refused(refused))?;
@@ -485,6 +485,9 @@ impl Door {
         };
         let response = switching(asked, &agreed)?;
         if let Some((session, writer)) = opening.opened() {
+            if let Some(why) = unrecorded {
+                self.unrecorded(&session, &why);
+            }
             let spoken = Spoken::new(&agreed, options, session.way);
             session.live.agreed(spoken);
             tokio::spawn(Arc::clone(self).carry(session, (client, upstream), spoken, writer));
@@ -597,15 +600,15 @@ impl Door {
         }
     }
 
-    /// Begins to record a session, as it was planned.
+    /// Begins to record a session, as planned. Returns the recording, or the reason for which there is none.
     async fn record(
         &self,
         session: &Session,
         plan: &Plan,
         options: &Options,
-    ) -> Result<Option<Writer>, Refused> {
+    ) -> Result<(Option<Writer>, Option<String>), Refused> {
         let why = match (plan, &self.recordings) {
-            (Plan::None, _) => return Ok(None),
+            (Plan::None, _) => return Ok((None, None)),
             (Plan::Record(config), Some(recordings)) => {
                 let opening = Opening {
                     grant: &session.grant,
@@ -616,7 +619,7 @@ impl Door {
                     at: session.opened_at,
                 };
                 match recordings.begin(&opening, config).await {
-                    Ok(writer) => return Ok(Some(writer)),
+                    Ok(writer) => return Ok((Some(writer), None)),
                     Err(refused) if session.must_be_recorded => return Err(refused),
                     Err(refused) => refused.message,
                 }
@@ -624,8 +627,7 @@ impl Door {
             (Plan::Record(_), None) => "there is nowhere to keep it".to_owned(),
             (Plan::Cannot(why), _) => why.clone(),
         };
-        self.unrecorded(session, &why);
-        Ok(None)
+        Ok((None, Some(why)))
     }
 
     /// Carries the bytes of a session until its end, which is put on record.

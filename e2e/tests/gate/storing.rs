@@ -394,7 +394,6 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
     world.whole().await
 }
 
-/// A command whose recording cannot begin, on a disk that takes nothing: it does not run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_does_not_run_whose_recording_cannot_begin() -> Result<()> {
     let world = World::new("store-broken").await?;

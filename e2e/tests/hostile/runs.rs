@@ -387,3 +387,24 @@ async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
     runs.create(&create, &run("late", None)?).await?;
     ends("late", RunPhase::Failed).await
 }
+
+/// Exchanging the image of a pod of a harness run, as an administrator, so that another program is given the token by which
+/// the broker knows the pod: refused.
+#[tokio::test]
+async fn a_runs_pod_gets_another_image_with_nobody_there() -> Result<()> {
+    let ruin = ruin("ruin-image").await?;
+    let submitted = ruin.api::<HarnessRun>();
+    let submitted = submitted
+        .create(&PostParams::default(), &run("mine", Some("carol"))?)
+        .await?;
+    let pod = ruin.scene.pod_of_job("mine", &submitted).await?;
+    let container = pod.spec.as_ref().context("no spec")?;
+    let container = &container.containers.first().context("no container")?.name;
+    let other =
+        json!({"spec": {"containers": [{"name": container, "image": "evil.test/other:1"}]}});
+    let pods = ruin.api::<Pod>();
+    let (parameters, patch) = (PatchParams::default(), Patch::Strategic(other));
+    let why = refused(pods.patch(&pod.name_any(), &parameters, &patch).await)?;
+    assert!(why.contains("keeps its images"), "{why}");
+    Ok(())
+}

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use super::Neighbour;
@@ -72,6 +73,45 @@ async fn a_policy_that_asks_elsewhere() -> Result<()> {
             message.contains(function) && message.contains("spec.policy.inline:5"),
             "{message}"
         );
+    }
+    Ok(())
+}
+
+/// What a policy names when a field is missing that it negates, compares or looks up.
+const MISSING: &str = r#"package controller
+
+named contains "always"
+
+named contains "negated-call" if not startswith(input.parent.spec.missing, "a")
+
+named contains "negated-comparison" if not input.parent.spec.missing > 3
+
+named contains "looked-up" if "nobody", input.parent.spec.missing in {"somebody": 1}
+
+named contains "denied" if (input.parent.spec.missing in input.parent.spec.absent) == false
+
+children contains {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} if some name in named
+"#;
+
+/// Leaving out a field of a parent that a policy negates, compares or looks up: what depends on it is undefined, as in OPA, and
+/// the policy names no child for it.
+#[tokio::test]
+async fn a_field_that_is_left_out() -> Result<()> {
+    oz().await?;
+    let world = World::set_rego("left-out", |rego| {
+        rego["spec"]["policy"] = json!({"inline": MISSING});
+    })
+    .await?;
+    world.fleet("one", &json!({"value": "x"})).await?;
+    let maps = world.config_maps();
+    eventually(
+        "the child that is always named",
+        CONDITION_TIMEOUT,
+        async || Ok(maps.get_opt("always").await?.map(drop)),
+    )
+    .await?;
+    for name in ["negated-call", "negated-comparison", "looked-up", "denied"] {
+        ensure!(maps.get_opt(name).await?.is_none(), "{name}");
     }
     Ok(())
 }

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::{Evidence, Report, Terms, verify};
 use oz_core::audit::{Published, Trust};
+use oz_core::names;
 use oz_testkit::Process;
 use serde_json::Value;
 
@@ -42,6 +43,20 @@ impl Auditor {
                 .collect(),
             logs: Vec::new(),
         })
+    }
+
+    /// Pins the key that a component publishes, where no operator vouches for it.
+    ///
+    /// # Errors
+    /// When it is not published, or cannot be read.
+    pub async fn pin(&mut self, component: &str) -> Result<()> {
+        let secrets = names::key_secrets(component).context("it signs no trail")?;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let published = api.get(secrets.1).await?.data.unwrap_or_default();
+        let key = published.get(names::AUDIT_ENTRY).context("no key")?;
+        let key = std::str::from_utf8(&key.0)?;
+        self.pinned.push(format!("{component} {}", key.trim()));
+        Ok(())
     }
 
     /// Has the log of this process judged as well.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
-use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys};
+use oz_audit::{
+    AuditArgs, AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys,
+};
 use oz_core::access::seal::{Keys, Owner};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
@@ -75,17 +77,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         move || grants.open_again(),
     );
     let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
-    let audit_key = AuditKeyWatch {
-        trail: trail.clone(),
-    };
-    let audit_rotation = KeyRotation::new(&trail, &args.audit);
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
     runtime
         .task("signing key watch", Everyone, seal_keys)
         .task("signing key rotation", Everyone, rotation)
-        .task("audit key watch", Everyone, audit_key)
-        .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);
+    signs(runtime, &trail, &args.audit);
     let feeds = manager.runtime().feeds().clone();
     for hook in hooks(&grounds, &feeds) {
         manager = manager.hook(hook);
@@ -107,6 +104,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let ended = manager.run(shutdown.cancelled_owned()).await;
     trail.close().await;
     Ok(ended?)
+}
+
+/// Adds the tasks that keep the signing key of the trail.
+fn signs(runtime: &mut Runtime, trail: &Trail, args: &AuditArgs) {
+    let watch = AuditKeyWatch {
+        trail: trail.clone(),
+    };
+    runtime.task("audit key watch", Everyone, watch).task(
+        "audit key rotation",
+        Everyone,
+        KeyRotation::new(trail, args),
+    );
 }
 
 /// What the hooks decide by.

@@ -159,10 +159,13 @@ pub(crate) async fn requests(scene: &Scene) -> Result<()> {
         });
         template.metadata.name = Some(name.to_owned());
         let config = &mut template.spec.access_config;
-        config.operations = [&STREAMS[..], &[Operation::Debug]].concat();
-        config.debug = Some(DebugConfig {
-            images: vec![fixtures::IMAGE.to_owned()],
-        });
+        config.operations = STREAMS.to_vec();
+        if mode == RecordingMode::Offered {
+            config.operations.push(Operation::Debug);
+            config.debug = Some(DebugConfig {
+                images: vec![fixtures::IMAGE.to_owned()],
+            });
+        }
         scene.template(&template).await?;
     }
     let alice = scene.requests("alice").await?;

@@ -249,12 +249,21 @@ fn names_version(output: &Output) -> bool {
 fn command(world: &World<'_>, client: &Client) -> Result<()> {
     let script = "seq 1 50000; seq 1 50000 >&2; exit 7";
     let words = ["exec", "sh", "-c", script];
-    let [direct, gated] = world.both(client, fixtures::CONTAINER, &words)?;
-    let run = |mut command: Command| -> Result<Output> {
+    let [mut direct, mut gated] = world.both(client, fixtures::CONTAINER, &words)?;
+    let run = |command: &mut Command| -> Result<Output> {
         Ok(of_the_command(command.stdin(Stdio::null()).output()?))
     };
-    let (direct, gated) = (run(direct)?, run(gated)?);
+    let gated = run(&mut gated)?;
     assert_eq!(gated.status.code(), Some(7), "{}", said(&gated));
+    // On a busy machine the Python client sometimes loses the exit code, also without a gate.
+    let mut attempts = 0;
+    let direct = loop {
+        attempts += 1;
+        let output = run(&mut direct)?;
+        if output.status.code() == Some(7) || attempts == 3 {
+            break output;
+        }
+    };
     ensure!(direct == gated, "{}", differ(&direct, &gated));
     ensure!(gated.stdout.ends_with(b"\n50000\n"), "{}", said(&gated));
     Ok(())

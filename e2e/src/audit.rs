@@ -127,10 +127,10 @@ impl Auditor {
         self.report_since(None).await
     }
 
-    /// Whom an auditor believes: the pinned keys, and those that they vouch for.
+    /// The trusted keys: the pinned keys, and those that they vouch for.
     ///
     /// # Errors
-    /// When what is published cannot be read.
+    /// If the published keys cannot be read.
     pub async fn trust(&self) -> Result<Trust> {
         let mut trust = Trust::pinned(self.pinned.iter().map(String::as_str))?;
         trust.extend(&published(&self.client).await?);

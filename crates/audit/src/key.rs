@@ -55,7 +55,7 @@ impl WriterKeys {
         })
     }
 
-    /// Checks whether the writer is the operator, whose key vouches for the other keys.
+    /// Checks whether the writer is the operator. Its key vouches for the other keys.
     pub(crate) fn is_operator(&self) -> bool {
         self.component == names::OPERATOR
     }

@@ -25,7 +25,7 @@ use crate::public::PublicKeys;
 
 /// The entry with the key that seals.
 const CURRENT: &str = "key";
-/// The entry with the previous key, whose seals stay valid.
+/// The entry with the previous key. Its seals stay valid.
 const PREVIOUS: &str = "previous";
 /// Annotation: the creation time of a key.
 const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";

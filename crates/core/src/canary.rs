@@ -36,7 +36,7 @@ impl Word {
     }
 }
 
-/// The words that were used. Each is good once in a process: somebody who reads one in an audit log of the API server gains nothing.
+/// The used words. Each is valid once in a process: a word in an audit log of the API server has no further use.
 #[derive(Debug, Default)]
 pub struct UsedWords(Mutex<BTreeMap<String, Timestamp>>);
 

@@ -29,7 +29,7 @@ use crate::upstream::Upstream;
 /// How long a new authority is in the APIService before anything is served that it signed.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// The component whose private keys this process holds.
+/// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Gate;
 
 /// Runs until a signal, or until what it needs is lost.

@@ -66,7 +66,7 @@ use crate::tickets::TicketChecks;
 use crate::waiting_bindings::WaitingBindings;
 use crate::workload::Workloads;
 
-/// The component whose private keys this process holds.
+/// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Operator;
 
 /// Runs until a signal, or until what it needs is lost.

@@ -141,7 +141,7 @@ pub(crate) fn is_call(expr: &Expr) -> bool {
     )
 }
 
-/// Of an operand that may be undefined: what is in the brackets of a reference, and calls.
+/// Collects the parts of an operand that may be undefined: the brackets of a reference, and calls.
 fn evaluated_inside<'e>(expr: &'e Expr, globals: &BTreeSet<&str>, found: &mut Vec<&'e Expr>) {
     match expr {
         Expr::RefDot { refr, .. } => evaluated_inside(refr, globals, found),
@@ -154,7 +154,7 @@ fn evaluated_inside<'e>(expr: &'e Expr, globals: &BTreeSet<&str>, found: &mut Ve
     }
 }
 
-/// Of an argument: everything that may be undefined. Comprehensions never are.
+/// Collects the parts of an argument that may be undefined. A comprehension never is.
 fn evaluated_before<'e>(expr: &'e Expr, globals: &BTreeSet<&str>, found: &mut Vec<&'e Expr>) {
     match expr {
         Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => {

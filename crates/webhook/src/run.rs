@@ -22,7 +22,7 @@ use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, composites, hooks};
 use crate::limits::RequestCounter;
 
-/// The component whose private keys this process holds.
+/// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Webhook;
 
 /// Runs until a signal, or until what it needs is lost.

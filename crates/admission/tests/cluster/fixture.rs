@@ -58,8 +58,8 @@ impl Fixture {
         self.namespace.name()
     }
 
-    /// A manager of this fixture, named like its namespace. Replicas share the port: one that is built and does not run
-    /// would be given connections that nobody accepts.
+    /// A manager of this fixture, named like its namespace. Replicas share the port: a manager that
+    /// is built and does not run would receive connections and not accept them.
     pub fn manager(&self) -> Result<ManagerBuilder> {
         Ok(self.without_listener().listener(bound(self.port)?))
     }

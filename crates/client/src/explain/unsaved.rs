@@ -61,7 +61,7 @@ impl Unsaved<'_> {
     }
 }
 
-/// The keys that seal and open what is made here.
+/// The keys for seals of simulated objects.
 pub(crate) fn keys() -> Keys {
     Keys::with_every_owner([[0; 32]])
 }

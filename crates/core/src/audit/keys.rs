@@ -201,8 +201,8 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Trusts all published keys, also those without a signature. If none of them names a writer, an earlier release published
-    /// them, whose components shared the operator's key: they are trusted for every writer.
+    /// Trusts all published keys, also those without a signature. If none of them names a writer, they are of an earlier
+    /// release, in which all components shared the operator's key: they are trusted for every writer.
     ///
     /// # Errors
     /// If one of them is not a key.

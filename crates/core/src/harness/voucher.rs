@@ -8,7 +8,7 @@ use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::RunVoucher;
 
-/// The run whose Job it is.
+/// The run of the Job.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Voucher {
     namespace: String,

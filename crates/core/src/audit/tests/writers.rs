@@ -1,4 +1,4 @@
-//! Each writer has a key of its own, and signs in no other name.
+//! Each writer has a separate key, which is valid only for its name.
 
 use crate::audit::verify::{Evidence, Fault, Report, Terms, verify};
 use crate::audit::{AuditKey, Chain, Checkpoint, Entry, KeyError, Published, Trust, Writer};
@@ -23,7 +23,7 @@ fn vouched(writer: &str) -> Published {
     vouched
 }
 
-/// What is published in a cluster with every component.
+/// Returns the published keys of a cluster with every component.
 fn published() -> Vec<Published> {
     let others = OTHER_WRITERS.iter().map(|writer| vouched(writer));
     others.chain([key().published(None)]).collect()

@@ -185,7 +185,7 @@ impl<'a> Seen<'a> {
 
 /// Condition: it is over.
 pub const COMPLETED: &str = "Completed";
-/// Reason of the end of a run whose decision an earlier release sealed.
+/// The end reason of a run with a decision that an earlier release sealed.
 pub(super) const SEAL_RETIRED: &str = "SealRetired";
 /// What stands between why a run ends and why that is not done yet.
 pub(super) const NOT_OVER: &str = "; not over yet: ";

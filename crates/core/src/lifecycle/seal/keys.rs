@@ -1,4 +1,4 @@
-//! The keys of one process: the private keys of its own component, and the public keys of the others.
+//! The keys of one process: the private keys of its component, and the public keys of other components.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use crate::encode;
 /// The size of each of the two generations of the cache of accepted texts.
 const REMEMBERED: usize = 32 * 1024;
 
-/// The keys of one process. A component holds only the private keys of its own [`Owner`]. One of them seals, and seals of all of
+/// The keys of one process. A component holds only the private keys of its [`Owner`]. One of them seals, and seals of all of
 /// them are accepted, so that a rotation does not invalidate earlier seals. Clones share the keys: a replacement is visible in
 /// all of them.
 #[derive(Clone, Default)]
@@ -126,8 +126,8 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Derives keys of all components from these secrets, the sealing one first: for a program that simulates all of them, and
-    /// whose seals no component accepts.
+    /// Derives keys of all components from these secrets, the sealing one first: for a program that simulates all of them.
+    /// No component accepts its seals.
     #[must_use]
     pub fn with_every_owner<const N: usize>(secrets: [[u8; Self::BYTES]; N]) -> Self {
         let keys = Self::default();

@@ -21,7 +21,7 @@ pub use purpose::{Owner, Purpose};
 
 /// The member of the JSON object that holds the signature: the id of its key, a colon, and the signature in base64.
 const SIGNATURE: &str = "sig";
-/// The member that held the message authentication code of releases whose components shared one key.
+/// The member with the message authentication code in seals of earlier releases, in which components shared one key.
 const RETIRED: &str = "mac";
 
 /// Longest sealed text that is read, in bytes. Well above what we write, far below what an

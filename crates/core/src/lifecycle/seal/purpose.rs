@@ -39,7 +39,7 @@ impl Owner {
         }
     }
 
-    /// The other components whose seals it verifies.
+    /// Returns the other components, of which it verifies seals.
     #[must_use]
     pub const fn verifies(self) -> &'static [Self] {
         match self {

@@ -205,7 +205,7 @@ fn meddling_revokes_and_is_not_repaired() {
     }
 }
 
-/// The text of an annotation as a release sealed it whose components shared one key.
+/// Replaces the seal of an object by one of an earlier release.
 fn retire(object: &mut DynamicObject) {
     let annotations = object.metadata.annotations.as_mut().unwrap();
     let text = annotations.get_mut(crate::labels::GRANT).unwrap();

@@ -89,7 +89,8 @@ impl PublicKeys {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Returns the published keys after an event; the outer `None` if the event does not change them.
+    /// Returns the published keys after an event; the outer `None` if the event does not change them. While the Secret does not
+    /// exist, those published before stay in use; a new Secret arrives as an event of its own.
     pub(crate) fn said(
         &self,
         event: StoreEvent<Guarded<Secret>>,
@@ -99,7 +100,13 @@ impl PublicKeys {
                 Ok(secret) => Ok(self.published_in(&secret)),
                 Err(undecodable) => Err(undecodable.into()),
             }),
-            StoreEvent::Delete(_) => Some(Ok(None)),
+            StoreEvent::Delete(_) => {
+                tracing::error!(
+                    secret = %self,
+                    "the Secret with public keys is gone; those published before stay in use until it is created again"
+                );
+                None
+            }
             StoreEvent::Init | StoreEvent::InitDone => None,
         }
     }

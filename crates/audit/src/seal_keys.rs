@@ -171,7 +171,13 @@ impl SealKeyWatch {
                 Ok(_) => Some(self.again().await),
                 Err(undecodable) => Some(Err(undecodable.into())),
             },
-            StoreEvent::Delete(_) => Some(self.again().await),
+            StoreEvent::Delete(_) => {
+                tracing::error!(
+                    secret = %self.cell,
+                    "the Secret with the signing key is gone, and this process may not create Secrets: the key in use stays"
+                );
+                None
+            }
             StoreEvent::Init | StoreEvent::InitDone => None,
         }
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::access::seal::Owner;
 use oz_core::api::Phase;
 use oz_core::audit::{Action, Published, Trust};
@@ -264,4 +264,52 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
         },
     )
     .await
+}
+
+#[tokio::test]
+async fn deleted_secrets_with_keys_are_read_again_once_they_are_back() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "gone").await?;
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    let alice = scene.requests("alice").await?;
+    alice.granted(&exec_request("one", TEMPLATE, "5m")).await?;
+    let (private, public) = (Owner::Webhook.private_keys(), Owner::Webhook.public_keys());
+    let before = secrets.get(public).await?.data.context("no public keys")?;
+    let mark = cluster.audit().mark()?;
+    for (name, said) in [
+        (private, "the Secret with the signing key is gone"),
+        (public, "the Secret with public keys is gone"),
+    ] {
+        secrets.delete(name, &DeleteParams::default()).await?;
+        let process = &mut system.webhook.process;
+        process
+            .wait_for_line(said, CONDITION_TIMEOUT, |line| line.contains(said))
+            .await?;
+    }
+    // The keys in use stay in use.
+    alice.granted(&exec_request("two", TEMPLATE, "5m")).await?;
+    let webhook = format!("system:serviceaccount:{NAMESPACE}:oz-webhook");
+    let asked = cluster.audit().since(mark)?.by_user(&webhook);
+    let asked = asked.with_verb("get").on("", "secrets");
+    assert!(asked.is_empty(), "{asked:?}");
+    for name in [private, public] {
+        let empty = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+        secrets.create(&PostParams::default(), &empty).await?;
+    }
+    eventually(
+        "other keys to be published",
+        CONDITION_TIMEOUT,
+        async || {
+            let data = secrets.get(public).await?.data.unwrap_or_default();
+            let is_whole =
+                data.len() == before.len() && data.values().all(|keys| !keys.0.is_empty());
+            Ok((is_whole && data != before).then_some(()))
+        },
+    )
+    .await?;
+    alice
+        .granted(&exec_request("three", TEMPLATE, "5m"))
+        .await?;
+    Ok(())
 }

@@ -56,6 +56,8 @@ pub struct AuditEntry {
     pub user_agent: String,
     /// Path and query.
     pub request_uri: String,
+    /// The webhooks that did not answer, and whose failure policy let the request pass.
+    pub failed_open: Vec<String>,
 }
 
 impl AuditEntry {
@@ -237,6 +239,8 @@ struct Event {
     response_status: Status,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 /// Who asked.
@@ -287,6 +291,12 @@ impl From<Event> for AuditEntry {
             stage_timestamp: event.stage_timestamp,
             user_agent: event.user_agent,
             request_uri: event.request_uri,
+            failed_open: event
+                .annotations
+                .into_iter()
+                .filter(|(key, _)| key.starts_with("failed-open."))
+                .map(|(_, webhook)| webhook)
+                .collect(),
         }
     }
 }

@@ -22,8 +22,10 @@ pub(super) const SIGNED_RECORD: &str = "oz-audit-record-signature/v1\n";
 /// A record is signed itself when the one that was signed last is this much older, or younger: what
 /// is not signed follows closely on what is.
 const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
-/// How far behind the record before it one may lie and be given its time. A summary of what was
-/// counted for a minute does; a clock that is set back lies further.
+/// Detail: the time of the decision, on a record that was written after a later one and has the time of that one.
+pub const DECIDED_AT: &str = "decidedAt";
+/// The maximum time by which a record may precede the record before it and still take its time. A summary of what was counted
+/// for a minute is that late; a clock that was set back differs by more.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
 /// What ties a record to the one before it.
@@ -147,14 +149,18 @@ impl Chain {
 
     /// The next entry, with `record`; signed when it is time to.
     pub fn append(&mut self, record: Record, key: &AuditKey) -> Entry {
-        let mut record = record.bounded();
+        let mut record = record;
         self.seq += 1;
         // Events are read, kept and thrown away by time: within a chain that must be its order.
         if let Some(before) = self.time
+            && before > record.time
             && before.duration_since(record.time) <= BEHIND
         {
-            record.time = record.time.max(before);
+            let decided = record.time.to_string();
+            record = record.detail(DECIDED_AT, decided);
+            record.time = before;
         }
+        let record = record.bounded();
         let time = record.time;
         // What lets others be missing, and what seals evidence, is believed by its own signature.
         let due = matches!(

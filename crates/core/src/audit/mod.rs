@@ -23,7 +23,7 @@ mod tests;
 
 pub use action::{Action, Decision};
 pub use canonical::{canonical, digest_without};
-pub use chain::{Chain, Entry, Link};
+pub use chain::{Chain, DECIDED_AT, Entry, Link};
 pub use checkpoint::Checkpoint;
 pub use event::{name_of, time_in_name};
 pub use flood::{Admitted, FloodCounter};

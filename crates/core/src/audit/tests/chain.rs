@@ -10,7 +10,8 @@ use super::support::{
 };
 use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::audit::{
-    AuditKey, Chain, Checkpoint, Entry, Medium, Trust, Writer, canonical, name_of, time_in_name,
+    AuditKey, Chain, Checkpoint, DECIDED_AT, Entry, Medium, Trust, Writer, canonical, name_of,
+    time_in_name,
 };
 
 #[test]
@@ -231,6 +232,12 @@ fn what_comes_a_little_late_keeps_its_place_in_time() {
     let times: Vec<_> = entries.iter().map(|entry| entry.record.time).collect();
     assert!(times.is_sorted(), "{times:?}");
     assert_eq!(times[1], times[2]);
+    let decided = entries
+        .iter()
+        .map(|entry| entry.record.details.get(DECIDED_AT));
+    let decided: Vec<_> = decided.collect();
+    assert_eq!(decided[..2], [None, None]);
+    assert_eq!(decided[2], Some(&at(10).to_string()));
     // As the record before it: it need not be signed again.
     let signed = entries.iter().map(|entry| entry.link.signature.is_some());
     assert_eq!(signed.collect::<Vec<_>>(), [true, true, false, false]);

@@ -5,7 +5,7 @@ use std::iter::empty;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
@@ -282,6 +282,22 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
         return Err(immutable("metadata.ownerReferences", message));
     }
     Ok(Notes::none())
+}
+
+/// Refuses owner references that are added: with them, somebody who may not delete an object has Kubernetes' garbage collector
+/// delete it. References may be removed, which the garbage collector itself does with `--cascade=orphan`.
+pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
+    let had = old.owner_references.as_deref().unwrap_or_default();
+    let is_added = |owner: &&OwnerReference| !had.iter().any(|one| one.uid == owner.uid);
+    let Some(owner) = new.owner_references.iter().flatten().find(is_added) else {
+        return Ok(());
+    };
+    let message = format!(
+        "metadata.ownerReferences may not get {} {}: Kubernetes would delete this object with that one; delete this \
+         object instead, for which you need the right to delete it",
+        owner.kind, owner.name
+    );
+    Err(immutable("metadata.ownerReferences", &message))
 }
 
 /// Refuses a change of who asked.

@@ -1,11 +1,13 @@
 //! Getting more by `kubectl debug` through the gate than a container of a listed image beside the others.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use oz_core::api::{DebugConfig, Operation};
+use kube::api::PostParams;
+use oz_core::api::{DebugConfig, Operation, Sessions, TargetKind};
 use oz_core::connect::cut::MARK;
 use oz_core::gate::debug::PATCH_TYPE;
-use oz_e2e::{exec_request, gate_template};
+use oz_e2e::{exec_request, exec_template, gate_template};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use serde_json::{Value, json};
 
@@ -188,6 +190,82 @@ async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
         String::new(),
     ];
     debugging.refuses(&patches).await
+}
+
+/// Adding a container, with the capability to trace and without, to a pod whose containers see each other's processes, by a
+/// grant for one of them: refused, with the container that it would reach.
+#[tokio::test]
+async fn debug_container_beside_shared_processes_is_refused() -> Result<()> {
+    let debugging = Debugging::set("debug-shared").await?;
+    let gated = &debugging.gated;
+    let labels = json!({"app": "shared"});
+    let shared = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shared"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "shareProcessNamespace": true,
+                    "containers": [container(fixtures::CONTAINER), container("vault")],
+                },
+            },
+        },
+    });
+    let shared = serde_json::from_value(shared)?;
+    gated
+        .api::<Deployment>()
+        .create(&PostParams::default(), &shared)
+        .await?;
+    fixtures::ready_pods(&gated.admin, gated.name(), "app=shared", 1).await?;
+    let mut template = exec_template("shared", TargetKind::Deployment, "shared");
+    let config = &mut template.spec.access_config;
+    config.sessions = Sessions::Gate;
+    config.containers = vec![fixtures::CONTAINER.to_owned()];
+    config.operations = vec![Operation::Debug];
+    config.debug = Some(DebugConfig {
+        images: vec![fixtures::IMAGE.to_owned()],
+    });
+    gated.template(&template).await?;
+    let alice = gated.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("shared", "shared", "10m"))
+        .await?;
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{}/ephemeralcontainers",
+        gated.name(),
+        asked.pod()
+    );
+    let path = gated.behind("shared", &path);
+    for patch in [
+        adding(&container("more")),
+        with("targetContainerName", json!(fixtures::CONTAINER)),
+        with(
+            "securityContext",
+            json!({"capabilities": {"add": ["SYS_PTRACE"]}}),
+        ),
+    ] {
+        // Rights arrive a moment after the grant.
+        eventually(
+            "the gate to refuse the container",
+            CONDITION_TIMEOUT,
+            async || {
+                let length = patch.len().to_string();
+                let request = Written::new("PATCH", &path)
+                    .header("content-type", PATCH_TYPE)
+                    .header("content-length", &length)
+                    .body(&patch);
+                let (code, answer) = gated.asked("alice", &request).await?;
+                ensure!(
+                    code == 403 && answer.contains("reaches vault"),
+                    "{patch}: {answer}"
+                );
+                Ok(Some(()))
+            },
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 /// Other kinds of patches, a PUT of the whole, a body of 2 MiB, one that is packed, and options in the query: refused.

@@ -408,3 +408,49 @@ async fn a_runs_pod_gets_another_image_with_nobody_there() -> Result<()> {
     assert!(why.contains("keeps its images"), "{why}");
     Ok(())
 }
+
+/// Mounting a volume over the directory of the harness, or over one of the system, by a path that is spelled otherwise
+/// (`//paddock`, `/./paddock`, `/etc//passwd`), in a template of harness runs: refused, with the path's field.
+#[tokio::test]
+async fn overlay_that_spells_a_path_otherwise_is_refused() -> Result<()> {
+    let ruin = ruin("spelled").await?;
+    let webhook = Options::default().flag("--harness");
+    let _oz = Webhook::start(crate::cluster().await?, &webhook).await?;
+    let templates = ruin.api::<HarnessTemplate>();
+    let mounted = |path: &str| {
+        let mount = json!({"name": "more", "mountPath": path});
+        json!({"spec": {
+            "volumes": [{"name": "more", "emptyDir": {}}],
+            "containers": [{"name": "harness", "volumeMounts": [mount]}],
+        }})
+    };
+    let template = |workspace: &str, overlay: Value| {
+        serde_json::from_value::<HarnessTemplate>(json!({
+            "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessTemplate",
+            "metadata": {"name": "spelled"},
+            "spec": {
+                "image": "registry.test/echo:1", "command": ["/echo"],
+                "workspace": {"mountPath": workspace}, "podTemplateOverlay": overlay,
+            },
+        }))
+    };
+    let told = async |template: HarnessTemplate| {
+        let create = PostParams::default();
+        refused(templates.create(&create, &template).await)
+    };
+    for path in [
+        "//paddock",
+        "/./paddock/prompt",
+        "/paddock//raw",
+        "/a/../paddock",
+        "//",
+    ] {
+        let told = told(template("/src", mounted(path))?).await?;
+        assert!(told.contains("volumeMounts[0].mountPath"), "{path}: {told}");
+    }
+    for path in ["//etc", "/./etc", "/etc//passwd", "/.//paddock/."] {
+        let told = told(template(path, json!({}))?).await?;
+        assert!(told.contains("spec.workspace.mountPath"), "{path}: {told}");
+    }
+    Ok(())
+}

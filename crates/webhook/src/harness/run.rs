@@ -26,7 +26,7 @@ use super::validate::Installation;
 use crate::lock::Locks;
 use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::{is_who_asks, requester};
-use crate::validate_request::same_requester;
+use crate::validate_request::{no_owner_added, same_requester};
 use crate::watched::Watched;
 
 const KIND: &str = "HarnessRun";
@@ -79,6 +79,7 @@ impl Validate for RunValidator {
                     return Err(immutable(&violation.field, &violation.message));
                 }
                 same_requester(&old.metadata, &run.metadata)?;
+                no_owner_added(&old.metadata, &run.metadata)?;
                 Ok(Notes::none())
             }
             _ => Ok(Notes::none()),

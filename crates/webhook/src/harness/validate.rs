@@ -13,6 +13,7 @@ use super::authors::{may_do, may_get};
 use super::record;
 use super::rules::Checked;
 use crate::refusal::{bounded, invalid, own_namespace, served, status_is_the_operators};
+use crate::validate_request::no_owner_added;
 
 /// Where oz is and serves, and who it is.
 #[derive(Clone)]
@@ -84,6 +85,10 @@ impl<K: Checked> Validate for Validator<K> {
         }
         let old = review.old.as_ref();
         bounded(object.meta(), old.map(K::meta), bounds::<K>())?;
+        // Workspaces alone are requested, and those who may not delete one may update it.
+        if let (None, Some(old)) = (K::CHANGED, old) {
+            no_owner_added(old.meta(), object.meta())?;
+        }
         // What is stored was checked when it came in, or is older than the rule.
         let digest = object.digest();
         let before = old.map(K::digest);

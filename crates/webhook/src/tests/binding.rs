@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::{Attempt, Records, Webhook, registered, with};
+use super::{Attempt, Records, Webhook, owners, registered, with};
 
 const FINALIZER: &str = "oz.wizardofoz.co/revoke";
 
@@ -289,6 +289,10 @@ async fn what_was_asked_for_and_by_whom_stays() {
             ),
             "metadata.annotations[crds.wizardofoz.co/requested-by]",
         ),
+        (
+            changed("/metadata/ownerReferences", owners()),
+            "metadata.ownerReferences",
+        ),
     ] {
         let answer = webhook
             .validate(&Attempt::update("bob", &old, object))
@@ -296,6 +300,9 @@ async fn what_was_asked_for_and_by_whom_stays() {
         assert_eq!(answer.refusal(), Some("Immutable"), "{field}: {answer:?}");
         assert_eq!(answer.fields(), [field]);
     }
+    let owned = changed("/metadata/ownerReferences", owners());
+    let orphaned = Attempt::update("bob", &owned, old.clone());
+    assert!(webhook.validate(&orphaned).await.allowed);
     let labelled = changed("/metadata/labels", json!({ "team": "a" }));
     assert!(
         webhook

@@ -462,6 +462,11 @@ fn request(kind: &str, template: &str) -> Value {
     })
 }
 
+/// Owner references to an object that somebody else can delete.
+fn owners() -> Value {
+    json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "soon-gone", "uid": "c-1" }])
+}
+
 /// `value` with what stands at `pointer` replaced, and made if it is not there.
 fn with(mut value: Value, pointer: &str, new: impl Into<Value>) -> Value {
     let mut place = &mut value;

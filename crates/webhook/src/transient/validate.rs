@@ -26,7 +26,7 @@ use crate::refusal::{
     bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators,
 };
 use crate::stamp::{is_who_asks, requester};
-use crate::validate_request::same_requester;
+use crate::validate_request::{no_owner_added, same_requester};
 
 use super::waiting::WaitingBindings;
 
@@ -322,6 +322,7 @@ fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
         return Err(immutable(&field, message));
     }
     same_requester(old.meta(), object.meta())?;
+    no_owner_added(old.meta(), object.meta())?;
     if has_finalizer(old.meta()) && !has_finalizer(object.meta()) {
         let message = format!(
             "{FINALIZER} is oz's: it goes when nothing of the binding is left; delete the object"

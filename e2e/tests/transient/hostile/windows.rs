@@ -1,4 +1,4 @@
-//! Windows that are dated ahead: rights that come later, by the groups that their requester has today.
+//! Transient bindings that are dated ahead: rights that come later, by the groups that their requester has today.
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
@@ -61,6 +61,22 @@ async fn window_that_waits_is_not_moved() -> Result<()> {
         let told = refusal(admin.patch("shift", &parameters, &merge).await)?;
         ensure!(told.contains("immutable"), "{told}");
     }
+    Ok(())
+}
+
+/// Adding an owner reference to a transient binding, so that Kubernetes' garbage collector deletes it for somebody who may only
+/// update it: refused, as an administrator too.
+#[tokio::test]
+async fn owner_reference_added_to_a_binding_is_refused() -> Result<()> {
+    let fixture = Fixture::set("owned-window").await?;
+    let window = json!({"validFrom": from_now(900), "duration": "10m"});
+    fixture.create(&binding("shift", &window)).await?;
+    let admin = Api::<TransientRoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"});
+    let change = json!({"metadata": {"ownerReferences": [owner]}});
+    let (merge, parameters) = (Patch::Merge(&change), PatchParams::default());
+    let told = refusal(admin.patch("shift", &parameters, &merge).await)?;
+    ensure!(told.contains("metadata.ownerReferences"), "{told}");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::server::Server;
-use super::super::{Attempt, Webhook, registered, with};
+use super::super::{Attempt, Webhook, owners, registered, with};
 use super::{bob, echo, going, object};
 
 fn run() -> Value {
@@ -190,6 +190,11 @@ async fn the_spec_stays_and_what_goes_is_let_go() {
         .validate(&Attempt::update("bob", &object, changed.clone()))
         .await;
     assert_eq!(answer.fields(), ["spec"]);
+    let owned = with(object.clone(), "/metadata/ownerReferences", owners());
+    let answer = webhook
+        .validate(&Attempt::update("bob", &object, owned))
+        .await;
+    assert_eq!(answer.fields(), ["metadata.ownerReferences"]);
     let answer = webhook
         .validate(&Attempt::update("bob", &object, going(changed)))
         .await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::server::Server;
-use super::super::{Attempt, Webhook, with};
+use super::super::{Attempt, Webhook, owners, with};
 use super::{bob, going, object};
 
 fn workspace() -> Value {
@@ -48,6 +48,11 @@ async fn storage_and_seed_stay_and_other_changes_are_asked_of_nobody() {
         .validate(&Attempt::update("bob", &workspace(), changed.clone()))
         .await;
     assert_eq!(answer.fields(), ["spec.storage", "spec.seed"]);
+    let owned = with(workspace(), "/metadata/ownerReferences", owners());
+    let answer = webhook
+        .validate(&Attempt::update("bob", &workspace(), owned))
+        .await;
+    assert_eq!(answer.fields(), ["metadata.ownerReferences"]);
     for object in [
         with(workspace(), "/spec/templates", json!(["echo"])),
         with(workspace(), "/metadata/labels", json!({"team": "shop"})),

@@ -49,7 +49,7 @@ fn pages(
     let page = String::from_utf8(page).with_context(|| format!("{name}: not UTF-8"))?;
     files.insert(Path::new(MAN).join(format!("{dashed}.1")), page);
     for below in command.get_subcommands() {
-        if below.get_name() != "help" {
+        if below.get_name() != "help" && !below.is_hide_set() {
             pages(
                 below,
                 &format!("{name} {}", below.get_name()),

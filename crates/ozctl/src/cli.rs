@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::CompleteEnv;
@@ -14,7 +15,7 @@ use crate::context::{Context, Program};
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::paddock;
-use crate::verbs::Verb;
+use crate::verbs::{HEADINGS, Verb};
 
 /// Get into a pod for a limited time, and give access back.
 ///
@@ -34,7 +35,8 @@ Examples:
   ozctl requests                           what was asked for
   ozctl run submit -t echo --prompt hi     an AI agent, in a confined pod
 
-`ozctl options` lists the options that choose cluster and user."
+`ozctl COMMAND --help` has more about a command, and `ozctl options` lists the
+options that choose cluster and user."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -46,7 +48,30 @@ pub(crate) struct Cli {
 /// All commands and flags, for whoever documents them.
 #[must_use]
 pub fn command() -> clap::Command {
-    last_wins(Cli::command())
+    let command = last_wins(Cli::command()).mut_subcommands(|verb| match verb.get_name() {
+        // The name that `ozctl run policy` had.
+        "policy" => verb.hide(true),
+        _ => verb,
+    });
+    let help = grouped(&command);
+    command.help_template(help)
+}
+
+/// Returns the template of the help with the verbs below their headings: clap has one heading for all subcommands.
+fn grouped(command: &clap::Command) -> StyledStr {
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    let mut verbs = command.get_subcommands();
+    for (heading, count) in HEADINGS {
+        let mut below = clap::Command::new("below")
+            .disable_help_subcommand(true)
+            .max_term_width(80)
+            .help_template("{subcommands}")
+            .subcommands(verbs.by_ref().take(*count).cloned());
+        let below = below.render_help().ansi().to_string();
+        template += &format!("\n{heading}:\n{}\n", below.trim_matches('\n'));
+    }
+    template += "\nOptions:\n{options}{after-help}";
+    template.into()
 }
 
 /// Of a flag that is given twice the last counts, as with kubectl: an alias may set the first.

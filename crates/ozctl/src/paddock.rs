@@ -12,8 +12,8 @@ use crate::verbs::{audit, policy, run, version};
 
 /// Run AI agents in confined pods, by oz.
 ///
-/// The command lines of Paddock's own tool. Each is one of `ozctl run`, `ozctl
-/// policy`, `ozctl audit`, which have more flags.
+/// The command lines of Paddock's own tool. Each is one of `ozctl run` and `ozctl
+/// audit`, which have more flags.
 #[derive(Parser)]
 #[command(
     name = "kubectl-paddock",
@@ -132,8 +132,7 @@ fn renamed(command: clap::Command) -> clap::Command {
         let text = text.to_string();
         let text = text
             .replace("ozctl run template ", "kubectl paddock describe template ")
-            .replace("ozctl run ", "kubectl paddock ")
-            .replace("ozctl policy ", "kubectl paddock policy ");
+            .replace("ozctl run ", "kubectl paddock ");
         command = command.after_help(text);
     }
     command.mut_subcommands(renamed)
@@ -284,7 +283,7 @@ mod tests {
         let all = all.join("\n");
         assert!(all.contains("kubectl paddock submit -t echo"), "{all}");
         assert!(
-            !all.contains("ozctl run submit") && !all.contains("ozctl policy check"),
+            !all.contains("ozctl run submit") && !all.contains("ozctl run policy check"),
             "{all}"
         );
     }

@@ -141,7 +141,7 @@ async fn what_is_shaped_as_published_is_let_in() -> Result<()> {
     for part in [
         "credential API_KEY".to_owned(),
         "egress to api.example.com:443".to_owned(),
-        format!("ozctl policy scaffold echo -n {}", scene.name()),
+        format!("ozctl run policy scaffold echo -n {}", scene.name()),
     ] {
         assert!(why.contains(&part), "{why}");
     }

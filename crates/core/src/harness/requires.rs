@@ -24,7 +24,7 @@ pub enum Shortfall {
     /// There are policies for its template, and the discovery of each has expired.
     #[error(
         "the egressDiscovery of every BrokerPolicy for template {template} has expired ({policies}): turn what \
-         it found into grants (ozctl policy suggest --all) and remove it"
+         it found into grants (ozctl run policy suggest --all) and remove it"
     )]
     Expired {
         /// The template.
@@ -35,7 +35,7 @@ pub enum Shortfall {
     /// Something is not granted.
     #[error(
         "no BrokerPolicy of namespace {namespace} grants what template {template} requires: {gaps}; \
-         ozctl policy scaffold {template} -n {namespace} prints a policy that does"
+         ozctl run policy scaffold {template} -n {namespace} prints a policy that does"
     )]
     Lacking {
         /// The template.

@@ -79,7 +79,7 @@ fn a_shortfall_names_the_gaps_and_the_command_that_scaffolds_the_policy() {
     assert_eq!(
         refused.to_string(),
         "no BrokerPolicy of namespace birds grants what template parrot requires: credential KEY; egress to \
-         api.example.com:80; egress to *.example.org on any port; ozctl policy scaffold parrot -n birds \
+         api.example.com:80; egress to *.example.org on any port; ozctl run policy scaffold parrot -n birds \
          prints a policy that does"
     );
     let nothing = requiring(json!({}));

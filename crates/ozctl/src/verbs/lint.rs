@@ -21,7 +21,7 @@ use crate::output;
 /// and which roles may be bound. Expressions of templates and access policies are compiled, and
 /// approval rules that nobody can satisfy are found. Of a composite it says what its condition Accepted
 /// would, and whether a policy in it compiles; one in a ConfigMap is for `ozctl rego check`. Whether
-/// policies grant what a harness template requires is for `ozctl policy check`.
+/// policies grant what a harness template requires is for `ozctl run policy check`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -12,23 +12,27 @@ use crate::exit::Exit;
 use crate::failure::Result;
 
 macro_rules! verbs {
-    ($($module:ident :: $Verb:ident,)*) => {
-        $(pub(crate) mod $module;)*
+    ($($heading:literal { $($module:ident :: $Verb:ident,)* })*) => {
+        $($(pub(crate) mod $module;)*)*
+
+        /// The headings of the help, and how many verbs each has, in the order of the verbs.
+        pub(crate) const HEADINGS: &[(&str, usize)] =
+            &[$(($heading, [$(stringify!($Verb)),*].len())),*];
 
         /// What ozctl does.
         #[derive(Subcommand)]
         pub(crate) enum Verb {
-            $(
+            $($(
                 #[allow(missing_docs, reason = "the help is that of the arguments")]
                 $Verb($module::$Verb),
-            )*
+            )*)*
         }
 
         impl Verb {
             pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
                 match self {
                     // Some verbs are large futures; they need not all fit on one stack.
-                    $(Self::$Verb(verb) => Box::pin(verb.run(context)).await,)*
+                    $($(Self::$Verb(verb) => Box::pin(verb.run(context)).await,)*)*
                 }
             }
         }
@@ -36,42 +40,54 @@ macro_rules! verbs {
 }
 
 verbs! {
-    exec::Exec,
-    pod::Pod,
-    logs::Logs,
-    cp::Cp,
-    port_forward::PortForward,
-    bind::Bind,
-    templates::Templates,
-    requests::Requests,
-    revoke::Revoke,
-    extend::Extend,
-    kubeconfig::Kubeconfig,
-    approvals::Approvals,
-    approve::Approve,
-    deny::Deny,
-    lock::Lock,
-    unlock::Unlock,
-    locks::Locks,
-    reviews::Reviews,
-    review::Review,
-    watch::Watch,
-    sessions::Sessions,
-    explain::Explain,
-    create::Create,
-    get::Get,
-    composites::Composites,
-    run::Run,
-    workspace::Workspace,
-    policy::Policy,
-    audit::Audit,
-    lint::Lint,
-    rego::Rego,
-    doctor::Doctor,
-    report::Report,
-    completion::Completion,
-    options::Options,
-    version::Version,
+    "Access" {
+        exec::Exec,
+        pod::Pod,
+        logs::Logs,
+        cp::Cp,
+        port_forward::PortForward,
+        bind::Bind,
+        templates::Templates,
+        requests::Requests,
+        revoke::Revoke,
+        extend::Extend,
+        explain::Explain,
+        kubeconfig::Kubeconfig,
+        create::Create,
+        get::Get,
+    }
+    "Approvals" {
+        approvals::Approvals,
+        approve::Approve,
+        deny::Deny,
+        reviews::Reviews,
+        review::Review,
+        watch::Watch,
+    }
+    "Sessions" {
+        sessions::Sessions,
+        lock::Lock,
+        unlock::Unlock,
+        locks::Locks,
+    }
+    "Agents" {
+        run::Run,
+        workspace::Workspace,
+        policy::Policy,
+    }
+    "Audit" {
+        audit::Audit,
+    }
+    "Administration" {
+        lint::Lint,
+        doctor::Doctor,
+        report::Report,
+        composites::Composites,
+        rego::Rego,
+        completion::Completion,
+        options::Options,
+        version::Version,
+    }
 }
 
 /// A duration as Go writes them; one that points backwards is none at all.

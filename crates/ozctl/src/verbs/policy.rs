@@ -1,4 +1,4 @@
-//! `ozctl policy`: what the runs of a template may have here, what they lack, and a policy to begin with. Decided
+//! `ozctl run policy`: what the runs of a template may have here, what they lack, and a policy to begin with. Decided
 //! by the functions that admission decides with.
 
 use clap::{Args, Subcommand};
@@ -24,9 +24,9 @@ use crate::output::{self, Format, Table, TextFormat, instant, line};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  ozctl policy list
-  ozctl policy check claude-code
-  ozctl policy scaffold claude-code --provider AnthropicAPI > policy.yaml")]
+  ozctl run policy list
+  ozctl run policy check claude-code
+  ozctl run policy scaffold claude-code --provider AnthropicAPI > policy.yaml")]
 pub(crate) struct Policy {
     #[command(subcommand)]
     verb: Verb,
@@ -54,8 +54,8 @@ pub(crate) struct List {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  ozctl policy check claude-code
-  ozctl policy check claude-code -o json
+  ozctl run policy check claude-code
+  ozctl run policy check claude-code -o json
 
 Exit codes: 0 if runs of the template would be let in, 1 if not: then what is
 lacking is named.")]
@@ -75,8 +75,8 @@ pub(crate) struct Check {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  ozctl policy scaffold claude-code > policy.yaml
-  ozctl policy scaffold claude-code --provider AnthropicAPI --name claude
+  ozctl run policy scaffold claude-code > policy.yaml
+  ozctl run policy scaffold claude-code --provider AnthropicAPI --name claude
 
 Nothing is written to the cluster. What you have to replace, and the Secrets
 that have to be there, stand in comments above the policy.
@@ -231,7 +231,7 @@ impl Check {
             return Ok(Exit::SUCCESS);
         }
         context.say(&format!(
-            "`ozctl policy scaffold {name}` prints a policy that grants it."
+            "`ozctl run policy scaffold {name}` prints a policy that grants it."
         ));
         Ok(Exit::FAILURE)
     }
@@ -265,7 +265,7 @@ impl Scaffold {
 /// The failure that `policy suggest` is: it takes records of what was refused, which no part of oz writes yet.
 pub(crate) fn suggest() -> Failure {
     Failure::new("policy suggest is not served yet: oz keeps no record of hosts that were refused to runs").next(
-        "`ozctl policy check TEMPLATE` names what a template lacks, `ozctl policy scaffold TEMPLATE` prints a policy \
+        "`ozctl run policy check TEMPLATE` names what a template lacks, `ozctl run policy scaffold TEMPLATE` prints a policy \
          that grants it",
     )
 }

@@ -58,6 +58,8 @@ enum Verb {
     Explain(explain::Explain),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Template(template::Template),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Policy(super::policy::Policy),
 }
 
 impl Run {
@@ -71,6 +73,7 @@ impl Run {
             Verb::Logs(verb) => verb.run(context).await,
             Verb::Explain(verb) => verb.run(context).await,
             Verb::Template(verb) => verb.run(context).await,
+            Verb::Policy(verb) => verb.run(context).await,
         };
         done.map_err(installed)
     }

@@ -147,7 +147,7 @@ async fn a_shortfall_names_the_gaps_and_the_command_that_scaffolds_a_policy() {
     for part in [
         "credential API_KEY",
         "egress to api.example.com:443",
-        "ozctl policy scaffold echo -n shop",
+        "ozctl run policy scaffold echo -n shop",
     ] {
         assert!(message.contains(part), "{message}");
     }

@@ -16,9 +16,9 @@ use super::status::{end_message, end_reason};
 use crate::api::PodAccessRequest;
 use crate::audit::{Action, Decision};
 use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
+use crate::lifecycle::End;
 use crate::lifecycle::revoke::{by_power, disarm, remove};
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::{End, is_blocked_told};
 
 /// Where the objects of a request are.
 pub(super) struct GrantObjects<'a> {
@@ -120,13 +120,10 @@ pub(super) fn blocked(
         .filter(|live| live.resource.kind == "Role")
         .collect();
     let failure = others_wait(blocked);
-    let told = request.status.is_some_and(|status| {
-        if status.foreign_bindings.is_empty() {
-            is_blocked_told(&status.conditions, &failure.message)
-        } else {
-            status.foreign_bindings == on_record(&blocked.bindings)
-        }
-    });
+    let on_record = on_record(&blocked.bindings);
+    let told = request
+        .status
+        .is_some_and(|status| status.foreign_bindings == on_record);
     let record = (!told).then(|| {
         let (action, note) = (Action::ForeignAccess, Decision::Note);
         Step::Record(request.record(now, action, note, failure.reason, &failure.message))

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::legacy;
 use super::window::has_come;
 use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::audit::Action;
@@ -155,9 +154,7 @@ impl Ending {
     /// What a status says of an end that has begun.
     #[must_use]
     pub fn of(status: Option<&RequestStatus>) -> Option<Self> {
-        let status = status?;
-        let typed = status.ending.clone();
-        typed.or_else(|| legacy::ending_told(&status.conditions))
+        status?.ending.clone()
     }
 
     /// What is kept of an end that goes on from `before`, or begins now.

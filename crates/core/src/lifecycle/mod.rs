@@ -1,11 +1,9 @@
 //! What is the same for everything that is granted and ends: until when ([`window`]), what was decided,
 //! sealed ([`seal`]), where it stands ([`state`]), why it ends ([`end`]), what somebody else did to it
-//! ([`drift`]), how it is taken away ([`revoke`]), which events tell of it ([`transitions`]), and what
-//! statuses of 0.1 said of it ([`legacy`]).
+//! ([`drift`]), how it is taken away ([`revoke`]), and which events tell of it ([`transitions`]).
 
 pub(crate) mod drift;
 mod end;
-mod legacy;
 pub(crate) mod revoke;
 pub mod seal;
 mod state;
@@ -13,5 +11,4 @@ pub(crate) mod transitions;
 pub mod window;
 
 pub use end::End;
-pub(crate) use legacy::is_blocked_told;
 pub use state::{Otherwise, State, due};

@@ -293,7 +293,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
     assert!(world.plan(at(10)).stages.is_empty());
 }
 
-/// As 0.1.0 sealed it, without digests of the stamp and of the rules.
+/// Sealed without digests of the stamp and of the rules.
 #[test]
 fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
     let mut world = granted();

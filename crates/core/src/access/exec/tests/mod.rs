@@ -1,7 +1,6 @@
 //! The rules of exec access, without a cluster: a [`World`] carries plans out in memory.
 
 mod approving;
-mod downgrade;
 mod emergencies;
 mod ending;
 mod following;

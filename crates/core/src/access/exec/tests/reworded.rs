@@ -9,7 +9,7 @@ use crate::api::OnTemplateChange;
 use crate::controller::Failure;
 use crate::sessions::{NOT_ENDED, SessionsEnded};
 
-pub(super) const EVENTS: [(&str, Change); 7] = [
+const EVENTS: [(&str, Change); 7] = [
     ("nothing", |_| {}),
     ("rules", |world| {
         world.edit("Role", |role| {
@@ -34,7 +34,7 @@ pub(super) const EVENTS: [(&str, Change); 7] = [
     }),
 ];
 
-pub(super) const TROUBLES: [(&str, Change); 5] = [
+const TROUBLES: [(&str, Change); 5] = [
     ("none", |_| {}),
     ("nothing can be recorded", |world| world.records_fail = true),
     ("the node is gone", |world| {

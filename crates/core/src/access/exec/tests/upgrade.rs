@@ -1,10 +1,5 @@
-//! What an earlier release granted, this one honours to its end, if its seal still counts: it opens the sealed decision,
-//! finds nothing drifted and writes nothing. A fixture is never written again; a release that
-//! changes what it grants adds one: the request, the Role and the RoleBinding of a settled world.
-//!
-//! The components of 0.1 shared the key of their seals. What it sealed is revoked.
-//!
-//! What the original granted, before oz, nobody vouches for: it is taken away.
+//! Grants that this release does not honour: those whose seal is an HMAC are revoked, and those of the original Oz, for which
+//! nobody vouches, are removed.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -13,51 +8,30 @@ use serde_json::{Value, json};
 use super::world::*;
 use crate::access::kind::Question;
 use crate::access::{grant, testing};
-use crate::api::{EndReason, Ending, Phase, RequestStatus};
+use crate::api::{Phase, RequestStatus};
 use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
-use crate::labels;
 
-/// What 0.1 granted.
-pub(super) const GRANTED_BY_0_1: &str = include_str!("fixtures/granted-by-0.1.0.json");
-const RELEASES: &[&str] = &[GRANTED_BY_0_1];
+/// A settled grant with a seal by HMAC: the request, the Role and the RoleBinding.
+const SEALED_BY_HMAC: &str = include_str!("fixtures/sealed-by-hmac.json");
 
-/// An end that was begun, and that only the words of conditions tell of.
-const ENDING: &str = include_str!("fixtures/ending-by-0.1.0.json");
-
-/// What a release left in the cluster for alice's request.
-fn left_by(fixture: &str) -> World {
-    let left: Value = serde_json::from_str(fixture).unwrap();
+fn sealed_by_hmac() -> World {
+    let left: Value = serde_json::from_str(SEALED_BY_HMAC).unwrap();
     let live = |child: Child| Live {
         resource: child.resource,
         object: child.object,
     };
     let role: Role = serde_json::from_value(left["role"].clone()).unwrap();
+    let binding: RoleBinding = serde_json::from_value(left["roleBinding"].clone()).unwrap();
     let mut world = World::new();
-    world.live = vec![live(Child::new(&role))];
-    if !left["roleBinding"].is_null() {
-        let binding: RoleBinding = serde_json::from_value(left["roleBinding"].clone()).unwrap();
-        world.live.push(live(Child::new(&binding)));
-    }
+    world.live = vec![live(Child::new(&role)), live(Child::new(&binding))];
     world.request = serde_json::from_value(left["request"].clone()).unwrap();
     world
 }
 
-/// The same, sealed by a key that counts.
-fn sealed_again(mut world: World) -> World {
-    for live in &mut world.live {
-        let annotations = live.object.metadata.annotations.iter_mut().flatten();
-        for (_, text) in annotations.filter(|(key, _)| *key == labels::GRANT) {
-            let grant: grant::Grant = serde_json::from_str(text).unwrap();
-            *text = grant.seal(&testing::keys()).unwrap();
-        }
-    }
-    world
-}
-
 #[test]
-fn grant_of_0_1_is_revoked_since_its_seal_is_retired() {
-    let mut world = left_by(GRANTED_BY_0_1);
+fn grant_with_a_seal_by_hmac_is_revoked() {
+    let mut world = sealed_by_hmac();
     let status = world.settle(at(60));
     assert_eq!(status.phase, Phase::Revoked);
     assert_eq!(world.live, []);
@@ -70,22 +44,6 @@ fn grant_of_0_1_is_revoked_since_its_seal_is_retired() {
     let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
     assert_eq!(valid.reason, "SealRetired");
     assert!(!world.ended.is_empty(), "sessions go on");
-}
-
-#[test]
-fn a_grant_of_an_earlier_release_goes_on_untouched_and_ends_in_time() {
-    for fixture in RELEASES {
-        let mut world = sealed_again(left_by(fixture));
-        let before = world.status();
-        let plan = world.plan(at(60));
-        assert_eq!(plan.steps().count(), 0, "{plan:?}");
-        assert_eq!(plan.wake, Some(at(300)));
-        world.pass(at(60));
-        assert_eq!(world.status(), before);
-        world.settle(at(300));
-        assert_eq!(world.live, []);
-        assert_eq!(world.actions(), ["AccessExpired"]);
-    }
 }
 
 /// Alice's request as the original has it, and what that made for it.
@@ -122,42 +80,6 @@ fn left_by_the_original() -> World {
         live("RoleBinding", "foreign", "somebody-else"),
     ]));
     world
-}
-
-#[test]
-fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was() {
-    let mut world = sealed_again(left_by(ENDING));
-    let reason = crate::sessions::NOT_ENDED;
-    world.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
-    world.pass(at(61));
-    let status = world.status();
-    assert_eq!((status.phase, status.ready), (Phase::Active, false));
-    let expected = Ending {
-        reason: EndReason::DriftDetected,
-        detail: Some("the rules of Role debug-0a1b2c3d were changed".to_owned()),
-        since: Some(at(60)),
-        recorded: true,
-        sessions_ended: false,
-        sessions_may_go_on: true,
-        sessions_given_up: false,
-    };
-    assert_eq!(status.ending, Some(expected));
-    assert_eq!(world.ended, [testing::UID]);
-    world.sessions_fail = None;
-    assert_eq!(world.settle(at(62)).phase, Phase::Revoked);
-    assert_eq!(world.live, []);
-    assert!(
-        world.records.is_empty(),
-        "it is on record: {:?}",
-        world.actions()
-    );
-
-    // A node that never answers: that is put on record, once, although 0.1 tried in vain.
-    let mut silent = sealed_again(left_by(ENDING));
-    silent.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
-    silent.settle(at(360));
-    assert_eq!(silent.status().phase, Phase::Revoked);
-    assert_eq!(silent.actions(), ["SessionCut"]);
 }
 
 #[test]

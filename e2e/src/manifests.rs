@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -13,6 +13,7 @@ use kube::api::{
 };
 use kube::{Api, Client, ResourceExt as _};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -78,7 +79,7 @@ static APPLIED: Mutex<BTreeMap<(String, Key), (DynamicObject, State)>> =
 /// The objects in a file, or in the files of a folder in the order of their names. Each file is read once.
 fn read(path: &Path) -> Result<Arc<Vec<Manifest>>> {
     static READ: Mutex<BTreeMap<PathBuf, Arc<Vec<Manifest>>>> = Mutex::new(BTreeMap::new());
-    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut read = READ.lock();
     if let Some(manifests) = read.get(path) {
         return Ok(Arc::clone(manifests));
     }
@@ -144,7 +145,7 @@ async fn apply_all(server: &str, admin: &Client, manifests: &[Manifest]) -> Resu
     let present = present(admin, manifests).await?;
     let place = |manifest: &Manifest| (server.to_owned(), manifest.key.clone());
     let is_outdated = |manifest: &&Manifest| {
-        let applied = APPLIED.lock().unwrap_or_else(PoisonError::into_inner);
+        let applied = APPLIED.lock();
         applied.get(&place(manifest)).is_none_or(|(object, state)| {
             *object != manifest.object || present.get(&manifest.key) != Some(state)
         })
@@ -156,7 +157,7 @@ async fn apply_all(server: &str, admin: &Client, manifests: &[Manifest]) -> Resu
             .map(async |manifest| Ok::<_, anyhow::Error>((manifest, write(admin, manifest).await?)))
             .buffer_unordered(CONCURRENCY);
         while let Some((manifest, state)) = written.try_next().await? {
-            let mut applied = APPLIED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut applied = APPLIED.lock();
             applied.insert(place(manifest), (manifest.object.clone(), state));
         }
     }

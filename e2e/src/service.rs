@@ -2,9 +2,10 @@
 //! cluster has no network for a real one.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -55,8 +56,8 @@ impl Drop for Service {
     }
 }
 
-fn lock(members: &Mutex<Vec<SocketAddr>>) -> std::sync::MutexGuard<'_, Vec<SocketAddr>> {
-    members.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(members: &Mutex<Vec<SocketAddr>>) -> MutexGuard<'_, Vec<SocketAddr>> {
+    members.lock()
 }
 
 async fn serve(listener: TcpListener, members: Arc<Mutex<Vec<SocketAddr>>>) {

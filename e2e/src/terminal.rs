@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use oz_testkit::eventually;
+use parking_lot::Mutex;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
@@ -71,7 +72,7 @@ impl Terminal {
             let mut buffer = [0; 4096];
             // It ends with an error when nobody has the terminal any more.
             while let Ok(count @ 1..) = output.read(&mut buffer) {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = seen.lock();
                 seen.extend_from_slice(buffer.get(..count).unwrap_or_default());
             }
         });
@@ -108,7 +109,7 @@ impl Terminal {
 
     fn read(&self) -> String {
         let written = self.written.lock();
-        String::from_utf8_lossy(&written.unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&written).into_owned()
     }
 
     /// Waits until something stands on the screen.

@@ -1,13 +1,11 @@
 //! A cache of one kind: what a watch has shown of it, shared by whatever runs in the process.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use futures::FutureExt;
 use kube::Resource;
 use oz_runtime::{Kind, Store};
+use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 
 use crate::{
@@ -156,7 +154,7 @@ impl<K: Resource> Cache<K> {
         let current = move || {
             let objects = cache.all().ok()?;
             let mut rules: Vec<_> = objects.iter().flat_map(|object| of(object)).collect();
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = last.lock();
             if cache.store.undecodable() > 0 {
                 rules.append(&mut last.clone());
                 rules.sort();

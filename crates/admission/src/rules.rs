@@ -3,13 +3,11 @@
 //! What is followed may come from objects of others. A rule that no API server takes is left out, so that
 //! it does not keep all the others from being registered, and so is what is beyond [`MAX_RULES`].
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use futures::{Stream, future::BoxFuture};
 use kube::{Resource, core::ApiResource};
+use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 
 use crate::review::Operation;
@@ -120,7 +118,7 @@ impl Default for Rules {
         let set = Arc::new(Mutex::new(None));
         let read = Arc::clone(&set);
         Self {
-            current: Arc::new(move || locked(&read).clone()),
+            current: Arc::new(move || read.lock().clone()),
             set,
             changed: Arc::default(),
             source: None,
@@ -146,7 +144,7 @@ impl Rules {
     /// These from now on, in place of all before; none means that no webhook is registered for them. Those
     /// of a cache follow it whatever is set.
     pub fn set(&self, rules: impl IntoIterator<Item = ResourceRule>) {
-        *locked(&self.set) = Some(rules.into_iter().collect());
+        *self.set.lock() = Some(rules.into_iter().collect());
         self.changed.send_replace(());
     }
 
@@ -206,8 +204,4 @@ impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Rules").field(&self.known()).finish()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

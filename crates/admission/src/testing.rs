@@ -30,11 +30,7 @@
 
 mod conversion;
 
-use std::{
-    convert::Infallible,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{convert::Infallible, net::IpAddr, sync::Arc};
 
 use axum::http;
 use http_body_util::BodyExt;
@@ -42,6 +38,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{Resource, client::Body};
 use oz_runtime::{Recorder, Store};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub use conversion::{ConversionRequest, Converted};
@@ -255,10 +252,7 @@ pub struct Asked(Arc<Mutex<Vec<Call>>>);
 impl Asked {
     /// Every call, in order.
     pub fn all(&self) -> Vec<Call> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 }
 
@@ -335,7 +329,7 @@ pub fn client_with(
                 body: serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default(),
             };
             let found = answer(&call);
-            let mut calls = written.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut calls = written.0.lock();
             calls.push(call);
             drop(calls);
             let status = if found.is_some() { 200 } else { 404 };

@@ -22,7 +22,7 @@ mod vouching;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -32,6 +32,7 @@ use kube::Client;
 use oz_core::audit::{Action, AuditKey, Decision, Quota, Record};
 use oz_core::controller::Failure;
 use oz_runtime::Clock;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -272,7 +273,7 @@ impl Trail {
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         let ledger = &self.shared.ledger;
-        ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        ledger.lock()
     }
 
     /// Takes a record in; what comes back tells when it is written, unless there is nothing to wait for.

@@ -8,10 +8,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use parking_lot::{Condvar, Mutex};
 
 use crate::Trail;
 use crate::outlets::{Intake, Outlet, Written};
@@ -45,19 +46,15 @@ type Line = (Option<u64>, Arc<str>);
 
 impl LineQueue {
     fn push(&self, seq: Option<u64>, line: Arc<str>) {
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lines.lock();
         lines.push((seq, line));
         self.0.more.notify_one();
     }
 
     fn take(&self) -> Vec<Line> {
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lines.lock();
         while lines.is_empty() {
-            lines = self
-                .0
-                .more
-                .wait(lines)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.0.more.wait(&mut lines);
         }
         let batch = lines.len().min(BATCH);
         lines.drain(..batch).collect()

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// What waits. Clones share it.
@@ -37,7 +38,7 @@ impl<T> Spool<T> {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<T>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Adds one; returns how many of the oldest had to go for it.

@@ -1,9 +1,9 @@
 //! How often somebody may do something: a bucket for each, filled at a rate. Bounded: of more than are told
 //! apart, those that have been quiet for longest are forgotten.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A bucket for each key.
@@ -33,7 +33,7 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
     /// # Errors
     /// How long until there is one again.
     pub(crate) fn take(&self, key: &K, now: Instant) -> Result<(), Duration> {
-        let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.full_at.lock();
         let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
         let room = self.every * self.burst;
         let excess = full.saturating_duration_since(now).saturating_sub(room);
@@ -49,7 +49,7 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
 
     /// How long until there is one, without taking it; nothing if there is.
     pub(crate) fn wait(&self, key: &K, now: Instant) -> Duration {
-        let all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.full_at.lock();
         let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
         let room = self.every * self.burst;
         full.saturating_duration_since(now).saturating_sub(room)
@@ -113,7 +113,7 @@ mod tests {
         while buckets.take(&u32::MAX, start).is_ok() {}
         for key in 0..150 {
             let _ = buckets.take(&key, start);
-            assert!(buckets.full_at.lock().unwrap().len() <= 100);
+            assert!(buckets.full_at.lock().len() <= 100);
         }
         assert!(buckets.take(&u32::MAX, start).is_err());
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +14,7 @@ use oz_core::access::stamp::Requester;
 use oz_core::harness::caller::{self, Caller, Reason, Refusal};
 use oz_core::harness::pod::BROKER_AUDIENCE;
 use oz_runtime::{CallError, Clock, within};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
@@ -115,10 +116,10 @@ impl Callers {
     ) -> Result<Arc<Caller>, Unknown> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let now = self.clock.now();
-        if let Some(known) = lock(&self.good).get(&digest, now) {
+        if let Some(known) = self.good.lock().get(&digest, now) {
             return Ok(known);
         }
-        if let Some(stranger) = lock(&self.bad).get(&digest, now) {
+        if let Some(stranger) = self.bad.lock().get(&digest, now) {
             return Err(Unknown::Stranger(stranger));
         }
         let wait = self.strangers.wait(&address, Instant::now());
@@ -134,13 +135,17 @@ impl Callers {
                 let caller = Arc::new(caller);
                 let ends = caller::ends(token).unwrap_or(Timestamp::MAX);
                 let until = after(GOOD_FOR).min(ends);
-                lock(&self.good).put(digest, Arc::clone(&caller), now, until);
+                self.good
+                    .lock()
+                    .put(digest, Arc::clone(&caller), now, until);
                 Ok(caller)
             }
             Err(stranger) => {
                 // What it costs is over already; the next one waits.
                 let _ = self.strangers.take(&address, Instant::now());
-                lock(&self.bad).put(digest, stranger.clone(), now, after(BAD_FOR));
+                self.bad
+                    .lock()
+                    .put(digest, stranger.clone(), now, after(BAD_FOR));
                 Err(Unknown::Stranger(stranger))
             }
         }
@@ -183,10 +188,6 @@ impl Callers {
         });
         Ok(found)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! the run has it again, as each says everything.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -65,7 +66,7 @@ impl<W: Write> Reports<W> {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Takes events of a run in, in place of those that wait already.

@@ -1,12 +1,13 @@
 //! One expression: compiled if it is bounded, and evaluated.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kube_cel::cel::{Context, Program, Value};
 use oz_core::access::policy::situation::Variable;
 use oz_core::connect::policy::bounded;
+use parking_lot::Mutex;
 
 use crate::bounds::affordable;
 use crate::names;
@@ -66,7 +67,7 @@ impl Expressions {
     /// The expression of a text. The same text has the same large variables wherever it is compiled.
     #[must_use]
     pub fn of(&self, text: &str, compile: impl FnOnce(&str) -> Compiled) -> Arc<Compiled> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         let found = known().get(text).cloned();
         found.unwrap_or_else(|| {
             let compiled = Arc::new(compile(text));

@@ -1,11 +1,12 @@
 //! Regular expressions of one evaluation, each compiled once, however often a loop comes to it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::{ExecutionError, FunctionContext};
+use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 
 /// What a regular expression may compile to, in bytes.
@@ -40,7 +41,7 @@ impl Patterns {
             if Instant::now() >= self.until {
                 return Err(context.error("time is up"));
             }
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock();
             let pattern = known
                 .entry(pattern.to_string())
                 .or_insert_with_key(|pattern| compiled(pattern));

@@ -2,9 +2,9 @@
 //! can seal one, and the API server alone passes it on.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
@@ -53,7 +53,7 @@ impl UsedWords {
         if !is_good(word.at) {
             return false;
         }
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.0.lock();
         used.retain(|_, at| is_good(*at));
         // By what it says, since one word may be written in several ways.
         let said = format!("{} {}", word.at, word.replica);

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
 use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -156,7 +157,7 @@ impl Controllers {
     }
 
     fn register(&self, name: &str) -> Result<Registered, StartError> {
-        if !lock(&self.names).insert(name.to_owned()) {
+        if !self.names.lock().insert(name.to_owned()) {
             return Err(StartError::NameTaken(name.to_owned()));
         }
         Ok(Registered {
@@ -278,10 +279,6 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        lock(&self.names).remove(&self.name);
+        self.names.lock().remove(&self.name);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use oz_core::controller::Failure;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -116,7 +117,7 @@ impl Metrics {
     /// What is counted of the controllers with this label.
     pub(crate) fn of(&self, label: &str) -> Arc<Counts> {
         let controller: Arc<str> = label.into();
-        let mut labels = lock(&self.labels);
+        let mut labels = self.labels.lock();
         let known = labels.entry(Arc::clone(&controller)).or_default();
         known.users += 1;
         Arc::new(Counts {
@@ -221,7 +222,7 @@ impl Counts {
         C: MetricConstructor<M>,
     {
         if family.get(labels).is_none() {
-            known(&mut lock(&self.series)).insert(labels.clone());
+            known(&mut self.series.lock()).insert(labels.clone());
         }
     }
 }
@@ -230,7 +231,7 @@ impl Drop for Counts {
     fn drop(&mut self) {
         let (metrics, label) = (&self.metrics, self.label());
         // Held until all are gone: who counts under this label next begins anew.
-        let mut labels = lock(&metrics.labels);
+        let mut labels = metrics.labels.lock();
         if let Some(known) = labels.get_mut(&self.controller) {
             known.users -= 1;
             if known.users > 0 {
@@ -238,7 +239,7 @@ impl Drop for Counts {
             }
         }
         labels.remove(&self.controller);
-        let series = lock(&self.series);
+        let series = self.series.lock();
         metrics.durations.remove(&label);
         metrics.wake_lags.remove(&label);
         metrics.depths.remove(&label);
@@ -255,10 +256,6 @@ impl Drop for Counts {
             metrics.writes.remove(write);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -321,6 +318,6 @@ mod tests {
         drop(other);
         assert_eq!(shown(), 0);
         metrics.of("box").queued(1);
-        assert!(metrics.labels.lock().unwrap().is_empty());
+        assert!(metrics.labels.lock().is_empty());
     }
 }

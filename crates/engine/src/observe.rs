@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use kube::{Client, Resource};
 use oz_core::controller::{Controller, Failure, Key, Live};
 use oz_core::labels;
 use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::failure::of_call;
@@ -94,7 +95,7 @@ impl<O: Resource> Heeded<O> {
     pub(crate) fn counts(&self, change: &Change<O>) -> bool {
         let object = change.object();
         let uid = object.meta().uid.as_deref().unwrap_or_default();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         match change {
             Change::Deleted(_) => {
                 seen.remove(uid);

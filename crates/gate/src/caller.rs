@@ -1,6 +1,6 @@
 //! Who asks: the API server's word counts, if it is the API server that gives it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, Request};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,6 +8,7 @@ use oz_admission::{ClientAuthority, ClientCertificate};
 use oz_core::access::stamp::Requester;
 use oz_core::gate::front_proxy::{CONFIG_MAP, FrontProxy, NAMESPACE};
 use oz_runtime::{Clock, Feeds, Kind, Selection, Store};
+use parking_lot::Mutex;
 
 use crate::answer::Refused;
 
@@ -58,7 +59,7 @@ impl Callers {
             return Err(not_known(why));
         };
         let version = map.metadata.resource_version.clone().unwrap_or_default();
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         if let Some((_, trusted)) = read.as_ref().filter(|(of, _)| *of == version) {
             return Ok(Arc::clone(trusted));
         }

@@ -2,7 +2,7 @@
 //! whoever asks may; what they get to see is on record before they do, and its user is told.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,6 +20,7 @@ use oz_core::gate::live::{self, Listing, Live as Asked, Watcher};
 use oz_core::gate::moderation::Phase;
 use oz_core::recording::{About, SessionKey};
 use oz_runtime::Clock;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
@@ -137,7 +138,7 @@ impl Register {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Arc<Live>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
@@ -194,7 +195,7 @@ impl Live {
     }
 
     fn watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watchers.lock()
     }
 
     /// As it is shown.

@@ -1,7 +1,6 @@
 //! Sessions that take somebody who watches: which ones, and how each waits, is held, and goes on. Whether enough people
 //! watch, and for how long that is waited for, is decided in `oz_core::gate::moderation`.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,6 +10,7 @@ use oz_core::api::ModerationConfig;
 use oz_core::connect::Refusal;
 use oz_core::gate::moderation::{self, Moderated, Phase};
 use oz_core::gate::upgrade::Upgrade;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -55,10 +55,7 @@ impl Moderation {
 
     /// How it stands, as far as it was looked at.
     pub(crate) fn phase(&self) -> Phase {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .phase()
+        self.state.lock().phase()
     }
 
     /// Somebody watches.
@@ -86,7 +83,7 @@ impl Moderation {
                 let watching = viewers.borrow_and_update();
                 let whose: Vec<&Requester> = self.whose.iter().collect();
                 let enough = moderation::is_enough(&self.config, &whose, watching.iter());
-                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = self.state.lock();
                 state.look(self.asked.elapsed(), enough)
             };
             if phase != before {

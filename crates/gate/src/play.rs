@@ -2,7 +2,6 @@
 //! Nothing of one is given before it is on record who gets it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -13,6 +12,7 @@ use oz_core::access::stamp::Requester;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::gate::path::Recordings as Asked;
 use oz_core::recording::{Listing, PartName, SessionKey};
+use parking_lot::Mutex;
 
 use crate::answer::{Refused, document};
 use crate::recordings::Recordings;
@@ -37,13 +37,13 @@ pub(crate) struct Viewings {
 impl Viewings {
     /// Whether a viewing goes on that is on record.
     fn goes_on(&self, viewer: &(String, SessionKey), now: Timestamp) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         last.get(viewer)
             .is_some_and(|at| now.duration_since(*at) < ONE_VIEWING)
     }
 
     fn began(&self, viewer: (String, SessionKey), now: Timestamp) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.len() >= MAX_VIEWINGS {
             last.retain(|_, at| now.duration_since(*at) < ONE_VIEWING);
         }

@@ -1,6 +1,6 @@
 //! Whether and where sessions are recorded, and what is put on record of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -15,6 +15,7 @@ use oz_core::gate::upgrade::Upgrade;
 use oz_core::recording::{About, ENCRYPTED_TO, Head, Recorder, SessionKey};
 use oz_recording::age::Recipient;
 use oz_runtime::Clock;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::answer::Refused;
 use crate::socket::runs_command;
@@ -123,7 +124,7 @@ impl Recordings {
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<String>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock()
     }
 
     /// Waits for room in a user's share of the spool, a little.

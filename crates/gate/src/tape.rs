@@ -2,12 +2,13 @@
 //! session. Who writes faster than the disk takes is read from more slowly, and so is a user whose recordings take their share
 //! of the spool.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oz_core::gate::messages::{Piece, RESIZE, STDERR, STDIN, STDOUT};
 use oz_core::recording::{Head, Recorder, Stream};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -310,7 +311,7 @@ impl Tape {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

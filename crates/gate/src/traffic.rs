@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Bytes;
 use oz_core::api::{NonInteractive, RecordingConfig};
 use oz_core::gate::messages::{Piece, RESIZE};
 use oz_core::recording::{About, Code, Event, Header, Recorder};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
@@ -259,7 +259,7 @@ impl Traffic {
     }
 
     fn say(&self, word: Word) {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = self.words.lock();
         if words.len() < MAX_WORDS {
             words.push_back(word);
         }
@@ -271,7 +271,7 @@ impl Traffic {
     pub(crate) async fn word(&self) -> Word {
         loop {
             let next = {
-                let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut words = self.words.lock();
                 words.pop_front()
             };
             match next {
@@ -318,7 +318,7 @@ impl Traffic {
     }
 
     fn feed(&self) -> MutexGuard<'_, Feed> {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.feed.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! this moment. Two that are decided at once are counted one after the other.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use oz_core::access::emergency;
@@ -14,6 +14,7 @@ use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::kinds::AccessRequest;
 use oz_runtime::Store;
+use parking_lot::Mutex;
 
 /// For how long room is kept for a request that is not there any more: its record has long come by then.
 const KEPT: SignedDuration = SignedDuration::from_secs(60);
@@ -89,10 +90,7 @@ impl Emergencies {
                 "the operator has not read every AccessReview yet",
             ));
         }
-        let mut granting = shared
-            .granting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut granting = shared.granting.lock();
         let (reviews, records) = (shared.reviews.objects(), records.objects());
         granting.retain(|uid, one| shared.is_held(now, uid, one));
         let count = emergency::unreviewed(

@@ -1,7 +1,7 @@
 //! PodAccessRequests at the edge: what is watched and read for `oz_core::access::pod`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -15,6 +15,7 @@ use oz_core::api::{AccessLock, AccessRequestApproval, Phase, PodAccessRequest, P
 use oz_core::controller::{Key, Live};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
@@ -48,7 +49,7 @@ pub(crate) struct PodRequests {
 
 impl PodRequests {
     fn made(&self) -> MutexGuard<'_, HashMap<String, PodMade>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 }
 

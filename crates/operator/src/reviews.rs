@@ -2,7 +2,7 @@
 //! one that nobody writes in time is told of; one that is written goes when the trail's records of that time do.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -17,6 +17,7 @@ use oz_core::api::{AccessReview, AuditEvent};
 use oz_core::audit::Action;
 use oz_core::labels;
 use oz_runtime::{Clock, Event, EventType, Recorder, Selection, Store, Task};
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -145,11 +146,7 @@ impl Reviews {
 
     /// What is on record and has no review.
     fn without_review(&self) -> Vec<Arc<AuditEvent>> {
-        let gone = self
-            .gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let gone = self.gone.lock().clone();
         let mut names = BTreeSet::new();
         let ready = self.records.iter().filter(|records| records.is_ready());
         let found = ready.flat_map(|records| {
@@ -203,7 +200,7 @@ impl Reviews {
             }
             // Nobody can look at anything there any more.
             Err(kube::Error::Api(status)) if status.is_not_found() || is_terminating(&status) => {
-                let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut gone = self.gone.lock();
                 gone.insert(place(&request.namespace, &new.name_any()));
                 Ok(())
             }

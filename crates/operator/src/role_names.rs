@@ -3,7 +3,7 @@
 //! and a binding to one unless the operator makes it for a request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -21,6 +21,7 @@ use oz_core::names;
 use oz_core::policies::{Installation, Policy};
 use oz_engine::Packed;
 use oz_runtime::{Store, Task};
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,10 +59,6 @@ struct Inner {
     requests: Mutex<Vec<IsOver>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Default for RoleNames {
     fn default() -> Self {
         Self(Arc::new(Inner {
@@ -78,7 +75,7 @@ impl RoleNames {
     pub(crate) fn of<K: Kind>(&self, requests: &Store<K::Request>) {
         let requests = requests.clone();
         let is_over = move |uid: &str| requests.is_marked(uid, By::Over.mark());
-        lock(&self.0.requests).push(Box::new(is_over));
+        self.0.requests.lock().push(Box::new(is_over));
     }
 
     /// Notes which name a request has.
@@ -89,7 +86,7 @@ impl RoleNames {
             && !request.phase().is_terminal()
         {
             let namespace = request.metadata.namespace.clone().unwrap_or_default();
-            let mut names = lock(&self.0.names);
+            let mut names = self.0.names.lock();
             names
                 .entry(namespace)
                 .or_default()
@@ -112,13 +109,13 @@ impl RoleNames {
             );
         }
         let is_over = |uid: &str| {
-            let requests = lock(&self.0.requests);
+            let requests = self.0.requests.lock();
             requests
                 .iter()
                 .find_map(|is_over| is_over(uid))
                 .unwrap_or(true)
         };
-        let mut names = lock(&self.0.names);
+        let mut names = self.0.names.lock();
         let names = names.entry(namespace).or_default();
         RoleName {
             number: names.take(request.uid(), self.0.began.elapsed(), bound, is_over),
@@ -132,7 +129,7 @@ impl RoleNames {
             return false;
         }
         let namespace = key.namespace.clone().unwrap_or_default();
-        let mut names = lock(&self.0.names);
+        let mut names = self.0.names.lock();
         let taken = names
             .entry(namespace)
             .or_default()
@@ -145,13 +142,16 @@ impl RoleNames {
 
     /// Whether the policy was seen to be in force, not long ago.
     fn hold(&self) -> bool {
-        lock(&self.0.held).is_some_and(|held| held.elapsed() < COUNTS_FOR)
+        self.0
+            .held
+            .lock()
+            .is_some_and(|held| held.elapsed() < COUNTS_FOR)
     }
 
     /// Says whether this is another answer than before.
     fn held(&self, now: bool) -> bool {
         let before = self.hold();
-        *lock(&self.0.held) = now.then(Instant::now);
+        *self.0.held.lock() = now.then(Instant::now);
         before != now
     }
 }

@@ -1,6 +1,6 @@
 //! What the operator consists of, put together.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -36,6 +36,7 @@ use oz_runtime::{
     AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
     Warnings, shutdown_on_signal,
 };
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 

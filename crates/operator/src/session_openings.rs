@@ -2,7 +2,7 @@
 //! end together are asked for together: the API server looks through all records for each question.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use oz_core::api::AuditEvent;
 use oz_core::audit::{Action, Record};
 use oz_core::labels;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -131,6 +132,6 @@ impl Openings {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }

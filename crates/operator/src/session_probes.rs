@@ -2,7 +2,7 @@
 //! as what ends sessions is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::SessionProbe;
 use oz_core::connect::cut;
+use parking_lot::Mutex;
 
 use crate::container_exec::{Unrun, run, running};
 
@@ -51,7 +52,7 @@ impl Probes {
     pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
         for probe in probes {
             let key = container_image(namespace, &probe.container, &probe.image_id);
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock();
             known
                 .entry(key)
                 .or_insert_with(|| Known::Found(probe.clone()));
@@ -83,7 +84,7 @@ impl Probes {
     ) -> Option<SessionProbe> {
         let (name, image) = (&container.name, &container.image_id);
         let key = container_image(namespace, name, image);
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.known.lock();
         let known = lock().get(&key).cloned();
         match known {
             Some(Known::Found(probe)) => return Some(probe),

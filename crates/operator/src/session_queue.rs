@@ -3,11 +3,12 @@
 //! where one hangs, so would all the others.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use oz_core::controller::Failure;
 use oz_core::sessions::{self, Sessions, SessionsEnded};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -193,7 +194,7 @@ impl<R: RunScript> ScriptQueue<R> {
     }
 
     fn pods(&self) -> MutexGuard<'_, HashMap<PodId, VecDeque<Waiting>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pods.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! what begins later.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,6 +15,7 @@ use oz_core::controller::{Effect, Failure};
 use oz_core::sessions::{Opened, Sessions, SessionsEnded};
 use oz_engine::Port;
 use oz_runtime::{Clock as _, ServerClock};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::session_openings::Openings;
@@ -90,7 +91,7 @@ impl Scripts {
     }
 
     fn looked_after(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.again.lock().unwrap_or_else(PoisonError::into_inner)
+        self.again.lock()
     }
 
     /// Puts on record that processes began after the end, and were ended.

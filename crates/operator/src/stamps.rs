@@ -1,13 +1,14 @@
 //! Whether a stamp is on one request only.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use oz_core::access::stamp::{self, MAX_DISTANCE};
 use oz_core::encode;
 use oz_runtime::Store;
+use parking_lot::Mutex;
 
 use crate::kept::By;
 
@@ -47,7 +48,7 @@ impl Stamps {
 
     /// Who had the stamp first, if it was another.
     fn seen(&self, now: Timestamp, stamp: &str, uid: &str, name: String) -> Option<String> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MANY {
             known.retain(|_, seen| now.duration_since(seen.at).abs() < REMEMBERED);
         }
@@ -80,6 +81,6 @@ mod tests {
             let now = start + REMEMBERED + SignedDuration::from_secs(number.try_into().unwrap());
             see(now, &number.to_string(), "many");
         }
-        assert!(stamps.0.lock().unwrap().len() <= MANY);
+        assert!(stamps.0.lock().len() <= MANY);
     }
 }

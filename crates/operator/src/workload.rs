@@ -7,7 +7,6 @@
 //! the one pod that was chosen is checked by a read of that pod, which is current and small.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -19,6 +18,7 @@ use oz_core::api::{CrossVersionObjectReference, TargetKind};
 use oz_core::controller::Failure;
 use oz_core::mutate::Model;
 use oz_engine::Cx;
+use parking_lot::Mutex;
 
 /// Reads workloads; remembers what identifies them, so that a grant costs three reads and not four.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Workloads {
         wanted: Option<&str>,
     ) -> Result<Workload, Failure> {
         let known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.lock();
             known.get(&key(namespace, target)).cloned()
         };
         if let Some(identity) = known {
@@ -159,7 +159,7 @@ impl Workloads {
         target: &CrossVersionObjectReference,
     ) -> Result<Identity, Failure> {
         let found = workload::identify(reads, target).await;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         match &found {
             Ok(identity) => known.insert(key(reads.namespace, target), identity.clone()),
             Err(_) => known.remove(&key(reads.namespace, target)),

@@ -2,11 +2,11 @@
 //! Secret may have been changed.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Builder;
+use parking_lot::Mutex;
 
 use crate::{Allowed, HttpClient, Trust, client};
 
@@ -42,7 +42,7 @@ impl Endpoint {
             Some(file) => Trust::Only(read(file)?.into_bytes()),
             None => Trust::System,
         };
-        let mut known = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.client.lock();
         if let Some((trusted, client)) = &*known
             && *trusted == trust
         {

@@ -6,11 +6,11 @@
 //! policy does.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
 use crate::error::EvaluateError;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Reserved, and taken from memory as it is used.
 const STACK: usize = 512 << 20;
@@ -39,7 +39,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 });
 
 fn pool() -> MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+    POOL.lock()
 }
 
 /// Runs it, and waits that long at most.

@@ -1,10 +1,11 @@
 //! What time it is. Expiry is judged by the API server's clock, since its `creationTimestamp` is
 //! where a grant's time starts; the local clock only gives what is finer than a second.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 /// Tells the time.
 pub trait Clock: Send + Sync + 'static {
@@ -99,11 +100,7 @@ impl ServerClock {
     pub(crate) fn note(&self, requested: Instant, answered: Instant, date: Timestamp) {
         let since = |instant: Instant| instant.saturating_duration_since(self.shared.epoch);
         let heard = Window::heard(since(requested), since(answered), date);
-        let mut state = self
-            .shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.state.lock();
         state.window = Some(match state.window {
             Some(known) => known.narrowed(heard),
             None => heard,
@@ -111,11 +108,7 @@ impl ServerClock {
     }
 
     fn read(&self) -> Reading {
-        let mut state = self
-            .shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.state.lock();
         // Both clocks are read under the lock, so that no reading is older than the one before.
         let (monotonic, wall) = (self.shared.epoch.elapsed(), Timestamp::now());
         let reading = Reading::of(state.window, state.agreed, monotonic, wall);

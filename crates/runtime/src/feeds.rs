@@ -5,8 +5,8 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, Shared};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ApiResource;
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -150,7 +151,7 @@ impl Feeds {
     /// Restricts the watches of namespaced kinds that are asked for from now on to these namespaces;
     /// none given means all.
     pub fn restrict(&self, namespaces: impl IntoIterator<Item = String>) {
-        *lock(&self.0.namespaces) = namespaces.into_iter().collect();
+        *self.0.namespaces.lock() = namespaces.into_iter().collect();
     }
 
     /// Watches a kind. The store fills while the process runs. Who asks for the same again shares it,
@@ -255,7 +256,7 @@ impl Feeds {
             selection,
             kept_as: TypeId::of::<K>(),
         };
-        let mut stores = lock(&self.0.stores);
+        let mut stores = self.0.stores.lock();
         stores.retain(|_, known| !known.ended.is_cancelled());
         let known = stores.get(&key);
         let known = known.and_then(|known| known.store.downcast_ref::<WeakStore<K>>()?.upgrade());
@@ -281,7 +282,7 @@ impl Feeds {
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let (inner, selection, identity) = (&self.0, &key.selection, view.identity);
-        let restricted = lock(&inner.namespaces);
+        let restricted = inner.namespaces.lock();
         let namespaces: Vec<Option<String>> = if kind.cluster_scoped {
             vec![None]
         } else if key.namespace.is_some() || restricted.is_empty() {
@@ -375,10 +376,6 @@ impl Watching {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn gate_name<K>(store: &Store<K>, selection: &Selection, namespace: Option<&str>) -> String {

@@ -2,10 +2,11 @@
 //! chose.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "metrics")]
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::telemetry::metrics::counter::Counter;
@@ -54,7 +55,7 @@ impl Metrics {
 
     /// What is counted of the objects of a kind in one more store.
     pub(crate) fn of_kind(&self, kind: &str) -> OfKind {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock();
         *stores.entry(kind.to_owned()).or_default() += 1;
         OfKind {
             metrics: self.clone(),
@@ -114,7 +115,7 @@ impl OfKind {
 impl Drop for OfKind {
     fn drop(&mut self) {
         let stores = &self.metrics.stores;
-        let mut stores = stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = stores.lock();
         let left = stores.get_mut(&self.kind);
         let is_last = left.is_none_or(|left| {
             *left -= 1;

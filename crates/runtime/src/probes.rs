@@ -1,9 +1,5 @@
 //! `/metrics`, `/healthz` and `/readyz`, over plain HTTP.
 
-use std::sync::Arc;
-#[cfg(feature = "metrics")]
-use std::sync::Mutex;
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -11,6 +7,9 @@ use axum::http::StatusCode;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+#[cfg(feature = "metrics")]
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 #[cfg(feature = "metrics")]
@@ -46,10 +45,7 @@ impl Probes {
 #[cfg(feature = "metrics")]
 async fn metrics(State(probes): State<Probes>) -> Response {
     probes.metrics.skewed(probes.clock.skew().as_secs_f64());
-    let registry = probes
-        .registry
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let registry = probes.registry.lock();
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => {

@@ -1,6 +1,7 @@
 //! What this process still waits for, by name, so that a probe says more than "no".
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Everything that must hold before the process is ready, and what it is to say once it is.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +32,7 @@ impl Readiness {
 
     /// Adds a gate.
     pub fn add(&self, gate: Gate) {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock();
         gates.push(gate);
     }
 
@@ -39,7 +40,7 @@ impl Readiness {
     #[must_use]
     pub fn notice(&self) -> Notice {
         let notice = Notice::default();
-        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notices = self.notices.lock();
         notices.push(notice.clone());
         notice
     }
@@ -47,7 +48,7 @@ impl Readiness {
     /// What is not as it should be, though the process may be ready.
     #[must_use]
     pub fn degraded(&self) -> Vec<String> {
-        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let notices = self.notices.lock();
         notices.iter().filter_map(Notice::text).collect()
     }
 
@@ -55,7 +56,7 @@ impl Readiness {
     /// ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.gates.lock();
         gates.iter().filter_map(Gate::waits_for).collect()
     }
 }
@@ -63,11 +64,11 @@ impl Readiness {
 impl Notice {
     /// Says what is wrong, or with `None` that nothing is any more.
     pub fn set(&self, text: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *self.0.lock() = text;
     }
 
     fn text(&self) -> Option<String> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.0.lock();
         text.clone()
     }
 }
@@ -91,15 +92,12 @@ impl Gate {
     }
 
     fn set(&self, waits_for: Option<String>) {
-        *self
-            .waits_for
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = waits_for;
+        *self.waits_for.lock() = waits_for;
     }
 
     fn waits_for(&self) -> Option<String> {
         let waits_for = self.waits_for.lock();
-        waits_for.unwrap_or_else(PoisonError::into_inner).clone()
+        waits_for.clone()
     }
 }
 

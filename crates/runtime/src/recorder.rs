@@ -5,7 +5,7 @@
 //! been removed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -13,6 +13,7 @@ use k8s_openapi::api::events::v1::Event as ApiEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 /// How long the same thing may be silent and is still one series.
@@ -170,7 +171,7 @@ impl Recorder {
     }
 
     fn series(&self) -> MutexGuard<'_, VecDeque<Series>> {
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+        self.series.lock()
     }
 }
 

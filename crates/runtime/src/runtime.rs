@@ -2,12 +2,13 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -221,7 +222,7 @@ impl Runtime {
 
     /// The metrics, to which the caller may add its own.
     pub fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     /// What `/readyz` tells. The caller may add gates of its own.
@@ -266,7 +267,7 @@ impl Runtime {
     }
 
     pub(crate) fn parts(&mut self) -> &mut Vec<Part> {
-        self.parts.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.parts.get_mut()
     }
 
     /// `/metrics`, `/healthz` and `/readyz` as an HTTP service.

@@ -6,12 +6,13 @@ mod backend;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use parking_lot::{Mutex, MutexGuard};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tempfile::TempDir;
@@ -65,11 +66,11 @@ struct Shared {
 
 impl Shared {
     fn fault(&self) -> Fault {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.fault.lock()
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock()
     }
 }
 
@@ -128,11 +129,7 @@ impl ObjectStore {
 
     /// From now on it fails like this.
     pub fn fails(&self, fault: Fault) {
-        *self
-            .shared
-            .fault
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = fault;
+        *self.shared.fault.lock() = fault;
     }
 
     /// What is stored, by the names of the objects.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
@@ -365,7 +365,7 @@ impl Cluster {
     /// Fails when the cluster is not one that this process started, or the server does not come back.
     pub async fn restart_api_server(&self) -> Result<(Timestamp, Timestamp)> {
         let failed = "failed to restart the API server";
-        let owned = || self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let owned = || self.owned.lock();
         let killed = Timestamp::now();
         owned()
             .as_mut()
@@ -402,12 +402,7 @@ impl Cluster {
     }
 
     pub(crate) fn end(&self) {
-        drop(
-            self.owned
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        drop(self.owned.lock().take());
     }
 }
 

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 
 /// Below the range that Linux takes the local ports of outgoing connections from (32768 and up):
 /// such a connection cannot take one of ours between here and the moment its owner listens.
@@ -87,7 +87,7 @@ impl Ports {
 /// Fails when too many ports are taken.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     static PORTS: Mutex<Option<Ports>> = Mutex::new(None);
-    let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ports = PORTS.lock();
     let ports = match &mut *ports {
         Some(ports) => ports,
         none => none.insert(Ports::of_user()?),

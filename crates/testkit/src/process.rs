@@ -5,10 +5,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use parking_lot::Mutex;
 
 use crate::spawn::{Running, spawn};
 use crate::system::Signal;
@@ -214,7 +214,7 @@ fn built(what: Built, name: &str) -> Result<PathBuf> {
     if let Some(directory) = std::env::var_os(PROGRAMS) {
         return Ok(what.path(Path::new(&directory), name));
     }
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock();
     let key = (what, name.to_owned());
     if let Some(path) = built.get(&key) {
         return Ok(path.clone());

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The environment variable that names the directory for the files of waits.
@@ -38,7 +39,7 @@ pub(crate) fn record_wait(condition: &str, took: Duration) {
     };
     if let Ok(line) = serde_json::to_string(&wait) {
         // A profile that lacks a line is better than a test that fails for want of disk space.
-        let _ = writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{line}");
+        let _ = writeln!(out.lock(), "{line}");
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::system::{Signal, die_with_parent, signal_group, signal_process};
+use parking_lot::Mutex;
 
 struct Job {
     command: Command,
@@ -45,7 +46,6 @@ pub(crate) fn spawn(mut command: Command, at_death: Signal) -> io::Result<Runnin
     SPAWNER
         .get_or_init(start_spawner)
         .lock()
-        .unwrap_or_else(PoisonError::into_inner)
         .send(Job { command, reply })
         .map_err(|_| gone())?;
     let child = answer.recv().map_err(|_| gone())??;

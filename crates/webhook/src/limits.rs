@@ -2,7 +2,7 @@
 //! memory by every process of oz, and ended one by one; whoever may ask for access can ask in a loop.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::Rejection;
 use oz_core::api::{Phase, RequestStatus};
 use oz_core::labels;
+use parking_lot::Mutex;
 
 use crate::connect::Grants;
 
@@ -123,7 +124,7 @@ impl RequestCounter {
         dry_run: bool,
     ) -> Result<(), Rejection> {
         // Under one lock: of two at once, each counts the other.
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut admitted = self.admitted.lock();
         admitted.retain(|uid, one| {
             now.duration_since(one.at).abs() < UNSEEN && !self.grants.knows_request(uid)
         });

@@ -5,9 +5,10 @@
     reason = "helpers of tests stop where they fail, too"
 )]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -76,17 +77,17 @@ impl Server {
     }
 
     pub(crate) fn answer(&self, answers: Answers) {
-        *self.answers.lock().unwrap() = answers;
+        *self.answers.lock() = answers;
     }
 
     /// What it answered with success.
     pub(crate) fn taken(&self) -> Vec<Received> {
-        self.taken.lock().unwrap().clone()
+        self.taken.lock().clone()
     }
 
     /// What it did not.
     pub(crate) fn refused(&self) -> Vec<Received> {
-        self.refused.lock().unwrap().clone()
+        self.refused.lock().clone()
     }
 
     async fn serve(self, mut stream: TcpStream) {
@@ -97,12 +98,12 @@ impl Server {
             }
             while let Some((received, rest)) = request(&bytes) {
                 bytes = rest;
-                let answers = *self.answers.lock().unwrap();
+                let answers = *self.answers.lock();
                 let into = match answers {
                     Answers::With(200..=299) => &self.taken,
                     _ => &self.refused,
                 };
-                into.lock().unwrap().push(received);
+                into.lock().push(received);
                 let answer = match answers {
                     Answers::With(status) => format!("HTTP/1.1 {status} So\r\ncontent-length: 0\r\n\r\n"),
                     Answers::Html => "HTTP/1.1 500 So\r\ncontent-type: text/html\r\ncontent-length: 13\r\n\r\n<html></html>".into(),

@@ -13,7 +13,6 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
 use oz_e2e::{repository, run};
@@ -49,9 +48,9 @@ fn template(flags: &[&str]) -> Result<Output> {
 /// The objects that the chart consists of with these flags. Many tests look at the same, and helm takes a second of a
 /// processor each time.
 fn rendered(flags: &[&str]) -> Result<Vec<Value>> {
-    static RENDERED: std::sync::Mutex<BTreeMap<Vec<String>, Vec<Value>>> =
-        std::sync::Mutex::new(BTreeMap::new());
-    let rendered = || RENDERED.lock().unwrap_or_else(PoisonError::into_inner);
+    static RENDERED: parking_lot::Mutex<BTreeMap<Vec<String>, Vec<Value>>> =
+        parking_lot::Mutex::new(BTreeMap::new());
+    let rendered = || RENDERED.lock();
     let key: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let known = rendered().get(&key).cloned();
     if let Some(objects) = known {

@@ -3,8 +3,8 @@
 //! grants let anybody in, which includes putting it on record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use oz_core::conditions;
 use oz_e2e::{
     Options, Scene, Session, System, TEMPLATE, Webhook, exec_request, on_a_terminal, running_grants,
 };
+use parking_lot::Mutex;
 
 use super::Size;
 use super::report::{Budget, Report};
@@ -289,7 +290,7 @@ pub(super) fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>
         );
         std::thread::sleep(ProcessWatch::EVERY);
     }
-    let seen = watch.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = watch.seen.lock();
     open.iter()
         .map(|one| {
             seen.get(&one.grant)
@@ -322,7 +323,7 @@ impl ProcessWatch {
                 while !stop.load(Ordering::Relaxed) {
                     let grants = running_grants().unwrap_or_default();
                     let now = Timestamp::now();
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut seen = seen.lock();
                     seen.extend(grants.into_iter().map(|grant| (grant, now)));
                     drop(seen);
                     std::thread::sleep(Self::EVERY);

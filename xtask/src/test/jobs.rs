@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use oz_testkit::spawn_dependent;
+use parking_lot::Mutex;
 
 use super::build::{Suite, cargo};
 use super::output::Tier;
@@ -363,10 +364,7 @@ pub(super) fn run(
         let environment = environment.to_vec();
         std::thread::spawn(move || {
             loop {
-                let next = queue
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .pop_front();
+                let next = queue.lock().pop_front();
                 let Some((number, job)) = next.and_then(|it| Some((it, jobs.get(it)?))) else {
                     break;
                 };

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use oz_testkit::Wait;
+use parking_lot::Mutex;
 
 use super::jobs::Job;
 use super::output::Binary;
@@ -101,7 +102,7 @@ impl Profile {
             let (samples, ended) = (Arc::clone(&samples), Arc::clone(&ended));
             std::thread::spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
-                    let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut samples = samples.lock();
                     samples.take();
                     drop(samples);
                     std::thread::sleep(SAMPLE_INTERVAL);
@@ -124,7 +125,7 @@ impl Profile {
 
     /// The process of a job has started.
     pub(super) fn started(&self, job: usize, pid: u32) {
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock();
         samples.roots.insert(pid, job);
     }
 
@@ -154,7 +155,7 @@ impl Profile {
         self.ended.store(true, Ordering::Relaxed);
         // A sampler that panicked has taken what it has taken.
         let _ = self.sampler.join();
-        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock();
         let mut lines = vec![
             String::new(),
             format!("COMPILED AND LINKED in {:.0} s", compiled.as_secs_f64()),

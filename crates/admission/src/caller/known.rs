@@ -1,13 +1,10 @@
 //! The addresses for which handlers vouched. Replicas share them by the Secret of their authority, since an API server
 //! keeps its connections, and what proves it may come to one replica alone.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::Caller;
@@ -98,10 +95,7 @@ impl KnownCallers {
     }
 
     fn vouched(&self) -> MutexGuard<'_, Vouched> {
-        self.0
-            .vouched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.vouched.lock()
     }
 }
 

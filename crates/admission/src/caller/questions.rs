@@ -1,16 +1,14 @@
 //! What reviews of unproven callers may ask the API server. Whoever reaches the port can send reviews, and each question
 //! costs the API server work and tells the sender something.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::http::{Method, Request, Response, StatusCode, header};
 use kube::{
     client::{Body, Client},
     core::Status,
 };
+use parking_lot::Mutex;
 
 /// How many questions may come at once, and how many a second after that: reads, as a decision about a connection needs.
 const READS: (f64, f64) = (200.0, 10.0);
@@ -68,7 +66,7 @@ impl Budgets {
             Method::GET | Method::HEAD => &self.reads,
             _ => &self.others,
         };
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = bucket.lock();
         bucket.take(now)
     }
 }

@@ -1,7 +1,7 @@
 //! The conversion webhooks of CustomResourceDefinitions: `spec.conversion` as declared, and nothing else of
 //! them. One that does not exist is waited for.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -10,6 +10,7 @@ use kube::{
     core::{ApiResource, NotUsed, Object, PartialObjectMeta},
 };
 use oz_runtime::Selection;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -59,9 +60,8 @@ impl Conversions {
         registered.values().filter(|uid| uid.is_some()).count()
     }
 
-    fn registered(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Option<String>>> {
-        let locked = self.registered.lock();
-        locked.unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn registered(&self) -> MutexGuard<'_, BTreeMap<String, Option<String>>> {
+        self.registered.lock()
     }
 
     /// Puts right what differs, and returns what had been as it should be before.

@@ -9,11 +9,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -148,7 +148,7 @@ impl Precedence {
         if *other == self.me {
             return false;
         }
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.rules.lock();
         let (seen, since) = rules.entry(kind).or_insert((version.to_owned(), now));
         if seen != version {
             (*seen, *since) = (version.to_owned(), now);
@@ -162,7 +162,7 @@ impl Precedence {
         if *other == self.me {
             return false;
         }
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.met.lock();
         let first = *met.entry(other.clone()).or_insert(now);
         now.duration_since(first) < ROLLOUT_TIMEOUT
     }

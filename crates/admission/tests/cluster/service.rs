@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use kube::{
 };
 use oz_admission::{CancellationToken, Hook, Notes, Operation, mutate_fn};
 use oz_testkit::eventually;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -126,7 +127,7 @@ impl Service {
             .hook(self.hook.clone())
             .drain(Duration::from_secs(1));
         let running = Running::start(builder).await?;
-        self.ready.lock().unwrap().push(address);
+        self.ready.lock().push(address);
         self.replicas.push(Replica { running, address });
         Ok(())
     }
@@ -139,7 +140,7 @@ impl Service {
         let stopped = tokio::spawn(old.running.stop());
         // Endpoints follow readiness a moment later.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        ready.lock().unwrap().retain(|it| *it != old.address);
+        ready.lock().retain(|it| *it != old.address);
         stopped.await?
     }
 }
@@ -149,7 +150,7 @@ async fn forward(front: TcpListener, ready: Arc<Mutex<Vec<SocketAddr>>>) {
     while let Ok((mut near, _)) = front.accept().await {
         turn += 1;
         let to = {
-            let ready = ready.lock().unwrap();
+            let ready = ready.lock();
             ready.get(turn % ready.len().max(1)).copied()
         };
         tokio::spawn(async move {
@@ -188,7 +189,7 @@ impl Calls {
         if excused || self.excused.load(Ordering::SeqCst) {
             self.excused_calls.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.lost.lock().unwrap().push(wrong);
+            self.lost.lock().push(wrong);
         }
     }
 
@@ -263,7 +264,7 @@ impl Load {
         }
         let changed = self.calls.changed.load(Ordering::Relaxed);
         let excused = self.calls.excused_calls.load(Ordering::Relaxed);
-        let lost = self.calls.lost.lock().unwrap().clone();
+        let lost = self.calls.lost.lock().clone();
         eprintln!(
             "figure: {what}: {changed} calls changed, {:.0} a second, {excused} within what a vandal did, \
              {} lost",

@@ -1,7 +1,7 @@
 //! Watchers and tasks on the real API server.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
@@ -17,6 +17,7 @@ use oz_admission::{
     CancellationToken, Cx, Error, Replay, RuntimeError, Task, TaskError, Watch, WatchEvent, Watcher,
 };
 use oz_testkit::eventually;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::fixture::{Fixture, LONG, Running};
@@ -36,7 +37,6 @@ impl Watch for Diary {
         };
         self.0
             .lock()
-            .unwrap()
             .push(format!("{sign}{}", event.object().name_any()));
     }
 }
@@ -44,7 +44,7 @@ impl Watch for Diary {
 impl Diary {
     async fn reads(&self, wanted: &str) -> Result<()> {
         eventually(&format!("the diary to read {wanted:?}"), LONG, async || {
-            let mut now = self.0.lock().unwrap().clone();
+            let mut now = self.0.lock().clone();
             // What happened to different objects while nobody could see has no order.
             now.sort();
             let mut wanted: Vec<_> = wanted.split(' ').collect();

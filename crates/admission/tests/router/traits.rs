@@ -1,13 +1,12 @@
 //! A test of each trait, as an extension's author would write it: without a cluster.
 
-use std::sync::Mutex;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 use oz_admission::{
     CancellationToken, Cx, Endpoint, Hook, Manager, Mutate, Notes, Rejection, Review, Task,
     TaskError, Validate, Watch, WatchEvent, testing,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
 struct Owner;
@@ -85,7 +84,7 @@ impl Watch for Diary {
     type Object = Pod;
 
     async fn on_event(&self, _: &Cx, event: WatchEvent<Pod>) {
-        self.0.lock().unwrap().push(event.object().name_any());
+        self.0.lock().push(event.object().name_any());
     }
 }
 
@@ -95,7 +94,7 @@ async fn a_watcher_is_told_of_an_event() {
     let cx = testing::cx(testing::client().0);
     let pod = serde_json::from_value(pod()).unwrap();
     diary.on_event(&cx, WatchEvent::Added(pod)).await;
-    assert_eq!(*diary.0.lock().unwrap(), ["web"]);
+    assert_eq!(*diary.0.lock(), ["web"]);
 }
 
 /// Deletes every ConfigMap, and is done.

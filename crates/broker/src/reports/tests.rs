@@ -16,8 +16,8 @@ impl Write for Arc<Journal> {
         let began = Instant::now();
         self.open.acquire().await.unwrap().forget();
         let entry = (run.uid.clone(), events.get().to_owned(), began);
-        self.written.lock().unwrap().push(entry);
-        *self.outcome.lock().unwrap()
+        self.written.lock().push(entry);
+        *self.outcome.lock()
     }
 }
 
@@ -60,7 +60,7 @@ impl World {
 
     /// What was written to the run, as what and when.
     fn written(&self, uid: &str) -> Vec<(String, Instant)> {
-        let written = self.journal.written.lock().unwrap();
+        let written = self.journal.written.lock();
         let of = written.iter().filter(|(it, ..)| it == uid);
         of.map(|(_, text, at)| (text.clone(), *at)).collect()
     }
@@ -112,7 +112,7 @@ async fn a_report_never_waits_for_a_write_and_never_overtakes_one() {
 #[tokio::test(start_paused = true)]
 async fn what_failed_is_tried_again_a_bounded_number_of_times_unless_there_is_news() {
     let world = World::new(1000);
-    *world.journal.outcome.lock().unwrap() = Outcome::Failed;
+    *world.journal.outcome.lock() = Outcome::Failed;
     assert!(world.put("one", "first"));
     world.pass(5_000).await;
     assert!(world.written("one").len() >= 2);
@@ -122,7 +122,7 @@ async fn what_failed_is_tried_again_a_bounded_number_of_times_unless_there_is_ne
     assert!(written.len() <= 2 * TRIES as usize, "{}", written.len());
     assert_eq!(written.last().unwrap().0, r#"["news"]"#);
     assert_eq!(world.reports.waiting().bytes, 0);
-    *world.journal.outcome.lock().unwrap() = Outcome::Lost;
+    *world.journal.outcome.lock() = Outcome::Lost;
     let before = world.written("one").len();
     assert!(world.put("one", "gone"));
     world.pass(60_000).await;
@@ -138,7 +138,7 @@ async fn what_waits_at_the_end_is_written_and_no_run_more_often_than_else() {
     world.stop.cancel();
     world.running.await.unwrap();
     let written = {
-        let written = world.journal.written.lock().unwrap();
+        let written = world.journal.written.lock();
         written
             .iter()
             .map(|(_, text, at)| (text.clone(), *at))

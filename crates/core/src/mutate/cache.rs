@@ -3,10 +3,11 @@
 //! would give.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{Model, MutateError, Rendered, render};
 use crate::validate::AccessPod;
+use parking_lot::Mutex;
 
 /// How many are kept.
 const KEPT: usize = 64;
@@ -49,7 +50,7 @@ impl RenderCache {
                 access_modes: model.map_or_else(BTreeMap::new, |it| it.access_modes.clone()),
             },
         };
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.0.lock();
         if let Some(known) = lock().pods.get(&key) {
             return Arc::clone(known);
         }
@@ -130,7 +131,7 @@ mod tests {
             for number in 0..many {
                 let _ = cache.render("a", &pod, Some(&versioned(&number.to_string())));
             }
-            let kept = cache.0.lock().unwrap();
+            let kept = cache.0.lock();
             assert_eq!((kept.pods.len(), kept.order.len()), (most, most));
             assert!(kept.bytes <= KEPT_BYTES);
         }

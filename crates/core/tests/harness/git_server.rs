@@ -6,11 +6,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -80,7 +81,7 @@ impl GitServer {
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -164,7 +165,7 @@ impl Served {
             .target
             .split_once('?')
             .unwrap_or((&request.target, ""));
-        self.asked.lock().unwrap().push(Asked {
+        self.asked.lock().push(Asked {
             path: path.to_owned(),
             authorization: request.header("authorization").map(ToOwned::to_owned),
         });

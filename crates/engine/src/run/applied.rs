@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::core::DynamicObject;
+use parking_lot::{Mutex, MutexGuard};
 
 /// What was asked of the children of one kind, by UID. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +58,6 @@ impl Applied {
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 }

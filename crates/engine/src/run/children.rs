@@ -1,12 +1,13 @@
 //! The children of one controller's objects: one store per kind, read by owner.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, Expression, Selector, SelectorExt};
 use oz_core::controller::{Controller, Failure, Live, Sought};
 use oz_runtime::{Kind, Store, SubscriberId, Subscription, mark};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::applied::Applied;
@@ -214,7 +215,7 @@ impl<K: Resource> Departed<K> {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<K>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

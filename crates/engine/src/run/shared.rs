@@ -1,8 +1,9 @@
 //! The queue of one controller, shared with the watches that fill it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::queue::{Lane, Queue};
@@ -68,7 +69,7 @@ impl Shared {
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

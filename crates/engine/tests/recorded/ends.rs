@@ -1,8 +1,8 @@
 //! What is due goes before everything, whatever else hangs or is slow.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_core::controller::{Effect, Failure};
 use oz_engine::{Engine, Port};
 use oz_runtime::{Runtime, SystemClock};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::mock::{Mock, status};
@@ -93,8 +94,8 @@ struct QueuedAnswers {
 
 impl Port for QueuedAnswers {
     fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
-        self.asked.lock().expect("the port").push(effect.clone());
-        let answer = self.answers.lock().expect("the port").pop_front();
+        self.asked.lock().push(effect.clone());
+        let answer = self.answers.lock().pop_front();
         let none = || Err(Failure::invalid("TooOften", "asked once more"));
         futures::future::ready(answer.unwrap_or_else(none)).boxed()
     }
@@ -126,7 +127,7 @@ fn ends_with_an_effect(
 async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_status() {
     let port = QueuedAnswers::default();
     let busy = Failure::transient("Busy", "somebody else rings");
-    *port.answers.lock().expect("the port") = [Err(busy), Ok(json!("ding"))].into();
+    *port.answers.lock() = [Err(busy), Ok(json!("ding"))].into();
     let (mock, run) = ends_with_an_effect(Some(port.clone()));
     mock.expect_status(json!({"phase": "Failed", "reason": "Busy", "children": 1}));
     mock.expect(Method::DELETE, OUTER, |_| {
@@ -141,10 +142,7 @@ async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_statu
         key: "box-uid".to_owned(),
         payload: json!({"box": "a"}),
     };
-    assert_eq!(
-        *port.asked.lock().expect("the port"),
-        [effect.clone(), effect]
-    );
+    assert_eq!(*port.asked.lock(), [effect.clone(), effect]);
 }
 
 #[tokio::test]

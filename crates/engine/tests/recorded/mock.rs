@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,6 +13,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -58,7 +59,7 @@ pub(crate) struct Mock {
 
 impl Mock {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The next call and its answer.

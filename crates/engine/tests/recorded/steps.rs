@@ -1,10 +1,11 @@
 //! What is written, in which order and under which conditions.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::Method;
 use jiff::Timestamp;
 use oz_runtime::{Clock, Election};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::mock::{Mock, status};
@@ -186,7 +187,7 @@ struct SetClock(Arc<Mutex<Timestamp>>);
 
 impl Clock for SetClock {
     fn now(&self) -> Timestamp {
-        *self.0.lock().expect("the clock")
+        *self.0.lock()
     }
 }
 
@@ -200,7 +201,7 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
     let clock = SetClock(Arc::new(Mutex::new(at("2026-11-21T10:59:59.9Z"))));
     let slow = clock.clone();
     mock.expect(Method::POST, MAPS, move |_| {
-        *slow.0.lock().expect("the clock") = at("2026-11-21T11:00:00Z");
+        *slow.0.lock() = at("2026-11-21T11:00:00Z");
         (201, outer(1_001))
     });
     // No Secret, which gives access; what was made is taken away at once.
@@ -230,7 +231,7 @@ async fn what_only_takes_away_goes_on_however_slow_the_server_is() {
     };
     let plans = Arc::clone(&controller.plans);
     mock.expect(Method::DELETE, INNER, move |_| {
-        *slow.0.lock().expect("the clock") = at("2026-11-21T11:00:05Z");
+        *slow.0.lock() = at("2026-11-21T11:00:05Z");
         (404, status(404, "NotFound", "gone already"))
     });
     mock.expect(Method::DELETE, OUTER, move |_| {

@@ -4,10 +4,10 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use oz_core::recording::SessionKey;
 use oz_recording::age::Recipient;
+use parking_lot::Mutex;
 
 use super::disk::Disk;
 use super::state;
@@ -55,7 +55,7 @@ impl Directories {
 
     /// Makes the directory of a session. One that is there is another session's.
     pub(super) fn make(&self, directory: &Path) -> io::Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         if directory.try_exists()? {
             let why = format!("{} is there already", directory.display());
             return Err(io::Error::new(ErrorKind::AlreadyExists, why));
@@ -80,7 +80,7 @@ impl Directories {
     /// Removes the directory of a session, of which nothing is needed any more. Its state goes last: without it,
     /// nobody knows what the rest is.
     pub(super) fn remove(&self, directory: &Path) -> io::Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         for entry in entries(directory)? {
             if !entry.ends_with(state::NAME) {
                 self.disk.remove(&entry)?;

@@ -17,12 +17,13 @@ mod usage;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use oz_core::recording::{Head, SessionKey};
 use oz_recording::age::Recipient;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -177,8 +178,7 @@ impl Spool {
     }
 
     fn left_open(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Arc<Session>>> {
-        let left = self.left_open.lock();
-        left.unwrap_or_else(PoisonError::into_inner)
+        self.left_open.lock()
     }
 
     /// To whom what is recorded now is encrypted.

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use oz_core::recording::Head;
 use oz_recording::age::Recipient;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::session::Session;
@@ -163,7 +164,7 @@ struct Requested {
 
 impl Syncs {
     fn request(self: &Arc<Self>, session: &Arc<Session>, file: Arc<File>) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if std::mem::replace(&mut inner.requested, true) {
             return;
         }
@@ -188,7 +189,7 @@ impl Syncs {
 
     /// What is appended from now on needs another one.
     fn begun(&self) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.requested = false;
         let now = Instant::now();
         inner.last = Some(now);
@@ -207,6 +208,6 @@ impl Recording {
     /// When lines were brought to the disk.
     pub(super) fn synced(&self) -> Vec<Instant> {
         let inner = self.syncs.inner.lock();
-        inner.unwrap_or_else(PoisonError::into_inner).begun.clone()
+        inner.begun.clone()
     }
 }

@@ -11,10 +11,11 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use oz_core::recording::{Form, Head, SessionKey};
 use oz_recording::age;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::directories::Directories;
 use super::disk::Disk;
@@ -84,7 +85,7 @@ impl Session {
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(super) fn disk(&self) -> &Disk {

@@ -3,10 +3,11 @@
 //! enough of it was stored. What was read is recorded in any case, as long as the spool has room.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
@@ -92,7 +93,7 @@ impl Usage {
 
     /// Returns the share of a user, or that of those whose user is not known.
     pub(super) fn share(&self, user: Option<&str>) -> Arc<Share> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.lock();
         // An empty share of a user without recordings is made anew when it is needed.
         shares.retain(|_, share| Arc::strong_count(share) > 1 || share.taken().used > 0);
         let user = user.filter(|user| !user.is_empty()).map(ToOwned::to_owned);
@@ -251,7 +252,7 @@ impl Share {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(usage.share(Some("alice")).used(), 10);
         usage.give_back(&usage.share(Some("alice")), 10);
         drop(usage.share(Some("bob")));
-        assert_eq!(usage.shares.lock().unwrap().len(), 1, "the share of bob");
+        assert_eq!(usage.shares.lock().len(), 1, "the share of bob");
         // What has no known user is no user's.
         let unknown = usage.share(None);
         usage.take_anyway(&unknown, LIMIT);

@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -30,7 +31,7 @@ struct Seen {
 impl Seen {
     /// How many came with the same line before.
     fn add(&self, one: Asked) -> usize {
-        let mut asked = self.asked.lock().unwrap();
+        let mut asked = self.asked.lock();
         let before = asked.iter().filter(|other| other.line == one.line);
         let before = before.count();
         asked.push(one);
@@ -93,7 +94,7 @@ impl Broker {
     }
 
     pub(crate) fn asked(&self, line: &str) -> Vec<Asked> {
-        let asked = self.seen.asked.lock().unwrap();
+        let asked = self.seen.asked.lock();
         asked
             .iter()
             .filter(|one| one.line == line)
@@ -120,14 +121,11 @@ impl Broker {
 
     /// Waits until so many requests with this line came.
     pub(crate) fn wait(&self, line: &str, count: usize) {
-        let asked = self.seen.asked.lock().unwrap();
-        let enough =
+        let mut asked = self.seen.asked.lock();
+        let too_few =
             |asked: &mut Vec<Asked>| asked.iter().filter(|one| one.line == line).count() < count;
-        let (asked, waited) = self
-            .seen
-            .changed
-            .wait_timeout_while(asked, DEADLINE, enough)
-            .unwrap();
+        let changed = &self.seen.changed;
+        let waited = changed.wait_while_for(&mut asked, too_few, DEADLINE);
         assert!(
             !waited.timed_out(),
             "{line} did not come {count} times: {asked:?}"

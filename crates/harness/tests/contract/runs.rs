@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::broker::{Broker, usual};
@@ -119,20 +120,20 @@ fn the_prompt_is_asked_for_until_the_broker_answers_with_the_token_as_it_is_then
     let world = World::new();
     let gate = Arc::new(Mutex::new(503));
     let status = Arc::clone(&gate);
-    let broker = Broker::start(move |line, before| match *status.lock().unwrap() {
+    let broker = Broker::start(move |line, before| match *status.lock() {
         200 => usual(line, before),
         other => (other, r#"{"code":"Busy","message":"later"}"#.to_owned()),
     });
     let container = world.start("runtime", &broker);
     broker.wait("GET /v1/run", 2);
     assert!(!world.is_ready(&broker));
-    *gate.lock().unwrap() = 429;
+    *gate.lock() = 429;
     broker.wait("GET /v1/run", 4);
     fs::write(world.path("token"), "token-2").unwrap();
     // One may be on its way with the token before.
     let before = broker.asked("GET /v1/run").len();
     broker.wait("GET /v1/run", before + 2);
-    *gate.lock().unwrap() = 200;
+    *gate.lock() = 200;
     crate::world::eventually("readiness", || {
         world
             .is_ready(&broker)

@@ -1,6 +1,6 @@
 //! What a pass over one parent asks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -13,6 +13,7 @@ use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused, 
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Feeds, Identity, Store};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -169,7 +170,7 @@ impl Observe<Composite> for Parents {
             Question::Slowed(change) => {
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();
                 let passes = self.passes.lock();
-                let mut passes = passes.unwrap_or_else(PoisonError::into_inner);
+                let mut passes = passes;
                 facts.slowed = Some(passes.would(cx.now(), uid, change));
             }
         }

@@ -2,8 +2,8 @@
 //! of policies, from its ConfigMaps, as an OPA there would have it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,6 +13,7 @@ use oz_core::composite::{Called, POLICY_FAILED, Refused, bundle};
 use oz_core::controller::{Failure, FailureClass};
 use oz_rego::{Dialect, Policy};
 use oz_runtime::{Feeds, Kind, Selection, Store, Subscription};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 /// How many policies that are no bundle are kept compiled. More are compiled again.
@@ -174,7 +175,7 @@ impl Policies {
     }
 
     fn others(&self) -> MutexGuard<'_, HashMap<Text, Result<Policy, Failure>>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock()
     }
 
     fn bundle(&self, namespace: &str) -> Result<&Bundle, Failure> {
@@ -208,7 +209,7 @@ impl Policies {
 
 impl Bundle {
     fn compiled(&self) -> MutexGuard<'_, Option<Compiled>> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.compiled.lock()
     }
 }
 

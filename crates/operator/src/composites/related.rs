@@ -2,7 +2,7 @@
 //! composite's account. When one changes, the parents are looked at that were shown it, or are to be.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,6 +12,7 @@ use oz_core::composite::related::{MOST_OBJECTS, Related, Rule};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Signal};
 use oz_runtime::{Feeds, Identity, Keep, Kind, Selection, Store, Subscription};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::kinds::{kind, placed};
 
@@ -266,5 +267,5 @@ impl RelatedObjects {
 }
 
 fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    known.lock()
 }

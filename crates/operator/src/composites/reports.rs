@@ -2,7 +2,7 @@
 //! as all have told, and a while after something of that has changed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -12,6 +12,7 @@ use oz_core::composite::guard::{Report, Tally};
 use oz_core::controller::{Effect, Failure};
 use oz_engine::{Port, Signal};
 use oz_runtime::{Store, Subscription};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 /// How long changes are collected before their composite is looked at.
@@ -89,7 +90,7 @@ impl Reports {
         let known = Mutex::new(0);
         let store = parents.clone();
         parents.subscribe(move |_| {
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = known.lock();
             if counts && *known != store.len() {
                 *known = store.len();
                 this.look_later(&uid, &signal);
@@ -123,6 +124,6 @@ impl Reports {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Reported>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -2,7 +2,7 @@
 //! engine; carried out again, an effect changes nothing more.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::api::ListParams;
@@ -18,6 +18,7 @@ use oz_core::lifecycle::seal::Keys;
 use oz_core::transient::Policy;
 use oz_engine::{Controllers, Port, Running, Setup, Signal};
 use oz_runtime::{Identity, Keep, Selection, Store, Subscription, within};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::kinds::kind;
@@ -241,10 +242,7 @@ impl Runs {
 
     /// The account as somebody who reads and writes. Composites of one account share it.
     fn identity(&self, account: &Account) -> Result<Identity, Failure> {
-        let mut identities = self
-            .identities
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut identities = self.identities.lock();
         if let Some(known) = identities.get(account) {
             return Ok(known.clone());
         }
@@ -260,7 +258,7 @@ impl Runs {
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<String, One>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 }
 

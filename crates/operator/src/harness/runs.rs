@@ -1,7 +1,7 @@
 //! HarnessRuns: their children, and what each pass is told of templates, policies and workspaces.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::Resource as _;
@@ -25,6 +25,7 @@ use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runtime::Store;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::metrics::Metrics;
 use super::network_policies::NetworkPolicies;
@@ -246,7 +247,7 @@ impl Made {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,7 +6,7 @@ mod ask;
 mod meters;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -21,6 +21,7 @@ use oz_core::tickets::{Answer, Ask, CheckTerms, Checks, Said, Tickets};
 use oz_engine::{Port, Signal};
 use oz_outbound::Allowed;
 use oz_runtime::Clock;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
@@ -195,7 +196,7 @@ impl TicketChecks {
 
 impl Shared {
     fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Whether nobody asks about a ticket any more: who does, does at each interval.

@@ -1,13 +1,14 @@
 //! Against a pretended API server whose cache is behind.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use oz_core::api::TargetApiVersion;
 use oz_runtime::SystemClock;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -40,7 +41,7 @@ impl Server {
         let path = path.replace("/namespaces/shop", "");
         let cached = query.contains("resourceVersion=0");
         let read = format!("{path}{}", if cached { ", cached" } else { "" });
-        self.reads.lock().unwrap().push(read);
+        self.reads.lock().push(read);
         let set = json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": {"name": "db", "uid": "set"},
@@ -81,7 +82,7 @@ impl Server {
     }
 
     fn reads(&self) -> Vec<String> {
-        std::mem::take(&mut self.reads.lock().unwrap())
+        std::mem::take(&mut self.reads.lock())
     }
 }
 

@@ -4,8 +4,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::shop;
@@ -331,7 +332,7 @@ fn tunnel(client: TcpStream, server: std::net::SocketAddr, seen: &Mutex<Vec<Stri
         line.clear();
         reader.read_line(&mut line).unwrap();
     }
-    seen.lock().unwrap().push(first.trim_end().to_owned());
+    seen.lock().push(first.trim_end().to_owned());
     let mut client = client;
     let mut inside = TcpStream::connect(server).unwrap();
     client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").unwrap();
@@ -357,7 +358,7 @@ fn a_proxy_is_the_kubeconfigs_or_the_environments() {
             command.env(name, value);
         }
         let answer = command.output().unwrap();
-        let through = std::mem::take(&mut *asked.lock().unwrap());
+        let through = std::mem::take(&mut *asked.lock());
         (answer.status.success(), through.first().cloned())
     };
     let connect = Some("CONNECT api.shop.example:6443 HTTP/1.1".to_owned());
@@ -406,7 +407,7 @@ fn https_goes_through_the_proxy_too() {
         .unwrap();
     // The table does not speak TLS; that it was asked at all shows the way.
     assert_eq!(answer.status.code(), Some(1), "{}", text(&answer.stderr));
-    let asked = asked.lock().unwrap();
+    let asked = asked.lock();
     assert_eq!(
         asked.first().map(String::as_str),
         Some("CONNECT api.shop.example:6443 HTTP/1.1")

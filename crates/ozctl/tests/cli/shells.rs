@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::sessions::terminal;
@@ -48,7 +49,7 @@ impl Shell {
         std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             while let Ok(count @ 1..) = output.read(&mut buffer) {
-                seen.lock().unwrap().extend(buffer.iter().take(count));
+                seen.lock().extend(buffer.iter().take(count));
             }
         });
         Self {
@@ -63,7 +64,7 @@ impl Shell {
         let deadline = Instant::now() + SCREEN_TIMEOUT;
         self.keyboard.write_all(keys.as_bytes()).unwrap();
         loop {
-            let seen = String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned();
+            let seen = String::from_utf8_lossy(&self.screen.lock()).into_owned();
             if seen.contains(shown) {
                 return;
             }

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{self, Child, Output, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use assert_cmd::Command;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -85,17 +86,17 @@ impl Stub {
         &self,
         stream: impl Fn(&Asked, &TcpStream) -> bool + Send + Sync + 'static,
     ) {
-        self.more.lock().unwrap().stream = Some(Arc::new(stream));
+        self.more.lock().stream = Some(Arc::new(stream));
     }
 
     /// Has every answer dated.
     pub(crate) fn dates(&self, date: &str) {
-        self.more.lock().unwrap().date = Some(date.to_owned());
+        self.more.lock().date = Some(date.to_owned());
     }
 
     /// All that was asked so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 
     /// A kubeconfig of one context, `here`: this server, in namespace shop, as `user`.
@@ -227,14 +228,14 @@ fn serve(
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     while let Some(asked) = read(&mut reader) {
-        seen.lock().unwrap().push(asked.clone());
-        let stream = more.lock().unwrap().stream.clone();
+        seen.lock().push(asked.clone());
+        let stream = more.lock().stream.clone();
         if stream.is_some_and(|stream| stream(&asked, &writer)) {
             return;
         }
         let (code, body) = answer(&asked);
         let body = format!("{body}\n");
-        let date = more.lock().unwrap().date.clone();
+        let date = more.lock().date.clone();
         let date = date.map_or_else(String::new, |date| format!("date: {date}\r\n"));
         let head = format!(
             "HTTP/1.1 {code} Told\r\ncontent-type: application/json\r\n{date}content-length: \

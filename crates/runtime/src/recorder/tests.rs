@@ -65,13 +65,13 @@ impl Server {
             _ => json!({"metadata": {}, "eventTime": null}),
         };
         let path = head.uri.path().rsplit('/').next().unwrap().to_owned();
-        self.calls.lock().unwrap().push((head.method, path, body));
+        self.calls.lock().push((head.method, path, body));
         let answer = Body::from(answer.to_string().into_bytes());
         Response::builder().status(status).body(answer).unwrap()
     }
 
     fn calls(&self) -> Vec<(Method, String, Value)> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().clone()
     }
 }
 

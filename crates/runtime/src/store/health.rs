@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -98,7 +99,7 @@ impl Health {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 
@@ -121,7 +122,7 @@ impl Ages {
 
     /// Adds a watch, until nobody has its health any more.
     pub fn add(&self, health: &Health) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|one| one.strong_count() > 0);
         known.push(Arc::downgrade(&health.0));
     }
@@ -133,7 +134,7 @@ impl Ages {
     }
 
     fn all(&self) -> Vec<Health> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.iter().filter_map(Weak::upgrade).map(Health).collect()
     }
 }

@@ -10,11 +10,12 @@ mod watch;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use kube::Resource;
 use kube::core::ApiResource;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch as channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -97,7 +98,6 @@ impl<K> Store<K> {
         self.inner
             .subscribers
             .write()
-            .unwrap_or_else(PoisonError::into_inner)
             .push((id, Arc::new(callback)));
         let this = Arc::downgrade(&self.inner);
         Subscription::new(id, this)
@@ -115,29 +115,18 @@ impl<K> Store<K> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Cache<K>> {
-        self.inner
-            .cache
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.cache.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Cache<K>> {
-        self.inner
-            .cache
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.cache.write()
     }
 
     fn publish(&self, changes: &[Change<K>], except: Option<SubscriberId>) {
         if changes.is_empty() {
             return;
         }
-        let subscribers = self
-            .inner
-            .subscribers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let subscribers = self.inner.subscribers.read().clone();
         for change in changes {
             for (id, subscriber) in &subscribers {
                 if Some(*id) != except {

@@ -1,7 +1,7 @@
 //! Who is called back at the changes of a store, and for how long.
 
 use std::fmt;
-use std::sync::{PoisonError, Weak};
+use std::sync::Weak;
 
 use super::Inner;
 
@@ -46,10 +46,7 @@ pub(super) trait Unsubscribe: Send + Sync {
 
 impl<K: Send + Sync> Unsubscribe for Inner<K> {
     fn unsubscribe(&self, id: SubscriberId) {
-        let mut subscribers = self
-            .subscribers
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut subscribers = self.subscribers.write();
         let at = subscribers.iter().position(|(known, _)| *known == id);
         let callback = at.map(|at| subscribers.remove(at));
         // What it holds may be the last of another store.

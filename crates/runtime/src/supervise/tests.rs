@@ -1,12 +1,12 @@
 //! What the end of a part means, and the order in which things stop.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use tower::service_fn;
 
 use super::*;
@@ -75,7 +75,7 @@ async fn what_leads_is_told_to_stop_while_everything_else_goes_on() {
             let said = Arc::clone(&said);
             async move {
                 stop.cancelled().await;
-                said.lock().unwrap().push(name);
+                said.lock().push(name);
                 Ok(())
             }
         });
@@ -84,9 +84,9 @@ async fn what_leads_is_told_to_stop_while_everything_else_goes_on() {
     runtime.service("deaf", Who::Leader, |_| std::future::pending());
     let mut running = runtime.start().await.unwrap();
     running.step_down().await;
-    assert_eq!(*said.lock().unwrap(), ["leader"]);
+    assert_eq!(*said.lock(), ["leader"]);
     running.stop().await;
-    assert_eq!(*said.lock().unwrap(), ["leader", "everyone"]);
+    assert_eq!(*said.lock(), ["leader", "everyone"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,10 @@
 //! again before its backoff is over.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Evaluations at once, of all namespaces. One that goes on keeps its slot until it is done.
@@ -51,10 +52,7 @@ impl EvaluationSlots {
     }
 
     fn of(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut known = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.namespaces.lock();
         if known.len() >= MANY {
             // Whoever waits or is evaluated holds it.
             known.retain(|_, slots| Arc::strong_count(slots) > 1);
@@ -73,10 +71,8 @@ impl EvaluationSlots {
         self.timed_out().add(namespace, policy, now);
     }
 
-    fn timed_out(&self) -> std::sync::MutexGuard<'_, TimedOut> {
-        self.timed_out
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn timed_out(&self) -> MutexGuard<'_, TimedOut> {
+        self.timed_out.lock()
     }
 }
 
@@ -139,7 +135,7 @@ mod tests {
         for number in 0..2 * MANY {
             slots.of(&format!("team-{number}"));
         }
-        assert!(slots.namespaces.lock().unwrap().len() <= MANY);
+        assert!(slots.namespaces.lock().len() <= MANY);
         assert!(slots.take("shop").now_or_never().is_none());
         drop(asked);
     }

@@ -2,7 +2,7 @@
 //! once, when it comes in, so that a decision looks up and compares only.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, Subject};
@@ -21,6 +21,7 @@ use oz_core::gate::GateAccount;
 use oz_core::gate::ticket::{EXTRA, Ticket};
 use oz_core::{labels, names};
 use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
+use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 /// The grants, and the requests that say whether they were ended.
@@ -108,7 +109,7 @@ impl Grants {
     pub(crate) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
         let groups = user.groups.iter().map(|group| format!("Group:{group}"));
         let whom = std::iter::once(format!("User:{}", user.user)).chain(groups);
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let roles: BTreeSet<&String> = whom
             .filter_map(|whom| index.by_subject.get(&(namespace.to_owned(), whom)))
             .flatten()
@@ -127,7 +128,7 @@ impl Grants {
 
     /// The live grants that were made for this person, wherever they are.
     pub(crate) fn held_by(&self, requester: &Requester, now: Timestamp) -> Vec<Active> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let theirs: Vec<Arc<Grant>> = index
             .by_role
             .values()
@@ -226,7 +227,7 @@ impl Grants {
 
     /// Takes in what the watch of Roles shows.
     fn take(&self, event: StoreEvent<Guarded<PartialObjectMeta<Role>>>) {
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.write();
         match event {
             StoreEvent::Init => index.listing = Some(BTreeSet::new()),
             StoreEvent::InitApply(role) | StoreEvent::Apply(role) => {
@@ -268,7 +269,7 @@ impl Grants {
 
     #[cfg(test)]
     pub(crate) fn insert_as(&self, role: &str, grant: Grant) {
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.write();
         index.put(role, Arc::new(grant));
     }
 

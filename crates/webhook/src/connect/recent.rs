@@ -2,9 +2,9 @@
 //! is no second attempt; and whoever fails in a loop must not fill a pod's events.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 /// How soon the second try of one kubectl comes.
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -25,7 +25,7 @@ impl Recent {
     /// Whether this is the second try of what was refused a moment ago. A third one, and what goes
     /// on from there, is no kubectl's: flood control counts those.
     pub(super) fn is_second(&self, key: String, now: Timestamp) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let fresh = |tries: &Tries| now.duration_since(tries.last).abs() < AGAIN;
         if let Some(tries) = known.get_mut(&key)
             && fresh(tries)
@@ -64,7 +64,7 @@ pub(super) struct EventLimit(Mutex<HashMap<String, (Timestamp, u32)>>);
 impl EventLimit {
     /// Whether there is to be an event about one more refusal of this user.
     pub(super) fn is_due(&self, user: &str, now: Timestamp) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let fresh = |since: &Timestamp| now.duration_since(*since).abs() < WINDOW;
         if known.len() >= REMEMBERED && !known.contains_key(user) {
             known.retain(|_, (since, _)| fresh(since));
@@ -101,7 +101,7 @@ mod tests {
         for number in 0..3 * REMEMBERED {
             second(&number.to_string(), 80_000);
         }
-        assert!(recent.0.lock().unwrap().len() <= REMEMBERED);
+        assert!(recent.0.lock().len() <= REMEMBERED);
     }
 
     #[test]
@@ -115,6 +115,6 @@ mod tests {
         for number in 0..3 * REMEMBERED {
             limit.is_due(&number.to_string(), start + WINDOW);
         }
-        assert!(limit.0.lock().unwrap().len() <= REMEMBERED);
+        assert!(limit.0.lock().len() <= REMEMBERED);
     }
 }

@@ -37,7 +37,7 @@ async fn whoever_declares_a_rego_controller_must_be_allowed_to_be_the_account_th
         .send(&webhook.manager, "/guard-regocontroller")
         .await;
     assert!(!answer.allowed());
-    let asked_for = webhook.server.asked.lock().unwrap().clone();
+    let asked_for = webhook.server.asked.lock().clone();
     assert_eq!(asked_for.len(), 1, "{asked_for:?}");
     let right = &asked_for[0]["resourceAttributes"];
     assert_eq!(
@@ -69,7 +69,7 @@ async fn whoever_may_be_the_account_may_declare_what_is_done_in_its_name() {
             .await
             .allowed()
     );
-    let asked_for = webhook.server.asked.lock().unwrap().clone();
+    let asked_for = webhook.server.asked.lock().clone();
     assert_eq!(asked_for.len(), 1, "{asked_for:?}");
     assert_eq!(asked_for[0]["user"], "ina");
     assert_eq!(
@@ -109,7 +109,7 @@ async fn a_change_of_finalizers_asks_for_nothing() {
     let held = with(composite(), "/metadata/finalizers", json!(["a/b"]));
     let request = Request::update(&held, &composite());
     assert!(asked(&webhook, request).await.allowed());
-    assert!(webhook.server.asked.lock().unwrap().is_empty());
+    assert!(webhook.server.asked.lock().is_empty());
 }
 
 #[tokio::test]

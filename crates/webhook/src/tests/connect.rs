@@ -263,13 +263,13 @@ async fn no_watch_is_believed_for_who_gets_in() {
     let enter = async |path| exec(&["sh"]).to(&webhook, path).await;
     assert!(enter(ENFORCING).await.patch.is_some());
     // What the grant's index shows, the API server has no more.
-    let roles = std::mem::take(&mut *webhook.server.granted.lock().unwrap());
+    let roles = std::mem::take(&mut *webhook.server.granted.lock());
     assert_eq!(enter(ENFORCING).await.refusal(), Some("Revoked"));
     let mut changed = grant();
     changed.pod.uid = "successor".into();
     webhook.server.has_role(role(&changed));
     assert_eq!(enter(ENFORCING).await.refusal(), Some("GrantChanged"));
-    *webhook.server.granted.lock().unwrap() = roles;
+    *webhook.server.granted.lock() = roles;
     assert!(enter(ENFORCING).await.allowed);
     // Nobody knows which pod has the name: nobody is let in by its grant, or cut by it.
     webhook.server.unreadable.store(true, Ordering::Relaxed);

@@ -28,7 +28,7 @@ mod stamp_parent;
 mod template;
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -43,6 +43,7 @@ use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
 use oz_runtime::{Runtime, RuntimeError, Selection, Store, guarded_store};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -114,7 +115,7 @@ impl Sink for Records {
             if self.exceeded && is_recorded_each(record) {
                 return Err(Failure::transient(TOO_MANY_CONNECTIONS, "wait"));
             }
-            self.written.lock().unwrap().push(record.clone());
+            self.written.lock().push(record.clone());
             Ok(())
         }
         .boxed()
@@ -210,7 +211,7 @@ impl Webhook {
 
     /// What was put on record so far.
     fn recorded(&self) -> Vec<Record> {
-        self.records.written.lock().unwrap().clone()
+        self.records.written.lock().clone()
     }
 
     /// The answer of one hook, `mutate` or `validate`.

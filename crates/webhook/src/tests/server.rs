@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// What is read by its name, besides pods and Roles.
@@ -129,7 +130,7 @@ impl Server {
 
     pub(super) fn has_role(&self, role: Value) {
         let name = role["metadata"]["name"].as_str().unwrap().to_owned();
-        self.granted.lock().unwrap().insert(name, role);
+        self.granted.lock().insert(name, role);
     }
 
     /// A pod, a Role or a request by name.
@@ -139,7 +140,7 @@ impl Server {
             return answer(500, &failure(500, "InternalError"));
         }
         let name = path.rsplit('/').next().unwrap();
-        let granted = self.granted.lock().unwrap();
+        let granted = self.granted.lock();
         let mut kinds = KINDS.iter();
         let kind = kinds.find(|(plural, _)| path.contains(plural));
         let kind = kind.map_or("Pod", |(_, kind)| kind);
@@ -167,7 +168,7 @@ impl Server {
     }
 
     fn judge(&self, mut review: Value) -> Value {
-        self.asked.lock().unwrap().push(review["spec"].clone());
+        self.asked.lock().push(review["spec"].clone());
         let right = right(&review["spec"]);
         review["status"] = json!({ "allowed": !self.forbids.contains(&right.as_str()) });
         review

@@ -1,7 +1,7 @@
 //! How many windows of one user wait to open. The operator counts as well, and denies what two replicas admitted at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -11,6 +11,7 @@ use oz_core::access::seal::Keys;
 use oz_core::labels;
 use oz_core::transient::Kind;
 use oz_runtime::Feeds;
+use parking_lot::Mutex;
 
 use crate::limits::UNSEEN;
 use crate::watched::Watched;
@@ -92,7 +93,7 @@ impl WaitingBindings {
         }
         let waiting = known.values().filter(|waits| **waits).count();
         // Under one lock: of two at once, each counts the other.
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut admitted = self.admitted.lock();
         admitted.retain(|uid, one| {
             now.duration_since(one.at).abs() < UNSEEN && !known.contains_key(uid)
         });

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
@@ -14,6 +14,7 @@ use oz_core::access::seal::{Keys, Owner};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, crds};
 use oz_core::names::SEAL_KEYS;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -55,11 +56,7 @@ pub(crate) fn records() -> Result<Vec<Value>> {
     let webhook = webhook
         .as_ref()
         .map_err(|error| anyhow::anyhow!("{error}"))?;
-    let lines = webhook
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .process
-        .lines()?;
+    let lines = webhook.lock().process.lines()?;
     lines
         .iter()
         .map(|line| Ok(serde_json::from_str(line)?))

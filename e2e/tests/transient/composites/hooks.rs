@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// The host that the composites of this suite name.
@@ -48,7 +49,7 @@ impl Function {
 
     /// What it was last asked.
     pub(crate) fn last(&self) -> Value {
-        lock(&self.last).clone()
+        self.last.lock().clone()
     }
 
     /// Answers with this status from now on, or with 0 what its program says.
@@ -89,19 +90,22 @@ impl Hooks {
             status: AtomicU16::new(0),
             last: Mutex::default(),
         });
-        lock(&self.0.programs).insert(name.to_owned(), Arc::clone(&function));
+        self.0
+            .programs
+            .lock()
+            .insert(name.to_owned(), Arc::clone(&function));
         function
     }
 }
 
 async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: String) -> Response {
-    let function = lock(&hooks.0.programs).get(&name).cloned();
+    let function = hooks.0.programs.lock().get(&name).cloned();
     let Some(function) = function else {
         return (StatusCode::NOT_FOUND, "no such function").into_response();
     };
     let request: Value = serde_json::from_str(&body).unwrap_or_default();
     function.calls.fetch_add(1, Ordering::SeqCst);
-    lock(&function.last).clone_from(&request);
+    function.last.lock().clone_from(&request);
     match function.status.load(Ordering::SeqCst) {
         0 => match (function.program)(&request) {
             // What is no JSON.
@@ -122,10 +126,6 @@ async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: Stri
         )
             .into_response(),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A ConfigMap for each member of `spec.names`, which holds `spec.value`.

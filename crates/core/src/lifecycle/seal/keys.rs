@@ -1,11 +1,12 @@
 //! The keys of one process: the private keys of its component, and the public keys of other components.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use sha2::{Digest, Sha256};
 use strum::IntoEnumIterator as _;
 
@@ -292,12 +293,12 @@ impl Keys {
     }
 
     fn ring(&self) -> Arc<Ring> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Changes the keys, and clears the cache of accepted texts.
     fn replace(&self, change: impl FnOnce(&mut Ring)) {
-        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.write();
         let mut ring = Ring {
             signers: held.signers.clone(),
             verifiers: held.verifiers.clone(),
@@ -309,8 +310,8 @@ impl Keys {
 }
 
 impl Ring {
-    fn accepted(&self) -> std::sync::MutexGuard<'_, Accepted> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accepted(&self) -> MutexGuard<'_, Accepted> {
+        self.accepted.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! A list and a watch as a hostile neighbour would have them.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -15,8 +16,8 @@ fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let answers = Arc::new(Mutex::new(answers.into_iter()));
     let seen = Arc::clone(&asked);
     let service = service_fn(move |request: Request<Body>| {
-        seen.lock().unwrap().push(request.uri().to_string());
-        let answer = answers.lock().unwrap().next();
+        seen.lock().push(request.uri().to_string());
+        let answer = answers.lock().next();
         async move {
             let Some((code, text)) = answer else {
                 return std::future::pending().await;
@@ -118,7 +119,7 @@ async fn poison_stops_neither_a_list_nor_a_watch_and_is_waited_for_by_nobody() {
             "e"
         ]
     );
-    let asked = asked.lock().unwrap().clone();
+    let asked = asked.lock().clone();
     assert!(
         asked[0].starts_with("/api/v1/namespaces/dev/configmaps?limit=500&labelSelector=a%3Db")
     );

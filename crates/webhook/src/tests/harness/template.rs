@@ -36,7 +36,7 @@ async fn pods_are_asked_about_in_the_namespace_or_in_all_and_the_change_is_on_re
         let webhook = Webhook::new(Server::default());
         let answer = webhook.validate(&bob(echo(kind))).await;
         assert!(answer.allowed, "{answer:?}");
-        let asked = webhook.server.asked.lock().unwrap().clone();
+        let asked = webhook.server.asked.lock().clone();
         assert_eq!(asked[0]["user"], "bob");
         assert_eq!(
             asked[0]["resourceAttributes"]["namespace"],
@@ -85,7 +85,7 @@ async fn r32_nothing_is_asked_or_written_for_metadata_and_on_a_dry_run() {
             let answer = webhook.validate(&attempt).await;
             assert!(answer.allowed, "{answer:?}");
         }
-        assert!(webhook.server.asked.lock().unwrap().is_empty());
+        assert!(webhook.server.asked.lock().is_empty());
         let answer = webhook.validate(&bob(echo(kind)).dry()).await;
         assert_eq!(answer.refusal(), Some("MissingPermission"));
         let webhook_of_others = Webhook::new(Server::default());

@@ -28,7 +28,7 @@ async fn r31_a_seed_is_read_with_no_secret_that_its_author_may_not_get() {
     let answer = webhook.validate(&bob(workspace())).await;
     assert_eq!(answer.refusal(), Some("MissingPermission"));
     assert_eq!(answer.fields(), ["spec.seed.repos[0].credentialsSecretRef"]);
-    let asked = webhook.server.asked.lock().unwrap()[0]["resourceAttributes"].clone();
+    let asked = webhook.server.asked.lock()[0]["resourceAttributes"].clone();
     let expected =
         json!({"namespace": "shop", "verb": "get", "resource": "secrets", "name": "git"});
     assert_eq!(asked, expected);

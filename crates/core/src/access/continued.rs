@@ -269,8 +269,9 @@ mod tests {
             |first| first.status = None,
             |first| first.metadata.deletion_timestamp = Some(Time(at(50))),
             |first| {
-                let valid = &mut first.status.as_mut().unwrap().conditions[0];
-                (valid.status, valid.reason) = ("False".into(), "DriftDetected".into());
+                let ending = json!({"reason": "DriftDetected"});
+                let status = first.status.as_mut().unwrap();
+                status.ending = Some(serde_json::from_value(ending).unwrap());
             },
         ];
         for change in changes {

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use oz_core::api::{NonInteractive, RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, System, TEMPLATE, exec_request, gate_template,
@@ -27,6 +28,8 @@ use crate::real_node;
 
 /// Name of the template whose sessions are recorded too.
 const RECORDED: &str = "recorded";
+/// The template that keeps of sessions without a terminal how they begin and their digest.
+const DIGEST: &str = "digest";
 /// What the gate may add, in milliseconds.
 const FIRST_BYTE: f64 = 30.0;
 const KEY: f64 = 2.0;
@@ -85,21 +88,25 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let gate = Gate::start(cluster, &options).await?;
     let scene = Scene::set(cluster, "gate-bench").await?;
     scene.template(&gate_template()).await?;
-    let mut recorded = recording_template(oz_core::api::RecordingConfig {
-        mode: oz_core::api::RecordingMode::Required,
-        ..Default::default()
-    });
-    recorded.metadata.name = Some(RECORDED.to_owned());
-    scene.template(&recorded).await?;
+    for (name, non_interactive) in [(RECORDED, None), (DIGEST, Some(NonInteractive::Digest))] {
+        let mut recorded = recording_template(RecordingConfig {
+            mode: RecordingMode::Required,
+            non_interactive,
+            ..Default::default()
+        });
+        recorded.metadata.name = Some(name.to_owned());
+        scene.template(&recorded).await?;
+    }
     let ways = [
         Way::open(&scene, "direct", TEMPLATE).await?,
         Way::open(&scene, "gated", GATED).await?,
         Way::open(&scene, "recorded", RECORDED).await?,
     ];
+    let digest = Way::open(&scene, "digest", DIGEST).await?;
     for run in 0..size.runs {
         first_byte(&ways, size.opened, report).await?;
         keys(&ways, size.keys, report).await?;
-        printed(&ways, size.printed, &gate, report).await?;
+        printed((&ways, &digest), size.printed, &gate, report).await?;
         at_one_instant(&scene, run, size.open, &gate, report).await?;
     }
     Ok(())
@@ -217,9 +224,15 @@ fn beside(what: &str, budget: f64, took: [Vec<Duration>; 3], report: &mut Report
 }
 
 /// How much of what a command prints arrives in a second, and what of the gate's processor that takes.
-async fn printed(ways: &[Way; 3], millions: u32, gate: &Gate, report: &mut Report) -> Result<()> {
+async fn printed(
+    (ways, digest): (&[Way; 3], &Way),
+    millions: u32,
+    gate: &Gate,
+    report: &mut Report,
+) -> Result<()> {
     let mut rates = Vec::new();
-    for (way, name) in ways.iter().zip(["direct", "gate", "recorded"]) {
+    let names = ["direct", "gate", "recorded", "recorded as a digest"];
+    for (way, name) in ways.iter().chain([digest]).zip(names) {
         let before = processor_time(gate.process.pid())?;
         let began = Instant::now();
         let bytes = u64::from(millions) * 1_000_000;

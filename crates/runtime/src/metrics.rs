@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-#[cfg(feature = "metrics")]
 use parking_lot::Mutex;
+#[cfg(feature = "metrics")]
 use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::telemetry::metrics::counter::Counter;

@@ -2,13 +2,14 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use axum::Router;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -221,7 +222,7 @@ impl Runtime {
     }
 
     /// The metrics, to which the caller may add its own.
-    pub fn registry(&self) -> MutexGuard<'_, Registry> {
+    pub fn registry(&self) -> impl DerefMut<Target = Registry> + '_ {
         self.registry.lock()
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
 use parking_lot::{Mutex, MutexGuard};
+#[cfg(feature = "metrics")]
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},

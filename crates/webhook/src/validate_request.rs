@@ -288,7 +288,12 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
 /// delete it. References may be removed, which the garbage collector itself does with `--cascade=orphan`.
 pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
     let had = old.owner_references.as_deref().unwrap_or_default();
-    let is_added = |owner: &&OwnerReference| !had.iter().any(|one| one.uid == owner.uid);
+    // With another name, the same UID is an owner that does not exist.
+    let is_same = |one: &OwnerReference, other: &OwnerReference| {
+        (&one.uid, &one.name) == (&other.uid, &other.name)
+            && (&one.kind, &one.api_version) == (&other.kind, &other.api_version)
+    };
+    let is_added = |owner: &&OwnerReference| !had.iter().any(|one| is_same(one, owner));
     let Some(owner) = new.owner_references.iter().flatten().find(is_added) else {
         return Ok(());
     };

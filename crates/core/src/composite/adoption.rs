@@ -1,11 +1,12 @@
 //! Which objects that nobody controls a parent may adopt. Its author writes the selector, and what its function does not
 //! name is deleted with the rights of the account: without a rule here, an author would delete whatever the account may.
 
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 
 use crate::access::stamp::Requester;
 use crate::api::RBAC_GROUP;
 use crate::controller::Live;
+use crate::kinds::requested;
 use crate::labels;
 
 use super::declared::Declared;
@@ -31,7 +32,9 @@ pub(super) fn adopted(
     let uid = parent.metadata.uid.as_deref().unwrap_or_default();
     let mut adopted = Vec::new();
     let mut asked = Vec::new();
-    for live in adoptable.into_iter().filter(|live| !is_never(live)) {
+    let requested = requested();
+    let candidates = adoptable.into_iter();
+    for live in candidates.filter(|live| !is_never(live, &requested)) {
         if declared.adopts_as_original || is_given_to(uid, &live) {
             adopted.push(live);
         } else if let Some(authors) = authors
@@ -52,11 +55,13 @@ pub(super) fn adopted(
     }
 }
 
-/// Whether no parent adopts it: it hands out rights, or oz made it.
-fn is_never(live: &Live) -> bool {
+/// Whether no parent adopts it: it hands out rights, users request it, or oz made it.
+fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
     let kind = (live.resource.group.as_str(), live.resource.plural.as_str());
     let mut labels = live.object.metadata.labels.iter().flatten();
+    let is_requested = |one: &ApiResource| (one.group.as_str(), one.plural.as_str()) == kind;
     kind.0 == RBAC_GROUP
+        || requested.iter().any(is_requested)
         || NEVER.contains(&kind)
         || labels.any(|(name, value)| {
             labels::is_own(name) || (name == labels::MANAGED_BY && value == labels::OZ)

@@ -119,6 +119,9 @@ fn what_hands_out_rights_or_is_of_oz_is_adopted_with_no_configuration() {
         ("rbac.authorization.k8s.io", "rolebindings", json!({})),
         ("", "secrets", json!({})),
         ("networking.k8s.io", "networkpolicies", json!({})),
+        ("paddock.dev", "harnessruns", json!({})),
+        ("paddock.dev", "workspaces", json!({})),
+        ("example.com", "transientrolebindings", json!({})),
         (
             "",
             "configmaps",

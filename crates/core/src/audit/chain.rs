@@ -2,7 +2,7 @@
 //! changed, left out, moved or put in between without all later ones showing it. A process begins
 //! a chain of its own each time it starts: two that wrote at once could not share one.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -150,6 +150,8 @@ impl Chain {
     /// The next entry, with `record`; signed when it is time to.
     pub fn append(&mut self, record: Record, key: &AuditKey) -> Entry {
         let mut record = record;
+        // As `bounded` rounds it, before it is compared with a rounded one.
+        record.time = record.time.round(Unit::Microsecond).unwrap_or(record.time);
         self.seq += 1;
         // Events are read, kept and thrown away by time: within a chain that must be its order.
         if let Some(before) = self.time

@@ -244,6 +244,19 @@ fn what_comes_a_little_late_keeps_its_place_in_time() {
 }
 
 #[test]
+fn record_of_the_same_instant_as_the_one_before_is_not_late() {
+    let time = at(0) + SignedDuration::from_nanos(700);
+    let writer = Writer::new("oz-operator", "oz-0", time, 1);
+    let record = || Record { time, ..record(1) };
+    let (mut chain, first) = Chain::begin(writer, time, &[], &key());
+    let second = chain.append(record(), &key());
+    let third = chain.append(record(), &key());
+    for entry in [first, second, third] {
+        assert_eq!(entry.record.details.get(DECIDED_AT), None, "{entry:?}");
+    }
+}
+
+#[test]
 fn what_a_process_says_besides_is_no_part_of_the_trail() {
     let entries = written("oz-0", 2);
     let mut log = lines(&entries);

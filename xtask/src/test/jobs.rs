@@ -409,7 +409,7 @@ fn follow(
             }
         }
     });
-    let mut heard = Instant::now();
+    let (mut heard, mut gone_at) = (Instant::now(), None);
     let status = loop {
         match lines.recv_timeout(EXIT_INTERVAL) {
             Ok(line) => {
@@ -427,7 +427,9 @@ fn follow(
             Err(RecvTimeoutError::Timeout) => {}
         }
         let exited = child.exited().context("failed to wait for it")?;
-        if exited.is_some() && heard.elapsed() > OUTPUT_TIMEOUT {
+        // The last lines may come after the end of a test that said nothing for long.
+        let gone = exited.map(|_| *gone_at.get_or_insert_with(Instant::now));
+        if gone.is_some_and(|gone| gone.max(heard).elapsed() > OUTPUT_TIMEOUT) {
             bail!("it has ended, but a process that it started still holds its output");
         }
         if exited.is_none() && heard.elapsed() > SILENCE_TIMEOUT {

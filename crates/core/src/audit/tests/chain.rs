@@ -247,7 +247,11 @@ fn what_comes_a_little_late_keeps_its_place_in_time() {
 fn record_of_the_same_instant_as_the_one_before_is_not_late() {
     let time = at(0) + SignedDuration::from_nanos(700);
     let writer = Writer::new("oz-operator", "oz-0", time, 1);
-    let record = || Record { time, ..record(1) };
+    let record = || {
+        let mut record = record(1);
+        record.time = time;
+        record
+    };
     let (mut chain, first) = Chain::begin(writer, time, &[], &key());
     let second = chain.append(record(), &key());
     let third = chain.append(record(), &key());

@@ -303,11 +303,8 @@ async fn what_was_asked_for_and_by_whom_stays() {
     let owned = changed("/metadata/ownerReferences", owners());
     let orphaned = Attempt::update("bob", &owned, old.clone());
     assert!(webhook.validate(&orphaned).await.allowed);
-    let renamed = with(
-        owned.clone(),
-        "/metadata/ownerReferences/0/name",
-        json!("never-was"),
-    );
+    let mut renamed = owned.clone();
+    renamed["metadata"]["ownerReferences"][0]["name"] = json!("never-was");
     let renamed = Attempt::update("bob", &owned, renamed);
     let answer = webhook.validate(&renamed).await;
     assert_eq!(answer.fields(), ["metadata.ownerReferences"]);

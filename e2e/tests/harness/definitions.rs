@@ -326,10 +326,15 @@ async fn a_discovery_is_told_until_its_very_second() -> Result<()> {
             "{type_} changed at {changed}, before {ends}"
         );
     }
-    let metrics = oz().await?.operator.metrics().await?;
     let lag =
         r#"oz_transition_lag_seconds_count{controller="brokerpolicy",reason="DiscoveryExpired""#;
-    assert!(metrics.contains(lag), "no {lag} in:\n{metrics}");
+    // The operator counts what it has written.
+    eventually("the lag to be counted", CONDITION_TIMEOUT, async || {
+        let metrics = oz().await?.operator.metrics().await?;
+        anyhow::ensure!(metrics.contains(lag), "no {lag} in:\n{metrics}");
+        Ok(Some(()))
+    })
+    .await?;
 
     apply_as(&policies, policy("found", grants)).await?;
     until(&policies, "found", "Ready", "True Success").await?;

@@ -2,6 +2,7 @@
 //! subject for subject.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::Result;
 use oz_e2e::repository;
@@ -62,6 +63,18 @@ fn meanings(objects: Vec<Value>) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
+/// Returns the objects in a file.
+fn manifests(path: &Path) -> Result<Vec<Value>> {
+    Ok(serde_saphyr::from_multiple(&std::fs::read_to_string(
+        path,
+    )?)?)
+}
+
+/// Returns the objects in a file of `deploy/rbac`.
+fn in_rbac(file: &str) -> Result<Vec<Value>> {
+    manifests(&repository().join("deploy/rbac").join(file))
+}
+
 #[test]
 fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
     let mut written = Vec::new();
@@ -71,9 +84,7 @@ fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
         if path.is_dir() {
             continue;
         }
-        let text = std::fs::read_to_string(path)?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-        written.extend(documents);
+        written.extend(manifests(&path)?);
     }
     let (mut written, charts) = (meanings(written), meanings(rendered(&[])?));
     // A role of its own there, so that it can be left out; a value here.
@@ -95,8 +106,7 @@ fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
 
 #[test]
 fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> {
-    let path = repository().join("deploy/rbac/transient/operator.yaml");
-    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let written = in_rbac("transient/operator.yaml")?;
     let charts = meanings(rendered(&["--set=transient.bindableRoles={view}"])?);
     let written = meanings(written);
     assert_eq!(written.len(), 2);
@@ -129,8 +139,7 @@ fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_va
 -> Result<()> {
     let charts = meanings(rendered(&["--set=composites.enabled=true"])?);
     for component in ["operator", "webhook"] {
-        let path = repository().join(format!("deploy/rbac/composites/{component}.yaml"));
-        let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+        let written = in_rbac(&format!("composites/{component}.yaml"))?;
         for (name, meaning) in meanings(written) {
             assert_eq!(Some(&meaning), charts.get(&name), "{name}");
         }
@@ -155,17 +164,13 @@ fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_va
 #[test]
 fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is_none() -> Result<()>
 {
-    let path = repository().join("deploy/rbac/harness/broker.yaml");
-    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
     let charts = meanings(rendered(&["--set=harness.enabled=true"])?);
-    let mut written = written;
-    for component in ["operator", "webhook"] {
-        let path = repository().join(format!("deploy/rbac/harness/{component}.yaml"));
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
-        written.extend(documents);
+    let mut written = Vec::new();
+    for component in ["broker", "operator", "webhook"] {
+        written.extend(in_rbac(&format!("harness/{component}.yaml"))?);
     }
     let written = meanings(written);
-    assert!(written.len() > 7, "{written:?}");
+    assert_eq!(written.len(), 11);
     for (name, meaning) in &written {
         assert_eq!(Some(meaning), charts.get(name), "{name}");
     }
@@ -179,9 +184,7 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
 fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<()> {
     let mut written = Vec::new();
     for file in ["gate", "operator", "users"] {
-        let path = repository().join(format!("deploy/rbac/gate/{file}.yaml"));
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
-        written.extend(documents);
+        written.extend(in_rbac(&format!("gate/{file}.yaml"))?);
     }
     let charts = meanings(rendered(&["--set=gate.enabled=true"])?);
     let written = meanings(written);

@@ -47,7 +47,7 @@ fn copied() -> Result<Vec<Value>> {
     Ok(copied)
 }
 
-/// Puts `…` in place of what the chart copies.
+/// Replaces the copied values with `…`.
 fn shorten(value: &mut Value, copied: &[Value]) {
     if copied.contains(value) {
         *value = json!("…");
@@ -59,19 +59,16 @@ fn shorten(value: &mut Value, copied: &[Value]) {
     }
 }
 
-/// Returns the objects that the chart renders with these flags, with `…` in place of what it copies.
+/// Returns the objects that the chart renders with these flags. Copied values are replaced with `…`.
 fn objects(flags: &[&str], copied: &[Value]) -> Result<BTreeMap<String, Value>> {
     let objects = rendered(flags)?.into_iter().map(|mut object| {
         let name = name_of(&object);
         shorten(&mut object, copied);
-        let is_this = |one: &&Value| {
-            one["kind"] == POLICY && one["metadata"]["name"] == object["metadata"]["name"]
+        let is_this = |policy: &Value| {
+            policy["metadata"]["name"] == object["metadata"]["name"]
+                && policy["spec"] == object["spec"]
         };
-        if copied
-            .iter()
-            .find(is_this)
-            .is_some_and(|one| one["spec"] == object["spec"])
-        {
+        if object["kind"] == POLICY && copied.iter().any(is_this) {
             object["spec"] = json!("…");
         }
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
@@ -99,22 +96,20 @@ fn text(objects: &BTreeMap<String, Value>) -> Result<String> {
     Ok(text)
 }
 
-/// Files of values whose rendering is compared with that of another file. Those of the others are compared with the default.
+/// The files of values that are compared with another file. The rest is compared with the default.
 const BASES: [(&str, &str); 3] = [
     ("recordings", "gate"),
     ("recordings_role", "recordings"),
     ("recordings_volume", "recordings"),
 ];
 
-/// Returns the objects that are there no more, and the lines that differ, with one line of context, below the object that they
-/// belong to.
+/// Returns the removed objects, and the changed lines of each object with one line of context.
 fn differences(base: &BTreeMap<String, Value>, all: &BTreeMap<String, Value>) -> Result<String> {
     let gone = base.keys().filter(|name| !all.contains_key(*name));
     let mut shown: String = gone.map(|name| format!("# {name}: not there\n")).collect();
     for (name, object) in all {
         let after = serde_saphyr::to_string(object)?;
-        let before = base.get(name);
-        let before = before.map(serde_saphyr::to_string).transpose()?;
+        let before = base.get(name).map(serde_saphyr::to_string).transpose()?;
         let before = before.unwrap_or_default();
         let diff = TextDiff::from_lines(&before, &after);
         for group in diff.grouped_ops(1) {
@@ -150,7 +145,7 @@ fn every_file_of_values_renders_what_it_did() -> Result<()> {
     Ok(())
 }
 
-/// With other values of names, everything of oz is called `gate-…`, and what differs besides is in the snapshot.
+/// The names in the values replace `oz-` with `gate-`; the snapshot has the other differences.
 #[test]
 fn objects_follow_the_names_in_the_values() -> Result<()> {
     let mut default = serde_json::to_string(&objects(&[], &[])?)?.replace("oz-", "gate-");

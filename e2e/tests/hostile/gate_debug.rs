@@ -4,10 +4,10 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
-use oz_core::api::{DebugConfig, Operation, Sessions, TargetKind};
+use oz_core::api::{DebugConfig, ExecAccessTemplate, Operation};
 use oz_core::connect::cut::MARK;
 use oz_core::gate::debug::PATCH_TYPE;
-use oz_e2e::{exec_request, exec_template, gate_template};
+use oz_e2e::{exec_request, gate_template};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use serde_json::{Value, json};
 
@@ -16,29 +16,28 @@ use crate::gating::{Gated, Written};
 /// Name of the template with Debug, and of alice's request by it.
 const DEBUG: &str = "debug";
 
-/// What alice has beside the request of [`Gated`].
+/// A request of alice by a template with Debug, beside that of [`Gated`].
 struct Debugging {
     gated: Gated,
+    request: String,
     pod: String,
+}
+
+/// Returns a template with Debug.
+fn debug_template(name: &str) -> ExecAccessTemplate {
+    let mut template = gate_template();
+    template.metadata.name = Some(name.to_owned());
+    let config = &mut template.spec.access_config;
+    config.operations = vec![Operation::Debug];
+    config.debug = Some(DebugConfig {
+        images: vec![fixtures::IMAGE.to_owned()],
+    });
+    template
 }
 
 impl Debugging {
     async fn set(name: &str) -> Result<Self> {
-        let gated = Gated::set(name).await?;
-        let mut template = gate_template();
-        template.metadata.name = Some(DEBUG.to_owned());
-        let config = &mut template.spec.access_config;
-        config.operations = vec![Operation::Debug];
-        config.debug = Some(DebugConfig {
-            images: vec![fixtures::IMAGE.to_owned()],
-        });
-        gated.template(&template).await?;
-        let alice = gated.requests("alice").await?;
-        let asked = alice.granted(&exec_request(DEBUG, DEBUG, "10m")).await?;
-        let this = Self {
-            pod: asked.pod(),
-            gated,
-        };
+        let this = Self::granted(Gated::set(name).await?, &debug_template(DEBUG)).await?;
         // Rights arrive a moment after the grant: then only what is asked for is refused.
         eventually("a container to be added", CONDITION_TIMEOUT, async || {
             let (code, _) = this.patched(&adding(&container("first"))).await?;
@@ -48,13 +47,27 @@ impl Debugging {
         Ok(this)
     }
 
+    /// Grants alice access by a template, with a request of its name.
+    async fn granted(gated: Gated, template: &ExecAccessTemplate) -> Result<Self> {
+        gated.template(template).await?;
+        let request = template.metadata.name.clone().unwrap_or_default();
+        let alice = gated.requests("alice").await?;
+        let asked = exec_request(&request, &request, "10m");
+        let pod = alice.granted(&asked).await?.pod();
+        Ok(Self {
+            gated,
+            request,
+            pod,
+        })
+    }
+
     fn path(&self, rest: &str) -> String {
         let pods = format!(
             "/api/v1/namespaces/{}/pods/{}{rest}",
             self.gated.name(),
             self.pod
         );
-        self.gated.behind(DEBUG, &pods)
+        self.gated.behind(&self.request, &pods)
     }
 
     async fn patched(&self, patch: &str) -> Result<(u16, String)> {
@@ -192,12 +205,11 @@ async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
     debugging.refuses(&patches).await
 }
 
-/// Adding a container, with the capability to trace and without, to a pod whose containers see each other's processes, by a
-/// grant for one of them: refused, with the container that it would reach.
+/// Adding a container, with and without the capability to trace, to a pod with `shareProcessNamespace`, by a grant for one
+/// container: refused, with the name of the container that it would reach.
 #[tokio::test]
 async fn debug_container_beside_shared_processes_is_refused() -> Result<()> {
-    let debugging = Debugging::set("debug-shared").await?;
-    let gated = &debugging.gated;
+    let gated = Gated::set("debug-shared").await?;
     let labels = json!({"app": "shared"});
     let shared = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shared"},
@@ -218,25 +230,10 @@ async fn debug_container_beside_shared_processes_is_refused() -> Result<()> {
         .create(&PostParams::default(), &shared)
         .await?;
     fixtures::ready_pods(&gated.admin, gated.name(), "app=shared", 1).await?;
-    let mut template = exec_template("shared", TargetKind::Deployment, "shared");
-    let config = &mut template.spec.access_config;
-    config.sessions = Sessions::Gate;
-    config.containers = vec![fixtures::CONTAINER.to_owned()];
-    config.operations = vec![Operation::Debug];
-    config.debug = Some(DebugConfig {
-        images: vec![fixtures::IMAGE.to_owned()],
-    });
-    gated.template(&template).await?;
-    let alice = gated.requests("alice").await?;
-    let asked = alice
-        .granted(&exec_request("shared", "shared", "10m"))
-        .await?;
-    let path = format!(
-        "/api/v1/namespaces/{}/pods/{}/ephemeralcontainers",
-        gated.name(),
-        asked.pod()
-    );
-    let path = gated.behind("shared", &path);
+    let mut template = debug_template("shared");
+    template.spec.controller_target_ref.name = "shared".to_owned();
+    template.spec.access_config.containers = vec![fixtures::CONTAINER.to_owned()];
+    let debugging = Debugging::granted(gated, &template).await?;
     for patch in [
         adding(&container("more")),
         with("targetContainerName", json!(fixtures::CONTAINER)),
@@ -246,23 +243,13 @@ async fn debug_container_beside_shared_processes_is_refused() -> Result<()> {
         ),
     ] {
         // Rights arrive a moment after the grant.
-        eventually(
-            "the gate to refuse the container",
-            CONDITION_TIMEOUT,
-            async || {
-                let length = patch.len().to_string();
-                let request = Written::new("PATCH", &path)
-                    .header("content-type", PATCH_TYPE)
-                    .header("content-length", &length)
-                    .body(&patch);
-                let (code, answer) = gated.asked("alice", &request).await?;
-                ensure!(
-                    code == 403 && answer.contains("reaches vault"),
-                    "{patch}: {answer}"
-                );
-                Ok(Some(()))
-            },
-        )
+        let what = "the gate to refuse the container";
+        eventually(what, CONDITION_TIMEOUT, async || {
+            let (code, answer) = debugging.patched(&patch).await?;
+            let is_refused = code == 403 && answer.contains("reaches vault");
+            ensure!(is_refused, "{patch}: {answer}");
+            Ok(Some(()))
+        })
         .await?;
     }
     Ok(())

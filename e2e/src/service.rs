@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -41,12 +41,12 @@ impl Service {
 
     /// New connections may go there from now on.
     pub fn add(&self, member: SocketAddr) {
-        lock(&self.members).push(member);
+        self.members.lock().push(member);
     }
 
     /// New connections go there no longer; those that are open stay.
     pub fn remove(&self, member: SocketAddr) {
-        lock(&self.members).retain(|one| *one != member);
+        self.members.lock().retain(|one| *one != member);
     }
 }
 
@@ -56,17 +56,13 @@ impl Drop for Service {
     }
 }
 
-fn lock(members: &Mutex<Vec<SocketAddr>>) -> MutexGuard<'_, Vec<SocketAddr>> {
-    members.lock()
-}
-
 async fn serve(listener: TcpListener, members: Arc<Mutex<Vec<SocketAddr>>>) {
     let mut connections = tokio::task::JoinSet::new();
     let mut turn = 0_usize;
     while let Ok((mut from, _)) = listener.accept().await {
         turn = turn.wrapping_add(1);
         let member = {
-            let members = lock(&members);
+            let members = members.lock();
             let place = turn.checked_rem(members.len());
             place.and_then(|place| members.get(place).copied())
         };

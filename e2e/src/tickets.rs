@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use oz_core::api::{ExecAccessTemplate, TargetKind, TicketConfig};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,10 +34,6 @@ pub struct TicketServer {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl TicketServer {
     /// Starts one.
     ///
@@ -61,13 +57,13 @@ impl TicketServer {
 
     /// What it says from now on.
     pub fn answer(&self, answer: TicketAnswer) {
-        *held(&self.answer) = answer;
+        *self.answer.lock() = answer;
     }
 
     /// The heads of what it was asked.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
-        held(&self.asked).clone()
+        self.asked.lock().clone()
     }
 
     /// Its URL with this path.
@@ -93,8 +89,10 @@ impl TicketServer {
                 continue;
             };
             let head: Vec<u8> = bytes.drain(..end + 4).collect();
-            held(&self.asked).push(String::from_utf8_lossy(&head).into_owned());
-            let answer = held(&self.answer).clone();
+            self.asked
+                .lock()
+                .push(String::from_utf8_lossy(&head).into_owned());
+            let answer = self.answer.lock().clone();
             let (code, more, body) = match answer {
                 TicketAnswer::Open => (200, String::new(), r#"{"state": "open"}"#.to_owned()),
                 TicketAnswer::Closed => (200, String::new(), r#"{"state": "closed"}"#.to_owned()),

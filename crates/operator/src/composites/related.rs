@@ -12,7 +12,7 @@ use oz_core::composite::related::{MOST_OBJECTS, Related, Rule};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Signal};
 use oz_runtime::{Feeds, Identity, Keep, Kind, Selection, Store, Subscription};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::kinds::{kind, placed};
 
@@ -81,7 +81,7 @@ impl RelatedObjects {
 
     /// What a function named last for this parent, if that has not changed since.
     pub(crate) fn named(&self, parent: &ObjectMeta) -> Option<Vec<Rule>> {
-        let known = locked(&self.known);
+        let known = self.known.lock();
         let shown = known.parents.get(parent.uid.as_deref()?)?;
         let (generation, rules) = shown.named.as_ref()?;
         (*generation == parent.generation).then(|| rules.clone())
@@ -89,7 +89,7 @@ impl RelatedObjects {
 
     /// Remembers what it named.
     pub(crate) fn name(&self, parent: &ObjectMeta, rules: Vec<Rule>) {
-        let mut known = locked(&self.known);
+        let mut known = self.known.lock();
         let uid = parent.uid.clone().unwrap_or_default();
         known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
     }
@@ -108,7 +108,7 @@ impl RelatedObjects {
             let shown = known.parents.entry(uid.clone()).or_default();
             shown.rules = rules.to_vec();
         };
-        shown(&mut locked(&self.known));
+        shown(&mut self.known.lock());
         let namespaces = self.namespaces(rules).await?;
         let mut related: Vec<Related> = Vec::new();
         let mut count = 0;
@@ -131,14 +131,14 @@ impl RelatedObjects {
         let objects = related.iter().flat_map(|related| &related.objects);
         let objects = objects.filter_map(|object| object.metadata.uid.clone());
         let objects = objects.collect();
-        locked(&self.known).parents.entry(uid).or_default().objects = objects;
+        self.known.lock().parents.entry(uid).or_default().objects = objects;
         Ok(related)
     }
 
     /// Forgets parents that are gone, now and then.
     fn forget_those_gone(&self) {
         let is_time = {
-            let mut known = locked(&self.known);
+            let mut known = self.known.lock();
             known.passes += 1;
             known.passes.is_multiple_of(PASSES)
         };
@@ -148,7 +148,7 @@ impl RelatedObjects {
                 .iter()
                 .filter_map(|parent| parent.metadata.uid.as_deref());
             let uids: HashSet<&str> = uids.collect();
-            let mut known = locked(&self.known);
+            let mut known = self.known.lock();
             known.parents.retain(|uid, _| uids.contains(uid.as_str()));
         }
     }
@@ -161,7 +161,9 @@ impl RelatedObjects {
         if rules.iter().all(|rule| rule.namespaces.is_none()) {
             return Ok(HashMap::new());
         }
-        let known = locked(&self.known)
+        let known = self
+            .known
+            .lock()
             .namespaces
             .as_ref()
             .map(|(store, _)| store.clone());
@@ -175,7 +177,7 @@ impl RelatedObjects {
             let subscription = store.subscribe(move |_| {
                 concerned(&|shown| shown.rules.iter().any(|rule| rule.namespaces.is_some()));
             });
-            locked(&self.known).namespaces = Some((store.clone(), subscription));
+            self.known.lock().namespaces = Some((store.clone(), subscription));
             store
         });
         Self::listed(&store, "namespaces").await?;
@@ -189,7 +191,7 @@ impl RelatedObjects {
 
     /// A kind, watched from now on.
     async fn watched(&self, cx: &Cx, name: &KindName) -> Result<Watched, Failure> {
-        let watched = locked(&self.known).kinds.get(name).cloned();
+        let watched = self.known.lock().kinds.get(name).cloned();
         let watched = match watched {
             Some(watched) => watched,
             None => {
@@ -227,7 +229,7 @@ impl RelatedObjects {
             store,
             _subscription: Arc::new(subscription),
         };
-        let mut known = locked(&self.known);
+        let mut known = self.known.lock();
         if known.kinds.len() >= MOST_KINDS {
             let message = format!("other objects of more than {MOST_KINDS} kinds would be shown");
             return Err(Failure::invalid("TooManyRelated", message));
@@ -244,7 +246,7 @@ impl RelatedObjects {
                 return;
             };
             let uids: Vec<String> = {
-                let known = locked(&known);
+                let known = known.lock();
                 let parents = known.parents.iter();
                 let concerned = parents.filter(|(_, shown)| is_concerned(shown));
                 concerned.map(|(uid, _)| uid.clone()).collect()
@@ -264,8 +266,4 @@ impl RelatedObjects {
             Failure::transient("RelatedUnknown", message)
         })
     }
-}
-
-fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock()
 }

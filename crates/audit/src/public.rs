@@ -90,7 +90,7 @@ impl PublicKeys {
     }
 
     /// Returns the published keys after an event; the outer `None` if the event does not change them. While the Secret does not
-    /// exist, those published before stay in use; a new Secret arrives as an event of its own.
+    /// exist, the published keys stay in use; a new Secret arrives as a separate event.
     pub(crate) fn said(
         &self,
         event: StoreEvent<Guarded<Secret>>,

@@ -56,7 +56,7 @@ pub struct AuditEntry {
     pub user_agent: String,
     /// Path and query.
     pub request_uri: String,
-    /// The webhooks that did not answer, and whose failure policy let the request pass.
+    /// The webhooks that failed to answer a request that their failure policy let pass.
     pub failed_open: Vec<String>,
 }
 

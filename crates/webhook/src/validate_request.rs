@@ -284,8 +284,8 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
     Ok(Notes::none())
 }
 
-/// Refuses owner references that are added: with them, somebody who may not delete an object has Kubernetes' garbage collector
-/// delete it. References may be removed, which the garbage collector itself does with `--cascade=orphan`.
+/// Refuses new owner references: with these, Kubernetes' garbage collector deletes an object for a user without the right to
+/// delete. References may be removed, as the garbage collector does with `--cascade=orphan`.
 pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
     let had = old.owner_references.as_deref().unwrap_or_default();
     // With another name, the same UID is an owner that does not exist.

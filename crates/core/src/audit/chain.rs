@@ -24,8 +24,8 @@ pub(super) const SIGNED_RECORD: &str = "oz-audit-record-signature/v1\n";
 const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
 /// Detail: the time of the decision, on a record that was written after a later one and has the time of that one.
 pub const DECIDED_AT: &str = "decidedAt";
-/// The maximum time by which a record may precede the record before it and still take its time. A summary of what was counted
-/// for a minute is that late; a clock that was set back differs by more.
+/// The maximum time by which a record may precede the record before it and still take its time. A summary of a minute is that
+/// late; a clock that was set back differs by more.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
 /// What ties a record to the one before it.

@@ -1,6 +1,6 @@
 //! What is the same for everything that is granted and ends: until when ([`window`]), what was decided,
 //! sealed ([`seal`]), where it stands ([`state`]), why it ends ([`end`]), what somebody else did to it
-//! ([`drift`]), how it is taken away ([`revoke`]), and which events tell of it ([`transitions`]).
+//! ([`drift`]), the steps of a revocation ([`revoke`]), and the events ([`transitions`]).
 
 pub(crate) mod drift;
 mod end;

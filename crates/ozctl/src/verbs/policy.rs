@@ -1,5 +1,5 @@
-//! `ozctl run policy`: what the runs of a template may have here, what they lack, and a policy to begin with. Decided
-//! by the functions that admission decides with.
+//! `ozctl run policy`: the policies of harness runs, the grants that a template lacks, and a policy with these grants, by the
+//! same functions as admission.
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;

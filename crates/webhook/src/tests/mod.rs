@@ -463,7 +463,7 @@ fn request(kind: &str, template: &str) -> Value {
     })
 }
 
-/// Owner references to an object that somebody else can delete.
+/// Owner references to an object that other users can delete.
 fn owners() -> Value {
     json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "soon-gone", "uid": "c-1" }])
 }

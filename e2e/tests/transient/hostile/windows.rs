@@ -64,8 +64,8 @@ async fn window_that_waits_is_not_moved() -> Result<()> {
     Ok(())
 }
 
-/// Adding an owner reference to a transient binding, so that Kubernetes' garbage collector deletes it for somebody who may only
-/// update it: refused, as an administrator too.
+/// Adding an owner reference to a transient binding, so that Kubernetes' garbage collector deletes it without the right to
+/// delete: refused, as an administrator too.
 #[tokio::test]
 async fn owner_reference_added_to_a_binding_is_refused() -> Result<()> {
     let fixture = Fixture::set("owned-window").await?;

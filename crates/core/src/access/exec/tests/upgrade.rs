@@ -1,5 +1,5 @@
-//! Grants that this release does not honour: those whose seal is an HMAC are revoked, and those of the original Oz, for which
-//! nobody vouches, are removed.
+//! Grants that this release does not honour: a grant with a seal by HMAC is revoked, and a grant of the original Oz, which has
+//! no stamp, is removed.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

@@ -7,22 +7,24 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
     ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use oz_core::api::ExecAccessRequest;
 use oz_testkit::{
     CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address, shift_clock,
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::manifests::as_admin;
-use crate::{AccessRequest as _, Options, Service, apply};
+use crate::{Options, Service, apply};
 
 /// The namespace that oz runs in.
 pub const NAMESPACE: &str = "oz-system";
@@ -99,25 +101,51 @@ pub fn unregister(cluster: &Cluster) -> Result<()> {
     as_admin(cluster, async |admin| {
         delete_all::<ValidatingAdmissionPolicyBinding>(&admin).await?;
         delete_all::<ValidatingAdmissionPolicy>(&admin).await?;
-        // A request that nobody stamped: one of the policies refuses it.
-        let unstamped = ExecAccessRequest::by("unstamped", "none", "1m");
-        let dry_run = PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        };
-        let requests = Api::<ExecAccessRequest>::default_namespaced(admin);
-        eventually(
-            "the API server to go without the policies",
-            READY_TIMEOUT,
-            async || {
-                let answer = requests.create(&dry_run, &unstamped).await;
-                let refusal = answer.err().map(|error| error.to_string());
-                let is_locked = refusal.is_some_and(|it| it.contains("ValidatingAdmissionPolicy"));
-                Ok((!is_locked).then_some(()))
-            },
-        )
-        .await
+        deletions_are_seen(&admin).await
     })
+}
+
+/// Waits until the API server goes by no policy that was deleted before. It sees changes of policies, and of their
+/// bindings, in the order in which they were made: once a policy that is made now is in force, it has seen all of them.
+async fn deletions_are_seen(admin: &Client) -> Result<()> {
+    let name = format!("fence-{}", Timestamp::now().as_nanosecond());
+    let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(admin.clone());
+    let config_maps = Api::<ConfigMap>::default_namespaced(admin.clone());
+    let policy = json!({"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+            "resourceNames": [name],
+        }]},
+        "validations": [{"expression": "false", "message": name}],
+    }});
+    apply_as(&policies, policy).await?;
+    let binding = json!({"metadata": {"name": name}, "spec": {
+        "policyName": name, "validationActions": ["Deny"],
+    }});
+    apply_as(&bindings, binding).await?;
+    let refused = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let what = "the API server to go without the policies";
+    eventually(what, READY_TIMEOUT, async || {
+        let refusal = config_maps.create(&dry_run, &refused).await.err();
+        let is_fenced = refusal.is_some_and(|it| it.to_string().contains(&name));
+        Ok(is_fenced.then_some(()))
+    })
+    .await?;
+    let now = DeleteParams::default();
+    bindings.delete(&name, &now).await?;
+    policies.delete(&name, &now).await?;
+    Ok(())
 }
 
 /// Takes oz's webhooks out of the path of requests, and leaves its policies.

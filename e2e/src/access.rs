@@ -5,13 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use oz_core::api::{
+use oz_api::{
     AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
     ExecAccessTemplateSpec, Phase, PodAccessRequest, PodAccessTemplate, PodAccessTemplateSpec,
-    RequestStatus, TargetKind,
+    RequestStatus, TargetKind, names,
 };
 use oz_core::kinds::Terms;
-use oz_core::names;
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 

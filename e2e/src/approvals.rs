@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use kube::Client;
-use oz_core::api::{
+use oz_api::{
     AccessConfig, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
     ApprovalConfig, ApprovalRule, ApprovedKind, ExecAccessRequest, ExecAccessTemplate, TargetKind,
 };

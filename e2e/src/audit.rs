@@ -8,11 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
-use oz_core::api::AuditEvent;
-use oz_core::audit::verify::{Evidence, Report, Terms, verify};
-use oz_core::audit::{Published, Trust};
-use oz_core::names;
+use oz_api::names;
 use oz_testkit::Process;
+use oz_trail::verify::{Evidence, Report, Terms, verify};
+use oz_trail::{AuditEvent, Published, Trust};
 use serde_json::Value;
 
 use crate::NAMESPACE;

@@ -1,7 +1,7 @@
 //! Emergencies as somebody would have and review them, by the API alone.
 
 use anyhow::Result;
-use oz_core::api::{
+use oz_api::{
     AccessConfig, AccessReview, EmergencyConfig, ExecAccessRequest, ExecAccessTemplate, Finding,
     ReviewConfig,
 };

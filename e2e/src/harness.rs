@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use oz_core::api::harness::HarnessTemplate;
-use oz_core::harness::authority::BUNDLE_KEY;
-use oz_core::names;
+use oz_api::harness::HarnessTemplate;
+use oz_api::names;
+use oz_runs::authority::BUNDLE_KEY;
 use oz_testkit::Cluster;
 use serde_json::{Value, json};
 

@@ -13,10 +13,10 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use oz_core::api::{
+use oz_api::labels::OWNER_UID;
+use oz_api::{
     ExecAccessRequest, PodAccessRequest, TransientClusterRoleBinding, TransientRoleBinding,
 };
-use oz_core::labels::OWNER_UID;
 use serde::de::DeserializeOwned;
 
 use crate::NAMESPACE;

@@ -11,13 +11,12 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::harness::HarnessTemplate;
-use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
-use oz_core::audit::{AuditKey, Chain, Writer};
-use oz_core::labels;
+use oz_api::harness::HarnessTemplate;
+use oz_api::{ExecAccessRequest, PodAccessRequest, labels};
 use oz_testkit::{
     AuditEntries, AuditEntry, AuditMark, CONDITION_TIMEOUT, Cluster, eventually, fixtures,
 };
+use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

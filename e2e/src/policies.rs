@@ -4,10 +4,9 @@
 use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::api::{
-    AccessPolicy, AccessPolicySpec, ApprovalRule, PolicyApproval, PolicyDenial, PolicyThen,
+use oz_api::{
+    AccessPolicy, AccessPolicySpec, ApprovalRule, PolicyApproval, PolicyDenial, PolicyThen, labels,
 };
-use oz_core::labels;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::{Scene, TEMPLATE, exec_request};

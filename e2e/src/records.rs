@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use kube::Resource;
-use oz_core::audit::{Action, Record};
 use oz_testkit::Process;
+use oz_trail::{Action, Record};
 
 /// All records that a process has written.
 ///

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::names;
+use oz_api::names;
 use oz_testkit::{Cluster, Process, cargo_binary, eventually};
 use serde_json::json;
 

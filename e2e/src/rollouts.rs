@@ -6,7 +6,7 @@ use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_testkit::eventually;
 use serde_json::json;
 

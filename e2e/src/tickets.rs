@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use oz_core::api::{ExecAccessTemplate, TargetKind, TicketConfig};
+use oz_api::{ExecAccessTemplate, TargetKind, TicketConfig};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::{ExecAccessRequest, Phase};
+use oz_api::{ExecAccessRequest, Phase};
 use oz_testkit::{AuditEntries, AuditEntry, AuditMark, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use kube::CustomResourceExt as _;
-use oz_core::audit::verify::Fault;
-use oz_core::audit::{Action, Decision};
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::rego::RegoController;
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
+use oz_trail::verify::Fault;
+use oz_trail::{Action, Decision};
 use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use crate::command_line;
@@ -115,7 +115,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
 /// The vocabulary of the audit record, as a page.
 fn vocabulary() -> String {
     let mut page = String::from(
-        "<!-- Generated from crates/core/src/audit/action.rs by `cargo xtask generate`; do not edit. -->\n\n\
+        "<!-- Generated from crates/trail/src/action.rs by `cargo xtask generate`; do not edit. -->\n\n\
          # What the audit record says\n\n\
          Each record has an action and a decision. [The guide](../guides/audit.md) says when each is \
          written and how to verify that none is missing.\n\n\
@@ -197,10 +197,10 @@ fn attempts(root: &Path) -> Result<String> {
 
 /// The custom resource definitions: their paths from the root of the repository, and their texts.
 fn definitions() -> Result<BTreeMap<PathBuf, String>> {
-    let ours = oz_core::api::crds().into_iter().map(|crd| (CRDS, crd));
+    let ours = oz_core::kinds::crds().into_iter().map(|crd| (CRDS, crd));
     let composites = [CompositeController::crd(), RegoController::crd()];
     let composites = composites.map(|crd| (COMPOSITES, crd));
-    let harness = oz_core::api::harness::crds().into_iter();
+    let harness = oz_api::harness::crds().into_iter();
     let harness = harness.map(|crd| (HARNESS, crd));
     ours.chain(composites)
         .chain(harness)

@@ -58,7 +58,7 @@ fn archive(os: &str, arch: &str) -> String {
 fn digest(path: &Path) -> Result<String> {
     let bytes =
         std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
-    Ok(oz_core::encode::hex(&Sha256::digest(bytes)))
+    Ok(oz_api::encode::hex(&Sha256::digest(bytes)))
 }
 
 fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Value {

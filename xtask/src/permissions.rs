@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
-use oz_core::names;
+use oz_api::names;
 use oz_testkit::permissions::{Use, UsedIn, recorded};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

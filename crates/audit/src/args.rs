@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use jiff::SignedDuration;
-use oz_core::audit::verify::PUBLISHED_WITHIN;
-use oz_core::duration;
+use oz_api::duration;
+use oz_trail::verify::PUBLISHED_WITHIN;
 
 use crate::ledger::BACKLOG;
 use crate::log::{Fsync, Out, Target};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use oz_core::audit::{AuditKey, Checkpoint, Head, Trust};
-use oz_core::{labels, names};
+use oz_api::{labels, names};
+use oz_trail::{AuditKey, Checkpoint, Head, Trust};
 
 use crate::Trail;
 use crate::key::WriterKeys;

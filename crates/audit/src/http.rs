@@ -8,7 +8,7 @@ use anyhow::Context;
 use http::{HeaderMap, StatusCode};
 use kube::client::Body;
 use kube::{Client, Config};
-use oz_core::notify::{Format, cloud_event};
+use oz_trail::notify::{Format, cloud_event};
 
 use crate::Trail;
 use crate::args::AuditArgs;

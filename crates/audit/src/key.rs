@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use oz_core::audit::{AuditKey, Published};
-use oz_core::labels;
-use oz_core::names::{self, AUDIT_ENTRY, AUDIT_KEY, AUDIT_PUBLIC_KEYS};
+use oz_api::labels;
+use oz_api::names::{self, AUDIT_ENTRY, AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 use oz_runtime::{Data, SecretCell};
+use oz_trail::{AuditKey, Published};
 
 use crate::public::PublicKeys;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ApiResource;
-use oz_core::audit::AuditKey;
-use oz_core::names::AUDIT_PUBLIC_KEYS;
+use oz_api::names::AUDIT_PUBLIC_KEYS;
 use oz_runtime::{Guarded, Retried, Selection, StoreEvent, Task, guarded_watch};
+use oz_trail::AuditKey;
 
 use crate::Trail;
 use crate::key::{WriterKeys, publish_entry};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 
 use jiff::Timestamp;
-use oz_core::audit::{
+use oz_trail::{
     Action, Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Quota,
     Record, Writer, is_recorded_each,
 };

@@ -29,9 +29,9 @@ use anyhow::{Context, bail};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use oz_core::audit::{Action, AuditKey, Decision, Quota, Record};
 use oz_core::controller::Failure;
 use oz_runtime::Clock;
+use oz_trail::{Action, AuditKey, Decision, Quota, Record};
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -237,7 +237,7 @@ impl Trail {
         outlets.map(|outlet| outlet.undelivered()).sum()
     }
 
-    fn key_made(&self, published: &oz_core::audit::Published) {
+    fn key_made(&self, published: &oz_trail::Published) {
         let key = &published.public_key;
         let (subject, reason, message) = match &published.writer {
             // It is vouched for again when the operator's key is replaced.

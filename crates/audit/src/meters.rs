@@ -1,6 +1,6 @@
 //! What the trail counts.
 
-use oz_core::audit::{Action, Decision, Record};
+use oz_trail::{Action, Decision, Record};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -110,7 +110,7 @@ impl Meters {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::audit::Repeated;
+    use oz_trail::Repeated;
 
     use super::*;
 

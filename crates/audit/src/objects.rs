@@ -10,8 +10,8 @@ use futures::stream::FuturesUnordered;
 use kube::api::PostParams;
 use kube::core::Status;
 use kube::{Api, Client};
-use oz_core::api::AuditEvent;
-use oz_core::audit::verify::IN_FLIGHT;
+use oz_trail::AuditEvent;
+use oz_trail::verify::IN_FLIGHT;
 use tokio::sync::mpsc;
 
 use crate::Trail;

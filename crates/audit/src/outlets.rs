@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use oz_core::audit::Entry;
+use oz_trail::Entry;
 
 /// An outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use oz_core::audit::AuditKey;
 use oz_runtime::Task;
+use oz_trail::AuditKey;
 
 use crate::key::random;
 use crate::{AuditArgs, Trail};

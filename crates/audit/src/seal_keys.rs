@@ -12,11 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
+use oz_api::duration::not_negative;
+use oz_api::names::SEAL_KEYS;
 use oz_core::access::seal::{Keys, Owner, Turn};
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::duration::not_negative;
-use oz_core::names::SEAL_KEYS;
 use oz_runtime::{Clock, Data, Guarded, SecretCell, StoreEvent, Task};
+use oz_trail::{Action, Decision, Record};
 use tokio::time::Instant;
 
 use crate::Trail;

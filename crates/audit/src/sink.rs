@@ -3,8 +3,8 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use oz_core::audit::Record;
 use oz_core::controller::Failure;
+use oz_trail::Record;
 
 /// Makes records durable.
 pub trait Sink: Send + Sync + 'static {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ApiResource;
-use oz_core::audit::Published;
-use oz_core::names::{AUDIT_PUBLIC_KEYS, OTHER_WRITERS};
+use oz_api::names::{AUDIT_PUBLIC_KEYS, OTHER_WRITERS};
 use oz_runtime::{Selection, StoreEvent, Task, guarded_watch};
+use oz_trail::Published;
 
 use crate::Trail;
 use crate::key::{WriterKeys, publish_entry};

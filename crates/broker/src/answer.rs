@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
-use oz_core::harness::caller::{Reason, Refusal};
-use oz_core::harness::wire;
+use oz_api::harness::wire;
+use oz_runs::caller::{Reason, Refusal};
 use oz_runtime::CallError;
 use serde::Serialize;
 

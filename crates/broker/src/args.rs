@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Parser;
+use oz_api::duration::wait;
+use oz_api::names;
 use oz_audit::AuditArgs;
-use oz_core::duration::wait;
-use oz_core::names;
 use oz_runtime::{Address, Common};
 
 /// Hands the pods of harness runs their prompts, and takes their reports.

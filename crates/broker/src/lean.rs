@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use oz_core::api::harness::RunPhase;
-use oz_core::harness::objects::RECENT_EVENTS;
-use oz_core::labels::{OWNER_KIND, OWNER_UID, VOUCHER};
+use oz_api::harness::RunPhase;
+use oz_api::labels::{OWNER_KIND, OWNER_UID, VOUCHER};
+use oz_runs::objects::RECENT_EVENTS;
 use serde::{Deserialize, Deserializer};
 
 /// As much of an object of kind `K` as is asked for.
@@ -111,7 +111,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::harness::HarnessRun;
+    use oz_api::harness::HarnessRun;
     use serde_json::json;
 
     use super::*;

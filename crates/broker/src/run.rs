@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits as ServerLimits, TlsService};
+use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, Trail};
-use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
 

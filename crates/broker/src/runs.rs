@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource};
-use oz_core::api::harness::{HarnessRun, RunPhase};
-use oz_core::harness::caller::{self, Caller, Owner, Standing};
-use oz_core::harness::pod::RUN_LABEL;
+use oz_api::harness::{HarnessRun, RunPhase};
+use oz_api::names::SEAL_KEYS;
 use oz_core::lifecycle::seal::{Keys, Owner as SealOwner};
-use oz_core::names::SEAL_KEYS;
+use oz_runs::caller::{self, Caller, Owner, Standing};
+use oz_runs::pod::RUN_LABEL;
 use oz_runtime::{CallError, Feeds, Keep, Kind, Selection, Store};
 
 use crate::answer::Refused;

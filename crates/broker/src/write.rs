@@ -3,9 +3,9 @@
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
-use oz_core::api::harness::{GROUP, HarnessRun};
-use oz_core::harness::objects::KIND;
-use oz_core::names;
+use oz_api::harness::{GROUP, HarnessRun};
+use oz_api::names;
+use oz_runs::objects::KIND;
 use oz_runtime::within;
 use serde::Serialize;
 use serde_json::value::RawValue;

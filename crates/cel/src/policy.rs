@@ -7,9 +7,9 @@ use std::time::Instant;
 use chrono_tz::Tz;
 use jiff::Timestamp;
 use kube_cel::cel::{Value, to_value};
+use oz_api::{AccessPolicy, AccessPolicySpec};
 use oz_core::access::policy::situation::{Active, MAX_BYTES, VARIABLES};
 use oz_core::access::policy::{Judgement, Opinion, Situation, combine, too_many};
-use oz_core::api::{AccessPolicy, AccessPolicySpec};
 
 use crate::expression::first_line;
 use crate::{Expression, Expressions, time};

@@ -4,7 +4,7 @@
 use chrono_tz::Tz;
 use jiff::{SignedDuration, Timestamp};
 use kube_cel::cel::Value;
-use oz_core::duration::GoDuration;
+use oz_api::duration::GoDuration;
 
 /// A time zone, by its name in the IANA database; UTC if there is none.
 pub(crate) fn zone(name: Option<&str>) -> Result<Tz, String> {

@@ -7,15 +7,13 @@ use jiff::Timestamp;
 use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
-use oz_core::access::approval::{Asked, Candidate, is_about, is_same_person, may_approve};
-use oz_core::access::policy;
-use oz_core::access::stamp::{self, Requester};
-use oz_core::api::{
+use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind, Phase,
+    Requester, conditions, labels,
 };
-use oz_core::conditions;
+use oz_core::access::approval::{Asked, Candidate, is_about, is_same_person, may_approve};
+use oz_core::access::{policy, stamp};
 use oz_core::kinds::{AccessRequest, Kind as _};
-use oz_core::labels;
 use oz_core::transient::{self, Closes};
 
 use crate::cluster::Cluster;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 use kube::Api;
 use kube::api::PostParams;
-use oz_core::api::{AccessReview, AccessReviewSpec, Attestation};
+use oz_api::{AccessReview, AccessReviewSpec, Attestation};
 
 use crate::cluster::Cluster;
 use crate::failure::Result;

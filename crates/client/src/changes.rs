@@ -9,12 +9,11 @@ use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt};
-use oz_core::access::lock;
-use oz_core::api::{
-    AccessLock, AccessRequestApproval, AccessReview, ExecAccessRequest, PodAccessRequest,
+use oz_api::{
+    AccessLock, AccessRequestApproval, AccessReview, ExecAccessRequest, PodAccessRequest, labels,
 };
+use oz_core::access::lock;
 use oz_core::kinds::AccessRequest;
-use oz_core::labels;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;

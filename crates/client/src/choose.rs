@@ -4,16 +4,14 @@
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use oz_api::{Operation, Requester};
 use oz_core::access::decide::{self, Ask as Asked};
-use oz_core::access::stamp::Requester;
-use oz_core::api::Operation;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use crate::names;
-use crate::request;
 use crate::target::{Target, Way, hands_out, leads};
+use crate::{names, request};
 
 /// What is looked for.
 pub struct AccessQuery<'a> {

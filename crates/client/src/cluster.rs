@@ -15,8 +15,7 @@ use serde::de::DeserializeOwned;
 use tower::BoxError;
 
 use crate::failure::{Failure, Result};
-use crate::names;
-use crate::tls;
+use crate::{names, tls};
 
 /// How many objects are asked for at once.
 const PAGE: u32 = 500;

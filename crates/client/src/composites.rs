@@ -13,11 +13,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, ObjectMeta, Selector};
-use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
-use oz_core::composite::declared::{Declared, InProcess, KindName, Placed, address};
-use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
-use oz_core::composite::{Declaration, Source};
-use oz_core::conditions;
+use oz_api::composite::{CompositeController, CompositeControllerStatus};
+use oz_api::conditions;
+use oz_composites::declared::{Declared, InProcess, KindName, Placed, address};
+use oz_composites::supervise::{ACCEPTED, PERMITTED, RUNNING};
+use oz_composites::{Declaration, Source};
 use oz_core::validate::Violation;
 use serde::Serialize;
 

@@ -9,10 +9,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
+use oz_api::{Phase, RoleKind};
+use oz_compliance::entitlements::standing::{Key, Rbac};
+use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::access::grant::object_name;
-use oz_core::api::{Phase, RoleKind};
-use oz_core::entitlements::standing::{Key, Rbac};
-use oz_core::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 use oz_core::settings::{Settings, break_glass_groups};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use oz_api::{AccessLock, AccessLockSpec};
 use oz_core::access::lock::Locks;
-use oz_core::api::{AccessLock, AccessLockSpec};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};

@@ -1,7 +1,7 @@
 //! What people may type for objects of oz's kinds, and for workloads.
 
 use kube::core::ApiResource;
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_core::kinds::{self, Entry, Kind, Role};
 
 use crate::failure::{Failure, Result};

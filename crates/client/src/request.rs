@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::access::approval;
+use oz_api::{Phase, RequestStatus, Requester, conditions, labels};
 use oz_core::access::decide::{self, REASON_REQUIRED};
-use oz_core::access::stamp::{self, Requester};
 use oz_core::access::target::NO_SUCH_POD;
 use oz_core::access::ticket::TICKET_REQUIRED;
-use oz_core::api::{Phase, RequestStatus};
+use oz_core::access::{approval, stamp};
 use oz_core::kinds::{AccessRequest, Terms};
-use oz_core::{conditions, labels};
 
 pub use self::clock::Clock;
 pub use self::retry::Retry;

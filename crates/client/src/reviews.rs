@@ -2,10 +2,8 @@
 
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
+use oz_api::{AccessReview, Finding, Requester, conditions};
 use oz_core::access::emergency::review::is_reviewer;
-use oz_core::access::stamp::Requester;
-use oz_core::api::{AccessReview, Finding};
-use oz_core::conditions;
 use oz_core::kinds::Kind as _;
 use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;

@@ -2,8 +2,8 @@
 //! names: reading pods and their owners would take rights that people do not have yet, and time.
 //! The operator checks the owner chain before it grants anything.
 
+use oz_api::{CrossVersionObjectReference, Operation, TargetKind};
 use oz_core::access::decide;
-use oz_core::api::{CrossVersionObjectReference, Operation, TargetKind};
 use oz_core::kinds::{self, AccessTemplate, Role};
 
 use crate::failure::{Failure, Result};
@@ -132,7 +132,7 @@ pub fn hands_out<T: AccessTemplate>(
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::{AccessConfig, ExecAccessTemplate, ExecAccessTemplateSpec};
+    use oz_api::{AccessConfig, ExecAccessTemplate, ExecAccessTemplateSpec};
 
     use super::*;
 

@@ -4,9 +4,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
-use oz_core::api::AuditEvent;
-use oz_core::audit::{Checkpoint, Entry, Published, Query, Trust};
-use oz_core::names::{AUDIT_CHECKPOINTS, AUDIT_PUBLIC_KEYS};
+use oz_api::names::{AUDIT_CHECKPOINTS, AUDIT_PUBLIC_KEYS};
+use oz_trail::{AuditEvent, Checkpoint, Entry, Published, Query, Trust};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
@@ -143,7 +142,7 @@ pub async fn keys(cluster: &Cluster, namespace: &str) -> Result<Keys> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use oz_core::audit::{AuditKey, Chain, Medium, Writer};
+    use oz_trail::{AuditKey, Chain, Medium, Writer};
 
     use super::*;
 

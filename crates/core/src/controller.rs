@@ -90,7 +90,7 @@ pub trait Controller: Send + Sync + 'static {
     }
 
     /// Which objects that nobody controls are looked at as children of this one, so that they can be
-    /// adopted. None but those that say by [`crate::labels::CONTROLLER_UID`] that they are, unless this
+    /// adopted. None but those that say by [`oz_api::labels::CONTROLLER_UID`] that they are, unless this
     /// says more. Asked only where children are known by their controller reference.
     fn selects(&self, object: &Self::Object) -> Option<Selector> {
         let _ = object;

@@ -6,9 +6,8 @@ use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
 };
+use oz_api::names;
 use serde::Deserialize;
-
-use crate::names;
 
 /// What the chart makes its policies of.
 const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
@@ -137,10 +136,10 @@ impl Policy {
 mod tests {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use kube::CustomResourceExt as _;
+    use oz_api::composite::CompositeController;
+    use oz_api::rego::RegoController;
 
     use super::*;
-    use crate::composite::api::CompositeController;
-    use crate::composite::rego::RegoController;
 
     fn installation() -> Installation {
         Installation {
@@ -155,10 +154,10 @@ mod tests {
     /// The plurals of our kinds that have a status of their own to write.
     fn with_a_status() -> impl Iterator<Item = String> {
         let composites = [CompositeController::crd(), RegoController::crd()];
-        let all = crate::api::crds()
+        let all = crate::kinds::crds()
             .into_iter()
             .chain(composites)
-            .chain(crate::api::harness::crds());
+            .chain(oz_api::harness::crds());
         let has_one = |crd: &CustomResourceDefinition| {
             let mut versions = crd.spec.versions.iter();
             versions.any(|version| {
@@ -226,7 +225,7 @@ mod tests {
             let left_out = left_out.unwrap_or_default();
             let of_grants = left_out
                 .iter()
-                .find(|one| one.key == crate::labels::GRANT_ROLE);
+                .find(|one| one.key == oz_api::labels::GRANT_ROLE);
             assert_eq!(of_grants.unwrap().operator, "DoesNotExist", "{name}");
         }
     }

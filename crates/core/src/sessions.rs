@@ -2,12 +2,12 @@
 //! of it, and what of that goes on record. How it is done is the operator's business.
 
 use jiff::Timestamp;
+use oz_api::duration::GoDuration;
+use oz_trail::{Action, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::audit::{Action, Record};
 use crate::controller::{Answers, Effect, Failure, Step};
-use crate::duration::GoDuration;
 
 /// Name of the port.
 pub const PORT: &str = "sessions";
@@ -153,9 +153,9 @@ impl SessionsEnded {
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
+    use oz_trail::Decision;
 
     use super::*;
-    use crate::audit::Decision;
 
     const MARK: &str = "request-uid";
 

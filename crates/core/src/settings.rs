@@ -7,13 +7,13 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use jiff::SignedDuration;
+use oz_api::duration::GoDuration;
 
 use crate::access::exec::ExecAccess;
 use crate::access::kind::KeepFinished;
 use crate::access::pod::PodAccess;
 use crate::access::seal::Keys;
 use crate::build::NameServer;
-use crate::duration::GoDuration;
 use crate::gate::GateAccount;
 use crate::mutate::RenderCache;
 use crate::transient::{BindableRoles, Policy};

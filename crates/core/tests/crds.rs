@@ -26,13 +26,13 @@ const FOREIGN: [&str; 6] = [
 
 /// The definitions of all kinds that are declared here.
 fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = oz_core::api::crds();
-    all.extend(oz_core::api::harness::crds());
+    let mut all = oz_core::kinds::crds();
+    all.extend(oz_api::harness::crds());
     all
 }
 
 fn crd(kind: &str) -> CustomResourceDefinition {
-    oz_core::api::crds()
+    oz_core::kinds::crds()
         .into_iter()
         .find(|crd| crd.spec.names.kind == kind)
         .unwrap()
@@ -310,7 +310,7 @@ fn every_field_of_the_original_is_there() {
         let path = format!(".spec.controllerTargetMutationConfig.{name}");
         ("PodAccessTemplate", path, *type_, false)
     }));
-    for crd in oz_core::api::crds() {
+    for crd in oz_core::kinds::crds() {
         let kind = crd.spec.names.kind.as_str();
         let ours = [
             "AuditEvent",

@@ -1,4 +1,4 @@
-//! One place compares an instant with an end: `oz_core::lifecycle::window::has_come`. Whoever compares one
+//! One place compares an instant with an end: `oz_api::instant::has_come`. Whoever compares one
 //! elsewhere decides elsewhere whether access is over.
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
@@ -8,11 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The comparisons that there are: the one, and those that are about no access.
 const KNOWN: [(&str, &str); 7] = [
-    (
-        "core/src/audit/flood.rs",
-        "let over = counting.ends() <= now;",
-    ),
-    ("core/src/lifecycle/window.rs", "now >= instant"),
+    ("api/src/instant.rs", "now >= instant"),
     // What was asked for, before there is any grant.
     (
         "core/src/transient/terms.rs",
@@ -27,6 +23,7 @@ const KNOWN: [(&str, &str); 7] = [
     // Two ends, the one that was asked for and the one that stands.
     ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
     ("ozctl/src/verbs/extend.rs", "&& new < until"),
+    ("trail/src/flood.rs", "let over = counting.ends() <= now;"),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -60,7 +57,19 @@ fn compares(line: &str) -> bool {
 fn one_place_compares_an_instant_with_an_end() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for one in ["core", "engine", "operator", "ozctl", "webhook"] {
+    for one in [
+        "api",
+        "compliance",
+        "composites",
+        "core",
+        "engine",
+        "gating",
+        "operator",
+        "ozctl",
+        "runs",
+        "trail",
+        "webhook",
+    ] {
         sources(&crates.join(one).join("src"), &mut files);
     }
     files.sort();

@@ -15,7 +15,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
-use oz_core::api::{
+use oz_api::{
     AccessLock, AccessPolicy, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
     PodAccessTemplate, TransientClusterRoleBinding, TransientRoleBinding,
 };
@@ -188,7 +188,7 @@ fn requests_name_a_template_that_is_there() {
 #[test]
 fn every_field_has_an_example() {
     let objects = objects();
-    for crd in oz_core::api::crds() {
+    for crd in oz_core::kinds::crds() {
         let by_nobody = ["AuditEvent", "AccessRequestApproval", "AccessReview"];
         if by_nobody.contains(&crd.spec.names.kind.as_str()) {
             // Nobody but oz writes these, or they name the UID of one request.

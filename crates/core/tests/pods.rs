@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use oz_core::api::{PodAccessTemplate, PodAccessTemplateSpec};
+use oz_api::{PodAccessTemplate, PodAccessTemplateSpec};
 use oz_core::mutate::{Model, Rendered, render};
 use oz_core::validate;
 use serde_json::{Value, json};

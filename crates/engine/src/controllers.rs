@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
+use oz_api::labels;
 use oz_core::controller::Controller;
-use oz_core::labels;
 use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
+use oz_api::labels;
 use oz_core::controller::{Controller, Failure, Key, Live};
-use oz_core::labels;
 use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -114,7 +114,7 @@ impl<O: Resource> Heeded<O> {
 /// What makes an object the child of another.
 #[derive(Clone, Debug)]
 pub(crate) enum Belonging {
-    /// The labels that oz writes, with this value of [`oz_core::labels::OWNER_KIND`].
+    /// The labels that oz writes, with this value of [`oz_api::labels::OWNER_KIND`].
     Marked(String),
     /// The controller reference, as the garbage collector knows it. What nobody controls may be adopted.
     Controlled,
@@ -225,7 +225,7 @@ where
         self
     }
 
-    /// As what children are marked, see [`oz_core::labels::OWNER_KIND`], if not by the kind of the
+    /// As what children are marked, see [`oz_api::labels::OWNER_KIND`], if not by the kind of the
     /// objects: kinds of two groups may have one name.
     #[must_use]
     pub fn marked(mut self, mark: &str) -> Self {
@@ -248,7 +248,7 @@ where
         self
     }
 
-    /// Watches the children of kind `K`, selected by [`oz_core::labels::children_of`]. Kinds are
+    /// Watches the children of kind `K`, selected by [`oz_api::labels::children_of`]. Kinds are
     /// named in the order in which a plan creates them: among children made within the same
     /// second, that is the order in which a plan finds them.
     #[must_use]

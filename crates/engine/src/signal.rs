@@ -1,8 +1,9 @@
 //! Having an object looked at though no watch tells of anything: something was found out elsewhere in the
 //! process.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Has objects looked at by those controllers that watch it, see [`Watches::signalled`].
 ///

@@ -4,9 +4,10 @@
 //! Pure, as `oz_core` and `oz_rego` are, which it puts together: the texts and the instant are given.
 
 use jiff::Timestamp;
-use oz_core::composite::declared::{InProcess, Modules};
-use oz_core::composite::supervise::PolicyFound;
-use oz_core::composite::{Called, POLICY_FAILED, bundle, compared, ends, rego};
+use oz_api::rego;
+use oz_composites::declared::{InProcess, Modules};
+use oz_composites::supervise::PolicyFound;
+use oz_composites::{Called, POLICY_FAILED, bundle, compared, ends};
 use oz_core::controller::Failure;
 use oz_rego::{Dialect, Language, Limits, Policy};
 use serde_json::Value;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Parser;
+use oz_api::duration::wait;
+use oz_api::names;
 use oz_audit::{AuditArgs, SealKeyArgs};
-use oz_core::duration::wait;
 use oz_core::gate::GateAccount;
-use oz_core::names;
 use oz_recording::age::{KeyError, MAX_RECIPIENTS, Recipient};
 use oz_runtime::{Address, Common};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, Request};
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_admission::{ClientAuthority, ClientCertificate};
-use oz_core::access::stamp::Requester;
-use oz_core::gate::front_proxy::{CONFIG_MAP, FrontProxy, NAMESPACE};
+use oz_api::Requester;
+use oz_gating::front_proxy::{CONFIG_MAP, FrontProxy, NAMESPACE};
 use oz_runtime::{Clock, Feeds, Kind, Selection, Store};
 use parking_lot::Mutex;
 

@@ -8,11 +8,11 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Response, StatusCode};
+use oz_api::Requester;
 use oz_core::access::grant::Grant;
-use oz_core::access::stamp::Requester;
-use oz_core::gate::debug::{self, MAX_PATCH, PATCH_TYPE};
-use oz_core::gate::path::{Path, Rest};
-use oz_core::gate::{self, Found};
+use oz_gating::Found;
+use oz_gating::debug::{self, MAX_PATCH, PATCH_TYPE};
+use oz_gating::path::{Path, Rest};
 
 use crate::answer::Refused;
 use crate::router::Door;
@@ -68,14 +68,14 @@ impl Door {
         patch: &[u8],
     ) -> Result<Response<Body>, Refused> {
         let Some(pod) = self.upstream.pod(grant).await? else {
-            gate::is_granted_pod(grant, None)?;
+            oz_gating::is_granted_pod(grant, None)?;
             return Err(Refused::unavailable("ApiServer", "try again"));
         };
         let found = Found {
             uid: pod["metadata"]["uid"].as_str(),
             pod: Some(&pod),
         };
-        gate::settle(grant, &path.rest, found)?;
+        oz_gating::settle(grant, &path.rest, found)?;
         let added = debug::read(patch, grant, &pod)?;
         let ticket = self.ticket(grant, user, None)?;
         let target = path.target().unwrap_or_default();
@@ -101,20 +101,20 @@ impl Door {
         grant: &Grant,
         rest: &Rest,
     ) -> Result<Option<String>, Refused> {
-        if gate::sees_pod(grant, rest) {
+        if oz_gating::sees_pod(grant, rest) {
             let pod = self.upstream.pod(grant).await?;
             let found = Found {
                 uid: pod.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str()),
                 pod: pod.as_ref(),
             };
-            return Ok(gate::settle(grant, rest, found)?.map(ToOwned::to_owned));
+            return Ok(oz_gating::settle(grant, rest, found)?.map(ToOwned::to_owned));
         }
         let uid = self.upstream.pod_uid(grant).await?;
         let found = Found {
             uid: uid.as_deref(),
             pod: None,
         };
-        Ok(gate::settle(grant, rest, found)?.map(ToOwned::to_owned))
+        Ok(oz_gating::settle(grant, rest, found)?.map(ToOwned::to_owned))
     }
 }
 

@@ -7,14 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
+use oz_api::{AccessLock, ExecAccessRequest, PodAccessRequest, Requester, labels};
 use oz_core::access::grant::Grant;
 use oz_core::access::lock::{Access, Locked, Locks};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::Requester;
-use oz_core::api::{AccessLock, ExecAccessRequest, PodAccessRequest};
 use oz_core::connect::{Refusal, Standing, binds};
-use oz_core::{gate, labels};
 use oz_runtime::{Feeds, Keep, Kind, Selection, Store, Subscription};
 use tokio::sync::watch;
 
@@ -158,7 +156,7 @@ impl Grants {
         let (standing, lock) = match self.of(&opened.request.uid) {
             // It goes on in another pod, which this session is not in.
             Some(standing) if standing.grant.pod != opened.pod => {
-                return gate::is_granted_pod(opened, None);
+                return oz_gating::is_granted_pod(opened, None);
             }
             Some(standing) => {
                 let lock = self.lock(&standing.grant, user, now);
@@ -166,7 +164,7 @@ impl Grants {
             }
             None => (ended(true), None),
         };
-        gate::lasts(now, &standing, lock.as_ref())
+        oz_gating::lasts(now, &standing, lock.as_ref())
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use oz_core::gate::upgrade::{self, Agreed, Upgrade, WEB_SOCKET_VERSION};
+use oz_gating::upgrade::{self, Agreed, Upgrade, WEB_SOCKET_VERSION};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::answer::Refused;
@@ -103,7 +103,7 @@ pub(crate) fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::gate::upgrade::Subprotocol;
+    use oz_gating::upgrade::Subprotocol;
 
     use super::*;
 

@@ -1,15 +1,15 @@
 //! Sessions that take somebody who watches: which ones, and how each waits, is held, and goes on. Whether enough people
-//! watch, and for how long that is waited for, is decided in `oz_core::gate::moderation`.
+//! watch, and for how long that is waited for, is decided in `oz_gating::moderation`.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use oz_api::{ModerationConfig, Requester};
 use oz_core::access::grant::Grant;
-use oz_core::access::stamp::Requester;
-use oz_core::api::ModerationConfig;
 use oz_core::connect::Refusal;
-use oz_core::gate::moderation::{self, Moderated, Phase};
-use oz_core::gate::upgrade::Upgrade;
+use oz_core::gate::watchers;
+use oz_gating::moderation::{self, Moderated, Phase};
+use oz_gating::upgrade::Upgrade;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -136,7 +136,7 @@ pub(crate) fn needed(
         return Ok(None);
     };
     let refused = |why: &str| {
-        let (template, who) = (&grant.template, moderation::who(config));
+        let (template, who) = (&grant.template, watchers(config));
         let message = format!(
             "a session by template {template} opens once {who} (spec.accessConfig.moderation), and {why}"
         );
@@ -199,7 +199,7 @@ mod tests {
             turns += 1;
             assert!(turns < 10, "it is held for ever");
         }
-        assert_eq!(began.elapsed(), oz_core::gate::moderation::HOLD);
+        assert_eq!(began.elapsed(), oz_gating::moderation::HOLD);
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,6 +207,6 @@ mod tests {
         let moderation = moderation();
         let refused = moderation.opens().await.unwrap_err();
         assert_eq!(refused.reason, "NotModerated");
-        assert_eq!(moderation.asked.elapsed(), oz_core::gate::moderation::WAIT);
+        assert_eq!(moderation.asked.elapsed(), oz_gating::moderation::WAIT);
     }
 }

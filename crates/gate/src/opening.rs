@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use oz_core::audit::{Action, Decision};
 use oz_core::connect::Refusal;
-use oz_core::gate::upgrade::DIFFERS;
+use oz_gating::upgrade::DIFFERS;
+use oz_trail::{Action, Decision};
 use tokio::runtime::Handle;
 
 use crate::answer::Refused;

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
+use oz_api::Requester;
 use oz_audit::Sink as _;
-use oz_core::access::stamp::Requester;
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::gate::path::Recordings as Asked;
-use oz_core::recording::{Listing, PartName, SessionKey};
+use oz_gating::path::Recordings as Asked;
+use oz_gating::recording::{Listing, PartName, SessionKey};
+use oz_trail::{Action, Decision, Record};
 use parking_lot::Mutex;
 
 use crate::answer::{Refused, document};

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use oz_api::{RecordingConfig, RecordingMode, Requester, encode};
 use oz_audit::{Sink, Trail};
 use oz_core::access::grant::Grant;
-use oz_core::access::stamp::Requester;
-use oz_core::api::{RecordingConfig, RecordingMode};
-use oz_core::audit::{Action, Decision, Record, arguments};
-use oz_core::encode;
-use oz_core::gate::query::Options;
-use oz_core::gate::upgrade::Upgrade;
-use oz_core::recording::{About, ENCRYPTED_TO, Head, Recorder, SessionKey};
+use oz_gating::query::Options;
+use oz_gating::recording::{About, ENCRYPTED_TO, Head, Recorder, SessionKey};
+use oz_gating::upgrade::Upgrade;
 use oz_recording::age::Recipient;
 use oz_runtime::Clock;
+use oz_trail::{Action, Decision, Record, arguments};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::answer::Refused;
@@ -186,7 +184,7 @@ impl Recordings {
         } in left
         {
             let about = header.and_then(|line| {
-                let header: oz_core::recording::Header = serde_json::from_slice(&line).ok()?;
+                let header: oz_gating::recording::Header = serde_json::from_slice(&line).ok()?;
                 Some(header.oz)
             });
             let message = format!(

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use oz_core::connect::Refusal;
-use oz_core::gate::activity::Activity;
+use oz_gating::activity::Activity;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::time::timeout;
 

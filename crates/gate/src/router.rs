@@ -17,27 +17,25 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use oz_admission::{ClientCertificate, Peer};
+use oz_api::Requester;
 use oz_audit::Trail;
 use oz_core::access::grant::Grant;
-use oz_core::access::stamp::Requester;
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::{Refusal, Standing};
-use oz_core::gate::live::{self, Live as AskedLive};
-use oz_core::gate::moderation::{self, Phase};
-use oz_core::gate::path::{self, Path, Rest};
-use oz_core::gate::peer;
-use oz_core::gate::query::Options;
 use oz_core::gate::ticket::Ticket;
-use oz_core::gate::upgrade::Upgrade;
-use oz_core::gate::{self, Asked, GROUP, VERSION};
-use oz_core::recording::SessionKey;
+use oz_core::gate::{GROUP, VERSION};
+use oz_gating::live::{self, Live as AskedLive};
+use oz_gating::moderation::{self, Phase};
+use oz_gating::path::{self, Path, Rest};
+use oz_gating::query::Options;
+use oz_gating::recording::SessionKey;
+use oz_gating::upgrade::Upgrade;
+use oz_gating::{Asked, peer};
 use oz_runtime::Clock;
+use oz_trail::{Action, Decision, Record};
 use serde_json::Value;
 
 use crate::answer::{Refused, document};
 use crate::caller::Callers;
-use crate::debug;
-use crate::discovery;
 use crate::grants::Grants;
 use crate::handshake::{switching, values};
 use crate::idle::Idle;
@@ -50,10 +48,10 @@ use crate::play::Viewings;
 use crate::recordings::{self, Opening, Plan, Recordings};
 use crate::relay::{Beside, Carried, relay};
 use crate::sessions::{Sessions, Slot};
-use crate::slowed;
 use crate::socket::{self, Spoken};
 use crate::tape::{Tape, Writer};
 use crate::upstream::{Asked as Answered, Upstream, head, whole};
+use crate::{debug, discovery, slowed};
 
 /// How long either side may take to become a stream once that was agreed on.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -386,7 +384,7 @@ impl Door {
             .as_ref()
             .and_then(|standing| self.grants.lock(&standing.grant, user, now));
         let asked = Asked { now, user, path };
-        gate::decide(asked, standing.as_ref(), lock.as_ref())?;
+        oz_gating::decide(asked, standing.as_ref(), lock.as_ref())?;
         // `decide` refuses without one.
         standing.ok_or_else(|| Refused::unavailable("NotReady", "try again"))
     }
@@ -784,7 +782,7 @@ impl Door {
             tokio::select! {
                 _ = changes.changed() => tokio::time::sleep(COALESCE.min(left)).await,
                 () = tokio::time::sleep(left) => {}
-                limit = session.idle.over(), if may_be_idle => return gate::idle(grant, limit),
+                limit = session.idle.over(), if may_be_idle => return oz_gating::idle(grant, limit),
                 why = session.live.ended() => return why,
                 () = self.sessions.closing() => {
                     let message = "this replica of the gate stops; connect again".to_owned();

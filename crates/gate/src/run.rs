@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
+use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 

@@ -9,12 +9,10 @@ use std::time::Duration;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use oz_core::connect::Refusal;
-use oz_core::gate::Exit;
-use oz_core::gate::messages::{
-    Framing, MAX_MESSAGE, Piece, RESIZE, ReadChannels, farewell, notice,
-};
-use oz_core::gate::query::Options;
-use oz_core::gate::upgrade::Agreed;
+use oz_gating::Exit;
+use oz_gating::messages::{Framing, MAX_MESSAGE, Piece, RESIZE, ReadChannels, farewell, notice};
+use oz_gating::query::Options;
+use oz_gating::upgrade::Agreed;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;

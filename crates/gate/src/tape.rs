@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use oz_core::gate::messages::{Piece, RESIZE, STDERR, STDIN, STDOUT};
-use oz_core::recording::{Head, Recorder, Stream};
+use oz_gating::messages::{Piece, RESIZE, STDERR, STDIN, STDOUT};
+use oz_gating::recording::{Head, Recorder, Stream};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
@@ -370,8 +370,8 @@ impl Writer {
 pub(crate) mod tests {
     use futures::FutureExt as _;
     use jiff::Timestamp;
-    use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
-    use oz_core::recording::{About, Code, Event, Form, Part, PartName, SessionKey};
+    use oz_api::{RecordedInput, RecordingConfig, RecordingMode};
+    use oz_gating::recording::{About, Code, Event, Form, Part, PartName, SessionKey};
 
     use super::*;
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};

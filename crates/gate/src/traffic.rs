@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hyper::body::Bytes;
-use oz_core::api::{NonInteractive, RecordingConfig};
-use oz_core::gate::messages::{Piece, RESIZE};
-use oz_core::recording::{About, Code, Event, Header, Recorder};
+use oz_api::{NonInteractive, RecordingConfig};
+use oz_gating::messages::{Piece, RESIZE};
+use oz_gating::recording::{About, Code, Event, Header, Recorder};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -332,9 +332,9 @@ fn line(line: &impl serde::Serialize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use oz_core::api::{RecordedInput, RecordingMode};
-    use oz_core::gate::messages::{STDIN, STDOUT};
-    use oz_core::recording::Part;
+    use oz_api::{RecordedInput, RecordingMode};
+    use oz_gating::messages::{STDIN, STDOUT};
+    use oz_gating::recording::Part;
     use tokio::sync::broadcast::error::TryRecvError;
 
     use super::*;

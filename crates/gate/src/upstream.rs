@@ -14,9 +14,9 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
 use oz_core::access::grant::Grant;
 use oz_core::gate::GateAccount;
-use oz_core::gate::debug::PATCH_TYPE;
 use oz_core::gate::ticket::EXTRA;
-use oz_core::gate::upgrade::{Agreed, Upgrade};
+use oz_gating::debug::PATCH_TYPE;
+use oz_gating::upgrade::{Agreed, Upgrade};
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 

@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use oz_core::harness::wire::{REPORT_PATH, RUN_PATH, Refused, RunAnswer};
+use oz_api::harness::wire::{REPORT_PATH, RUN_PATH, Refused, RunAnswer};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};

@@ -12,7 +12,7 @@ mod echo;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use oz_core::api::harness::RunEvent;
+use oz_api::harness::RunEvent;
 use serde::Deserialize;
 
 use crate::cut;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use oz_core::api::harness::RunOutputs;
+use oz_api::harness::RunOutputs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 

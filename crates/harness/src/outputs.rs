@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use oz_core::api::harness::RunOutputs;
-use oz_core::harness::wire::MAX_RESULT;
+use oz_api::harness::RunOutputs;
+use oz_api::harness::wire::MAX_RESULT;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;

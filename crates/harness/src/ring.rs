@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use oz_core::api::harness::RunEvent;
-use oz_core::harness::wire::MAX_BODY;
+use oz_api::harness::RunEvent;
+use oz_api::harness::wire::MAX_BODY;
 
 use crate::cut;
 

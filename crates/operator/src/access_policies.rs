@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use oz_api::AccessPolicy;
 use oz_core::access::policy::MAX_POLICIES;
 use oz_core::access::policy::status::{Checked, Compiled, Policies};
-use oz_core::api::AccessPolicy;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 

@@ -9,7 +9,7 @@ use futures::stream;
 use jiff::SignedDuration;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use oz_core::api::AccessRequestApproval;
+use oz_api::AccessRequestApproval;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_runtime::{Clock, Store, Task};
 

@@ -4,17 +4,16 @@
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
 use kube::Resource as _;
+use oz_api::duration::{not_negative, positive};
+use oz_api::{ExecAccessRequest, PodAccessRequest, Reviewers, names};
 use oz_audit::{AuditArgs, SealKeyArgs};
 use oz_core::access::emergency::break_glass;
-use oz_core::api::{ExecAccessRequest, PodAccessRequest, Reviewers};
 use oz_core::build::NameServer;
-use oz_core::duration::{not_negative, positive};
 use oz_core::gate::GateAccount;
-use oz_core::gate::registration::GateService;
-use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::settings::{self, Settings};
 use oz_core::transient::TransientArgs;
+use oz_gating::registration::GateService;
 use oz_runtime::{Address, Common};
 
 use crate::composites::CompositeArgs;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::ObjectMeta;
+use oz_api::{AccessLock, AccessRequestApproval, Phase, labels};
 use oz_core::access::policy;
 use oz_core::access::seal::Keys;
-use oz_core::api::{AccessLock, AccessRequestApproval, Phase};
 use oz_core::controller::Failure;
-use oz_core::labels;
 use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;

@@ -14,14 +14,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
+use oz_api::{ExecAccessRequest, ExecAccessRequestSpec, labels, names};
 use oz_audit::{Trail, seal_keys};
 use oz_core::access::request::Request;
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::canary::Word;
-use oz_core::{labels, names};
 use oz_runtime::{Clock, Common, Task, Warnings};
+use oz_trail::{Action, Decision, Record};
 use prometheus_client::metrics::gauge::Gauge;
 
 const INTERVAL: Duration = Duration::from_secs(20);

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{AccessReview, Requester};
 use oz_core::access::emergency;
 use oz_core::access::kind::ReviewLimit;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::Requester;
-use oz_core::api::{AccessReview, AuditEvent};
-use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::kinds::AccessRequest;
 use oz_runtime::Store;
+use oz_trail::{AuditEvent, Record};
 use parking_lot::Mutex;
 
 /// For how long room is kept for a request that is not there any more: its record has long come by then.
@@ -28,7 +27,7 @@ pub(crate) trait Known: Send + Sync {
 impl<R: AccessRequest> Known for Store<R> {
     fn may_hold(&self, uid: &str) -> Option<bool> {
         let request = self.by_uid(uid)?;
-        let granted = |status: &oz_core::api::RequestStatus| status.granted_at.is_some();
+        let granted = |status: &oz_api::RequestStatus| status.granted_at.is_some();
         Some(!request.view().phase().is_terminal() || request.status().is_some_and(granted))
     }
 }
@@ -126,7 +125,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::{ExecAccessRequest, Phase, RequestStatus};
+    use oz_api::{ExecAccessRequest, Phase, RequestStatus};
 
     use super::*;
 

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Preconditions};
 use kube::core::ApiResource;
 use kube::{Api, Client};
+use oz_api::names::AUDIT_EVIDENCE;
 use oz_audit::{Sink as _, Trail};
-use oz_core::evidence::SealOrder;
-use oz_core::names::AUDIT_EVIDENCE;
+use oz_compliance::evidence::SealOrder;
 use oz_runtime::{Clock, Selection, StoreEvent, Task, guarded_watch};
 
 /// How many orders of one ConfigMap are carried out; what is more is dropped with it.

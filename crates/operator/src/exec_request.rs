@@ -5,11 +5,9 @@ use std::sync::Arc;
 use futures::future::join;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
+use oz_api::{AccessLock, AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::{PodSeen, Question};
-use oz_core::api::{
-    AccessLock, AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase,
-};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Key;
 use oz_engine::{Cx, Observe, Watches};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use oz_api::ExecAccessTemplate;
 use oz_core::access::template::{ExecTemplate, Probed, Target};
-use oz_core::api::ExecAccessTemplate;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 

@@ -9,11 +9,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use oz_core::gate::API_SERVICE;
-use oz_core::gate::registration::{
+use oz_api::names::OPERATOR;
+use oz_gating::API_SERVICE;
+use oz_gating::registration::{
     GateService, SERVICE_NAME, Step, definition, is_ready, registered, step,
 };
-use oz_core::names::OPERATOR;
 use oz_runtime::{CallError, Feeds, Kind, Selection, Store, Task, within};
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use oz_api::Phase;
 use oz_core::access::stamp;
-use oz_core::api::Phase;
 use oz_core::kinds::AccessRequest;
 use oz_core::transient;
 use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use oz_api::harness::HarnessRun;
+use oz_api::{AccessLock, AccessRequestApproval, Phase};
 use oz_core::access::approval::is_concerned_by as is_by_locked;
 use oz_core::access::lock::{self, Locks};
 use oz_core::access::seal::Keys;
-use oz_core::api::harness::HarnessRun;
-use oz_core::api::{AccessLock, AccessRequestApproval, Phase};
-use oz_core::harness::run::is_concerned_by;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 use oz_core::transient::Kind;
+use oz_runs::run::is_concerned_by;
 use oz_runtime::Store;
 
 use crate::answers::{about, about_bindings};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use oz_core::api::BindingStatus;
+use oz_api::BindingStatus;
 use oz_core::kinds::AccessRequest;
 use oz_core::lifecycle::window::has_come;
 use oz_core::transient::Kind;
@@ -90,7 +90,7 @@ impl Collector for PastExpiry {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::{ExecAccessRequest, TransientRoleBinding};
+    use oz_api::{ExecAccessRequest, TransientRoleBinding};
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
 

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
+use oz_api::{AccessLock, AccessRequestApproval, Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::access::kind::{PodMade, Question};
 use oz_core::access::pod::{Facts, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
-use oz_core::api::{AccessLock, AccessRequestApproval, Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::{Key, Live};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
@@ -20,12 +20,11 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::emergencies::Emergencies;
-use crate::kept;
-use crate::locks;
 use crate::role_names::{self, RoleNames};
 use crate::stamps::Stamps;
 use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
+use crate::{kept, locks};
 
 /// How many pods are remembered before those of requests that are gone are forgotten.
 const MOST_MADE: usize = 1_000;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use oz_api::PodAccessTemplate;
 use oz_core::access::template::{ObservedModel, PodTemplate, Target};
-use oz_core::api::PodAccessTemplate;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 

@@ -13,11 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use oz_api::names;
 use oz_audit::{Sink, Trail};
-use oz_core::api::AuditEvent;
-use oz_core::audit::{Checkpoint, PruneOrder, Shortening, excess, time_in_name};
-use oz_core::names;
 use oz_runtime::{Clock, Task};
+use oz_trail::{AuditEvent, Checkpoint, PruneOrder, Shortening, excess, time_in_name};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 

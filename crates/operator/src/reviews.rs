@@ -8,15 +8,14 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
+use oz_api::{AccessReview, labels};
 use oz_audit::{Sink as _, Trail};
 use oz_core::access::emergency::break_glass;
 use oz_core::access::emergency::review::{self, Standing, Upkeep};
 use oz_core::access::emergency::subject::{self, Subject};
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::api::{AccessReview, AuditEvent};
-use oz_core::audit::Action;
-use oz_core::labels;
 use oz_runtime::{Clock, Event, EventType, Recorder, Selection, Store, Task};
+use oz_trail::{Action, AuditEvent};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -226,7 +225,7 @@ impl Reviews {
     }
 
     /// What is on record so far of the request, or of the time of break-glass.
-    async fn records_of(&self, about: &Subject<'_>) -> kube::Result<oz_core::api::RecordsSoFar> {
+    async fn records_of(&self, about: &Subject<'_>) -> kube::Result<oz_api::RecordsSoFar> {
         let record = about.record();
         if let Subject::BreakGlass(..) = about {
             let name = subject::name_of(record);

@@ -13,11 +13,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
+use oz_api::names;
 use oz_core::access::kind::{Kind, RoleName};
 use oz_core::access::role_names as core;
 use oz_core::controller::Key;
 use oz_core::kinds::AccessRequest as _;
-use oz_core::names;
 use oz_core::policies::{Installation, Policy};
 use oz_engine::Packed;
 use oz_runtime::{Store, Task};

@@ -3,8 +3,8 @@
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{Api, PostParams};
-use oz_core::api::{RoleKind, RoleReference};
-use oz_core::composite::rights::{Act, Found, Want};
+use oz_api::{RoleKind, RoleReference};
+use oz_composites::rights::{Act, Found, Want};
 use oz_core::controller::Failure;
 use oz_engine::Cx;
 use oz_runtime::within;

@@ -6,36 +6,32 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::{Client, Config, Resource};
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
+use oz_api::{labels, names};
 use oz_audit::{
     AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, WriterVouching, seal_keys,
 };
+use oz_composites::declared::KindName;
+use oz_composites::supervise::{self, Composites};
+use oz_composites::{Accounts, guard};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::policy::status::Policies as AccessPolicyStatus;
 use oz_core::access::seal::{Keys, Owner};
 use oz_core::access::template::{ExecTemplate, PodTemplate};
-use oz_core::api::AuditEvent;
-use oz_core::composite::Accounts;
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::declared::KindName;
-use oz_core::composite::guard;
-use oz_core::composite::rego::RegoController;
-use oz_core::composite::supervise::{self, Composites};
-use oz_core::for_each_kind;
 use oz_core::kinds::AccessRequest as _;
-use oz_core::labels;
-use oz_core::names;
 use oz_core::policies::Installation;
-use oz_core::sessions;
-use oz_core::tickets;
 use oz_core::transient::{Kind, Policy, Transient};
+use oz_core::{for_each_kind, sessions, tickets};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
     AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
     Warnings, shutdown_on_signal,
 };
+use oz_trail::AuditEvent;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;

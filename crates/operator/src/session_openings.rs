@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use kube::api::ListParams;
 use kube::{Api, Client};
-use oz_core::api::AuditEvent;
-use oz_core::audit::{Action, Record};
-use oz_core::labels;
+use oz_api::labels;
+use oz_trail::{Action, AuditEvent, Record};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

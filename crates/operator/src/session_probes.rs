@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, Client, ResourceExt};
-use oz_core::api::SessionProbe;
+use oz_api::SessionProbe;
 use oz_core::connect::cut;
 use parking_lot::Mutex;
 

@@ -212,7 +212,7 @@ mod tests {
     use futures::FutureExt;
     use futures::future::join_all;
     use jiff::Timestamp;
-    use oz_core::audit::{Action, Decision, Record};
+    use oz_trail::{Action, Decision, Record};
 
     use super::*;
     use crate::session_limits::{IN_NAMESPACE, ON_NODE};

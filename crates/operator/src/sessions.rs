@@ -9,12 +9,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use oz_audit::{Sink as _, Trail};
-use oz_core::audit::{Action, Record};
 use oz_core::connect::Way;
 use oz_core::controller::{Effect, Failure};
 use oz_core::sessions::{Opened, Sessions, SessionsEnded};
 use oz_engine::Port;
 use oz_runtime::{Clock as _, ServerClock};
+use oz_trail::{Action, Record};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
@@ -181,7 +181,7 @@ impl Port for LeaveSessions {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use oz_core::audit::{Decision, Repeated};
+    use oz_trail::{Decision, Repeated};
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
+use oz_api::encode;
 use oz_core::access::stamp::{self, MAX_DISTANCE};
-use oz_core::encode;
 use oz_runtime::Store;
 use parking_lot::Mutex;
 

@@ -63,10 +63,9 @@ impl WaitingBindings {
 
 #[cfg(test)]
 mod tests {
+    use oz_api::{Phase, Requester, TransientClusterRoleBinding, TransientRoleBinding, labels};
     use oz_core::access::seal::Owner;
-    use oz_core::access::stamp::{Requester, Stamp};
-    use oz_core::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
-    use oz_core::labels;
+    use oz_core::access::stamp::Stamp;
     use serde_json::json;
 
     use super::*;

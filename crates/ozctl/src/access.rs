@@ -10,24 +10,23 @@ use clap_complete::ArgValueCandidates;
 use futures::future::try_join;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use oz_api::{Operation, RequestStatus};
 use oz_core::access::emergency;
-use oz_core::api::{Operation, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::ask::{self, ask_which};
 use crate::choose::{self, AccessQuery};
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
-use crate::names;
 use crate::request::{self, Ask, Clock, Outcome};
 use crate::steps::{Share, Steps};
 use crate::target::Target;
 use crate::verbs::go_duration;
 use crate::waiting::{self, Waiting};
+use crate::{complete, names};
 
 /// How to ask, on every verb that does.
 #[derive(Args, Clone, Debug)]

@@ -12,15 +12,15 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
-use oz_core::api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
-use oz_core::api::{
+use oz_api::composite::CompositeController;
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
+use oz_api::rego::RegoController;
+use oz_api::{
     AccessLock, CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate,
     TargetKind,
 };
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::rego::RegoController;
-use oz_core::kinds::AccessTemplate;
-use oz_core::{for_each_kind, kinds};
+use oz_core::for_each_kind;
+use oz_core::kinds::{self, AccessTemplate};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;

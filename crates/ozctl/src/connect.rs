@@ -12,7 +12,7 @@ use kube::config::{
     AuthInfo, Cluster as Server, ExecInteractiveMode, KubeConfigOptions, Kubeconfig,
     KubeconfigError,
 };
-use oz_core::duration::GoDuration;
+use oz_api::duration::GoDuration;
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use oz_core::api::{GROUP, VERSION, example_com};
+use oz_api::{GROUP, VERSION, example_com};
 use oz_core::kinds::{self, Entry};
 use oz_core::validate::Violation;
 use serde_json::{Value, json};
@@ -249,7 +249,7 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(schemas);
 
 fn schemas() -> Schemas {
     let mut all = Schemas::new();
-    let crds = oz_core::api::crds().into_iter();
+    let crds = oz_core::kinds::crds().into_iter();
     for crd in crds.chain(composites::crds()).chain(harness::crds()) {
         let Ok(crd) = serde_json::to_value(crd) else {
             continue;

@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_object_is_shown_with_its_kind_and_without_who_wrote_which_field() {
-        let template: oz_core::api::ExecAccessTemplate = serde_json::from_value(json!({
+        let template: oz_api::ExecAccessTemplate = serde_json::from_value(json!({
             "metadata": {"name": "shell", "managedFields": [{"manager": "kubectl"}]},
             "spec": {
                 "accessConfig": {"allowedGroups": ["devs"]},

@@ -2,7 +2,7 @@
 //! name `kubectl-paddock`.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use oz_core::audit::Action;
+use oz_trail::Action;
 
 use crate::connection::Connection;
 use crate::context::{Context, Program};

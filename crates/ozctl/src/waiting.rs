@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
+use oz_api::RequestStatus;
 use tokio::time::Instant;
-
-use oz_core::api::RequestStatus;
 
 use crate::context::{Context, Style};
 use crate::request;

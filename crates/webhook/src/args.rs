@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use oz_admission::{Endpoint, RegistrationMode};
+use oz_api::duration::{positive, wait};
+use oz_api::names;
 use oz_audit::{AuditArgs, SealKeyArgs};
-use oz_core::audit::CONNECTIONS_PER_MINUTE;
-use oz_core::composite::Account;
-use oz_core::duration::{positive, wait};
-use oz_core::names;
+use oz_composites::Account;
 use oz_core::policies::BreakGlassArgs;
 use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
+use oz_trail::CONNECTIONS_PER_MINUTE;
 
 use crate::limits::RequestLimits;
 

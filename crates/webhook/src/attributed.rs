@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use oz_admission::Caller;
 use oz_audit::Sink;
-use oz_core::audit::Record;
 use oz_core::controller::Failure;
+use oz_trail::Record;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_api::labels;
 use oz_audit::Sink;
-use oz_core::audit::{Action, Decision, Record, RequestRef};
-use oz_core::labels;
+use oz_trail::{Action, Decision, Record, RequestRef};
 
-use crate::permission;
-use crate::record;
 use crate::stamp::requester;
+use crate::{permission, record};
 
 /// Called for people only: what ends access for oz and Kubernetes is not asked about.
 pub(crate) struct DeletionObserver<R> {

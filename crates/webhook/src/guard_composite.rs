@@ -4,8 +4,7 @@
 use std::marker::PhantomData;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_core::composite::Account;
-use oz_core::composite::{Source, author};
+use oz_composites::{Account, Source, author};
 
 use crate::permission;
 

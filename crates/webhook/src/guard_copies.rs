@@ -12,18 +12,17 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::{Api, Client};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_audit::Sink;
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Standing;
 use oz_core::connect::copied::{Entry, copied};
 use oz_core::kinds::Right;
 use oz_runtime::{Event, EventType};
+use oz_trail::{Action, Decision, Record};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use crate::connect::Grants;
-use crate::permission;
-use crate::record;
 use crate::stamp::requester;
+use crate::{permission, record};
 
 /// What both hooks decide by.
 #[derive(Clone)]

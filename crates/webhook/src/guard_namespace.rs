@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_api::labels;
 use oz_audit::Sink;
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::labels;
+use oz_trail::{Action, Decision, Record};
 
-use crate::permission;
-use crate::record;
 use crate::stamp::requester;
+use crate::{permission, record};
 
 /// Called only when the label is taken off, or given another value.
 pub(crate) struct NamespaceGuard {

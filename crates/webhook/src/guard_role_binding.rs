@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
-use oz_core::names;
+use oz_api::names;
 
 /// Called only for names that are reserved for Roles of grants.
 pub(crate) struct RoleBindingGuard;

@@ -16,36 +16,33 @@ use kube::Resource;
 use oz_admission::{
     FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects, mutate_fn,
 };
+use oz_api::harness::HarnessRun;
+use oz_api::{AccessReview, example_com, labels};
 use oz_audit::Sink;
+use oz_composites::Account;
 use oz_core::access::seal::Keys;
-use oz_core::api::harness::HarnessRun;
-use oz_core::api::{AccessReview, AuditEvent};
 use oz_core::canary::UsedWords;
-use oz_core::composite::Account;
-use oz_core::connect::Mode;
-use oz_core::kinds::{AccessRequest, AccessTemplate, Kind, example_com};
+use oz_core::for_each_kind;
+use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
-use oz_core::{for_each_kind, labels};
 use oz_runtime::Feeds;
+use oz_trail::{AuditEvent, Mode};
 
-use crate::approval;
 use crate::connect::{self, Connect, Connections};
 use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
-use crate::harness;
 use crate::limits::RequestCounter;
 use crate::lock::{self, Locks};
-use crate::note_author;
 use crate::policy::{self, Judges};
-use crate::review;
 use crate::stamp::{Sealing, Stamper};
 use crate::transient::{self, WaitingBindings};
 use crate::validate_audit_event::AuditEventGuard;
 use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
 use crate::watched::Watched;
+use crate::{approval, harness, note_author, review};
 
 /// Follows owner references; it must be able to when we are down.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";

@@ -8,8 +8,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::Rejection;
-use oz_core::api::{Phase, RequestStatus};
-use oz_core::labels;
+use oz_api::{Phase, RequestStatus, labels};
 use parking_lot::Mutex;
 
 use crate::connect::Grants;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_audit::Sink;
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::composite::bundle;
+use oz_composites::bundle;
+use oz_trail::{Action, Decision, Record};
 
 use crate::record;
 use crate::stamp::requester;

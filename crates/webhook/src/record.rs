@@ -2,12 +2,11 @@
 
 use jiff::Timestamp;
 use oz_admission::{Rejection, Review};
+use oz_audit::Sink;
 use oz_core::access::policy::{self, Judgement, When};
 use oz_core::access::request::Request;
-use oz_core::audit::{Action, Decision, Record};
-
-use oz_audit::Sink;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
+use oz_trail::{Action, Decision, Record};
 
 use crate::attributed::log_unwritten;
 use crate::stamp::requester;

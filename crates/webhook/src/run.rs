@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
+use oz_api::names::{self, REGISTRATION};
 use oz_audit::{
     AuditArgs, AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys,
 };
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{Clock, ClockAlarm, Runtime, Warnings, shutdown_on_signal};
+use oz_trail::{Action, Decision, Record};
 
 use crate::args::Args;
 use crate::attributed::Attributed;

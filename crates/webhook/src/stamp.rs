@@ -7,13 +7,13 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review, UserInfo};
+use oz_api::{Requester, encode, labels};
 use oz_core::access::ending;
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Requester, Stamp, StampError};
+use oz_core::access::stamp::{Stamp, StampError};
 use oz_core::canary::UsedWords;
 use oz_core::kinds::{AccessRequest, Kind as _};
-use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
 use crate::policy::{Asking, Judges};

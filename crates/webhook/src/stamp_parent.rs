@@ -4,10 +4,9 @@
 
 use kube::core::DynamicObject;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
+use oz_api::{Requester, labels};
+use oz_composites::rights::{self, MOST_AUTHORS};
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::Requester;
-use oz_core::composite::rights::{self, MOST_AUTHORS};
-use oz_core::labels;
 
 use crate::stamp::{Sealing, Subject, requester};
 

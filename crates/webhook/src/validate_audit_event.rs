@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_core::api::AuditEvent;
+use oz_trail::AuditEvent;
 
 /// Keeps others away from AuditEvents.
 pub(crate) struct AuditEventGuard {

@@ -7,20 +7,18 @@ use std::time::Instant;
 
 use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_api::labels;
 use oz_audit::Sink;
 use oz_cel::Expressions;
-use oz_core::access::author;
-use oz_core::access::policy;
+use oz_core::access::{author, policy};
 use oz_core::kinds::AccessTemplate;
-use oz_core::labels;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 
 use crate::connect::Policies;
 use crate::connect::policies::POLICY_TIMEOUT;
-use crate::permission;
-use crate::record;
 use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_operators};
 use crate::stamp::requester;
+use crate::{permission, record};
 
 /// Checks templates of one kind.
 pub(crate) struct TemplateValidator<T> {

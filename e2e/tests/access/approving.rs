@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
-use oz_core::api::{AccessRequestApproval, EndReason, ExecAccessRequest, Phase};
+use oz_api::{AccessRequestApproval, EndReason, ExecAccessRequest, Phase};
 use oz_e2e::{
     Person, Scene, answer_to, approval_rule, approved_template, conditions_line, exec_request,
 };
@@ -32,7 +32,7 @@ async fn with_rules(prefix: &str, timeout: &str) -> Result<Scene> {
 async fn waiting(scene: &Scene, name: &str) -> Result<ExecAccessRequest> {
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request(name, "asked", "5m")).await?;
-    let asked = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let asked = |status: &oz_api::RequestStatus| status.approval.is_some();
     alice.until(name, "to wait for others", asked).await
 }
 
@@ -125,7 +125,7 @@ async fn a_change_of_the_template_voids_what_was_approved() -> Result<()> {
     let scene = with_rules("voided", "10m").await?;
     let request = waiting(&scene, "mine").await?;
     give(&scene, BOB, &answer_to(&request, "one", true)?).await?;
-    let templates = scene.api::<oz_core::api::ExecAccessTemplate>();
+    let templates = scene.api::<oz_api::ExecAccessTemplate>();
     let mut template = templates.get("asked").await?;
     template.spec.access_config.max_duration = "2h".to_owned();
     templates

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::Api;
 use kube::api::DeleteParams;
-use oz_core::api::{ExecAccessRequest, Phase};
-use oz_core::audit::{Action, Decision};
+use oz_api::{ExecAccessRequest, Phase};
 use oz_e2e::{TEMPLATE, exec_request, records_in, refused};
 use oz_testkit::eventually;
+use oz_trail::{Action, Decision};
 use serde_json::json;
 
 use crate::{scene, system};

@@ -4,11 +4,10 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::{AccessReview, AuditEvent, ExecAccessRequest, Finding, Phase};
-use oz_core::conditions;
-use oz_core::labels;
+use oz_api::{AccessReview, ExecAccessRequest, Finding, Phase, conditions, labels};
 use oz_e2e::{Person, Scene, alerts, conditions_line, emergency_template, found, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::AuditEvent;
 
 use crate::{scene, system};
 
@@ -177,7 +176,7 @@ async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_review
     );
     first?;
     second?;
-    let over = |status: &oz_core::api::RequestStatus| status.phase != Phase::Pending;
+    let over = |status: &oz_api::RequestStatus| status.phase != Phase::Pending;
     let one = requests.until("one", "to be decided", over).await?;
     let two = requests.until("two", "to be decided", over).await?;
     let phases = [&one, &two].map(|request| request.status.clone().unwrap_or_default().phase);

@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, Phase, TargetKind};
 use oz_e2e::{
     Asked, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_about,
     records_of,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::{scene, system};

@@ -5,10 +5,10 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::{ExecAccessTemplate, Operation, Phase, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{ExecAccessTemplate, Operation, Phase, TargetKind};
 use oz_e2e::{NAMESPACE, Scene, TEMPLATE, active, exec_request, exec_template, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_trail::Action;
 
 use crate::{scene, system};
 
@@ -378,7 +378,7 @@ async fn a_template_says_whether_it_can_be_used() -> Result<()> {
     .await?;
     assert!(!status.ready);
     let target =
-        oz_core::conditions::find(&status.conditions, "TargetRefExists").context("no condition")?;
+        oz_api::conditions::find(&status.conditions, "TargetRefExists").context("no condition")?;
     assert_eq!(
         (target.status.as_str(), target.reason.as_str()),
         ("False", "NotFound")

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::PostParams;
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_e2e::{Scene, conditions_line, exec_request, exec_template, run};
 use oz_testkit::{Cluster, fixtures};
 use serde_json::{Value, json};

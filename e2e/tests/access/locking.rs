@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{AccessLock, EndReason, Phase, RequestStatus};
+use oz_api::{AccessLock, EndReason, Phase, RequestStatus};
 use oz_e2e::{
     Person, Scene, TEMPLATE, answer_to, approval_rule, approved_template, conditions_line,
     exec_request, refused,

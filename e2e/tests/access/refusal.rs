@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result};
 use kube::api::{Patch, PatchParams};
+use oz_api::{ExecAccessRequest, Phase, TargetKind, labels};
 use oz_core::access::stamp;
-use oz_core::api::{ExecAccessRequest, Phase, TargetKind};
-use oz_core::labels;
 use oz_e2e::{TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, refused};
 use serde_json::{Value, json};
 
@@ -209,7 +208,7 @@ async fn nobody_hands_out_what_they_could_not_do_themselves() -> Result<()> {
     });
     scene.known("template-bob", &[right]).await?;
     let client = scene.cluster.client("template-bob").await?;
-    let templates: kube::Api<oz_core::api::ExecAccessTemplate> =
+    let templates: kube::Api<oz_api::ExecAccessTemplate> =
         kube::Api::namespaced(client, scene.name());
     let template = exec_template("mine", TargetKind::Deployment, WORKLOAD);
     let message = refused(templates.create(&Default::default(), &template).await)?;

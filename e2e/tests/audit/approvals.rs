@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use oz_core::api::{AccessRequestApproval, RequestStatus};
+use oz_api::{AccessRequestApproval, RequestStatus};
 use oz_e2e::{
     Auditor, Operator, Options, Person, Scene, System, Webhook, answer_to, approval_rule,
     approved_template, exec_request,

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{AttachParams, ListParams};
 use kube::{Api, ResourceExt};
-use oz_core::encode;
+use oz_api::encode;
 use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request};
 use oz_testkit::scaled;
 use serde_json::Value;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::{AccessReview, ExecAccessRequest};
+use oz_api::{AccessReview, ExecAccessRequest};
 use oz_e2e::{Auditor, Operator, Options, Person, Scene, System, emergency_template};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
 

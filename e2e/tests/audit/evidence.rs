@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::AccessReview;
-use oz_core::labels;
+use oz_api::{AccessReview, labels};
 use oz_e2e::{
     Auditor, NAMESPACE, Person, Scene, System, answer_to, approval_rule, approved_template,
     exec_request,
@@ -80,7 +79,7 @@ async fn approved(scene: &Scene) -> Result<()> {
     scene.template(&template).await?;
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request("mine", "asked", "5m")).await?;
-    let waits = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let waits = |status: &oz_api::RequestStatus| status.approval.is_some();
     let request = alice.until("mine", "to wait for others", waits).await?;
     let answer = answer_to(&request, "mine-security", true)?;
     // The webhook that is asked may not have seen the template yet.

@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::{AuditEvent, Phase};
-use oz_core::audit::{AuditKey, Chain, Writer};
+use oz_api::Phase;
 use oz_e2e::{Auditor, Scene, System, TEMPLATE, exec_request};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde_json::json;
 
 use crate::alone;

@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{AccessLock, EndReason, ExecAccessRequest, Phase};
-use oz_core::audit::{Action, Record};
+use oz_api::{AccessLock, EndReason, ExecAccessRequest, Phase};
 use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, exec_request, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
+use oz_trail::{Action, Record};
 use serde_json::json;
 
 use crate::alone;

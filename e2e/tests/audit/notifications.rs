@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DeleteParams;
-use oz_core::api::{ExecAccessRequest, Phase, RequestStatus};
-use oz_core::notify::signature::SigningKey;
+use oz_api::{ExecAccessRequest, Phase, RequestStatus};
 use oz_e2e::{
     Options, Person, Scene, System, TEMPLATE, answer_to, approval_rule, approved_template,
     exec_request,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::notify::signature::SigningKey;
 use serde_json::{Value, json};
 
 use crate::alone;

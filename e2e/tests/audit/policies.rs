@@ -4,14 +4,14 @@ use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use oz_api::{AccessPolicy, Phase, conditions};
 use oz_core::access::policy::status::READY;
-use oz_core::api::{AccessPolicy, AuditEvent, Phase};
-use oz_core::conditions;
 use oz_e2e::{
     Person, Scene, System, TEMPLATE, agreed, answer_to, approval_rule, are_asked, at_most,
     conditions_line, deny, exec_request, policy, repository, run, with_policies,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::AuditEvent;
 use serde_json::{Value, json};
 
 use crate::alone;

@@ -10,13 +10,13 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
-use oz_core::audit::{Action, Record};
+use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_e2e::{
     Auditor, Operator, Options, Scene, Webhook, announce_broker, apply, apply_as, install_harness,
     records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, scaled};
+use oz_trail::{Action, Record};
 use serde_json::json;
 
 use crate::alone;

@@ -7,14 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use oz_core::api::Phase;
-use oz_core::audit::time_in_name;
-use oz_core::audit::verify::{Evidence, Terms, verify};
+use oz_api::Phase;
 use oz_e2e::{
     Auditor, LEASE_AND_TURNS, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request,
     install, refused,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::time_in_name;
+use oz_trail::verify::{Evidence, Terms, verify};
 use serde_json::{Value, json};
 
 use crate::alone;

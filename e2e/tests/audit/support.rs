@@ -2,16 +2,16 @@
 
 use anyhow::{Result, bail};
 use kube::api::{DeleteParams, ListParams};
-use oz_core::audit::verify::Report;
 use oz_e2e::{Auditor, unregister};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_trail::verify::Report;
 
 /// Takes away what other tests have left: without oz running, an administrator can.
 pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
     oz_e2e::install(cluster).await?;
     unregister(cluster)?;
     let admin = cluster.client("admin").await?;
-    let events: kube::Api<oz_core::api::AuditEvent> = kube::Api::all(admin.clone());
+    let events: kube::Api<oz_trail::AuditEvent> = kube::Api::all(admin.clone());
     eventually("the events to go", CONDITION_TIMEOUT, async || {
         let nothing = events
             .delete_collection(&DeleteParams::default(), &ListParams::default())

@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::DynamicObject;
-use oz_core::api::AuditEvent;
-use oz_core::audit::verify::Fault;
-use oz_core::audit::{AuditKey, Chain, Checkpoint, Entry, Medium, Writer};
 use oz_e2e::{Auditor, NAMESPACE, Scene, System, TEMPLATE, exec_request, unregister};
+use oz_trail::verify::Fault;
+use oz_trail::{AuditEvent, AuditKey, Chain, Checkpoint, Entry, Medium, Writer};
 use serde_json::{Value, json};
 
 use crate::alone;

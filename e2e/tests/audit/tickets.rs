@@ -4,14 +4,14 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{EndReason, Phase, RequestStatus};
-use oz_core::audit::Action;
-use oz_core::conditions::{self, TICKET_ACCEPTED};
+use oz_api::conditions::{self, TICKET_ACCEPTED};
+use oz_api::{EndReason, Phase, RequestStatus};
 use oz_e2e::{
     Scene, System, TEMPLATE, TicketAnswer, TicketServer, exec_request, records_in, ticket_checks,
     ticket_template,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::alone;

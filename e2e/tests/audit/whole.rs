@@ -4,9 +4,9 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::audit::name_of;
 use oz_e2e::{Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::name_of;
 use serde_json::json;
 
 use crate::alone;

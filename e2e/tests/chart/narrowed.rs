@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use oz_core::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
+use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::transient::Kind;
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, Webhook, exec_request, forbidden, install, repository, run,

@@ -126,7 +126,7 @@ fn without_its_policies_the_operator_binds_no_reserved_names() -> Result<()> {
         rights.filter(|right| right.starts_with("\"bind\"")).count()
     };
     let with = binds(meanings(rendered(&[])?));
-    assert_eq!(with, usize::from(oz_core::names::GRANT_ROLES));
+    assert_eq!(with, usize::from(oz_api::names::GRANT_ROLES));
     assert_eq!(
         binds(meanings(rendered(&["--set=policies.create=false"])?)),
         0

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::ExecAccessRequest;
-use oz_core::api::harness::{HarnessRun, Workspace};
-use oz_core::composite::rego::RegoController;
+use oz_api::ExecAccessRequest;
+use oz_api::harness::{HarnessRun, Workspace};
+use oz_api::rego::RegoController;
 use oz_core::transient::FINALIZER;
 use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, Webhook, apply_as, exec_request, left,

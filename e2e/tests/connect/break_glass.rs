@@ -3,10 +3,10 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use oz_core::api::{AccessReview, AuditEvent, Finding};
-use oz_core::{conditions, labels};
+use oz_api::{AccessReview, Finding, conditions, labels};
 use oz_e2e::{Options, Person, Scene, System, found, refusal, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::AuditEvent;
 
 use crate::alone;
 

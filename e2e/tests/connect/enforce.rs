@@ -5,14 +5,13 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::TargetKind;
-use oz_core::audit::Action;
-use oz_core::labels;
+use oz_api::{TargetKind, labels};
 use oz_e2e::{
     Options, Scene, System, TEMPLATE, Webhook, exec_request, exec_template, install, records_in,
     refusal,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::alone;

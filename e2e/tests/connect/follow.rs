@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::{Follow, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{Follow, TargetKind};
 use oz_e2e::{Scene, System, exec_request, exec_template, records_in, refusal};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_trail::Action;
 
 use crate::alone;
 

@@ -4,13 +4,13 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use oz_core::api::{AuditEvent, EndReason, ExecAccessRequest, Phase};
-use oz_core::labels;
+use oz_api::{EndReason, ExecAccessRequest, Phase, labels};
 use oz_e2e::{
     NAMESPACE, Operator, Options, Person, Scene, System, answer_to, approval_rule,
     approved_template, conditions_line, exec_request, install, refused,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_trail::AuditEvent;
 
 use crate::alone;
 

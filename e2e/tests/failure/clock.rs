@@ -6,7 +6,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{
     Operator, Options, Scene, System, TEMPLATE, Webhook, clocks_can_be_shifted, exec_request,
     install,

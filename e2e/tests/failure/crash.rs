@@ -8,14 +8,13 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
-use oz_core::api::{ExecAccessRequest, Phase};
-use oz_core::audit::Action;
-use oz_core::labels;
+use oz_api::{ExecAccessRequest, Phase, labels};
 use oz_e2e::{
     LEASE_AND_TURNS, Operator, Options, Scene, System, TEMPLATE, exec_request, install,
     records_about, records_of, unregister,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 
 use crate::alone;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::PostParams;
-use oz_core::api::{Operation, TargetKind};
+use oz_api::{Operation, TargetKind};
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, Webhook, exec_request, exec_template, install, pod_request,
 };

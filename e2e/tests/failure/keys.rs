@@ -7,14 +7,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oz_api::{Phase, RequestStatus};
 use oz_core::access::seal::Owner;
-use oz_core::api::{Phase, RequestStatus};
-use oz_core::audit::{Action, Published, Trust};
 use oz_e2e::{
     ExecRequests, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line,
     exec_request, records_in, refusal, unregister,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Process, eventually};
+use oz_trail::{Action, Published, Trust};
 use serde_json::json;
 
 use crate::alone;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, alerts, exec_request};
 use oz_testkit::eventually;
 

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::PostParams;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 

@@ -8,8 +8,7 @@ use anyhow::Result;
 use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
-use oz_core::api::{ExecAccessRequest, Phase};
-use oz_core::labels;
+use oz_api::{ExecAccessRequest, Phase, labels};
 use oz_e2e::{
     Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, install, repository,
     run, unregister,

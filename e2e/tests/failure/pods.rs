@@ -9,7 +9,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::labels;
+use oz_api::labels;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, install, pod_request, run};
 use serde_json::json;
 

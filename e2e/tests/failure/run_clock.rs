@@ -6,8 +6,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use oz_core::api::harness::{HarnessRun, RunPhase};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase};
 use oz_e2e::{
     Operator, Options, Scene, Webhook, agent_running, announce_broker, apply_as, by_hand_overlay,
     clocks_can_be_shifted, install, install_harness, node_by_hand, volume,

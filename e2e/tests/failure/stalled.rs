@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::{Phase, TargetKind};
+use oz_api::{Phase, TargetKind};
 use oz_e2e::{ApiProxy, Asked, Kept, Options, Scene, System, exec_request, exec_template, refusal};
 use oz_testkit::{Cluster, eventually, fixtures};
 

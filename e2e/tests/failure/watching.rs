@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DeleteParams;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{Scene, System, TEMPLATE, Watch, exec_request};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::Value;

@@ -3,12 +3,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
-use oz_core::audit::{Action, Decision};
 use oz_e2e::{
     GATED, Gate, Options, Scene, Session, System, clocks_can_be_shifted, exec_request,
     gate_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Tool, eventually};
+use oz_trail::{Action, Decision};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{TURN, Whole, cluster};

@@ -4,11 +4,11 @@
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::{DebugConfig, ExecAccessTemplate, Operation};
-use oz_core::audit::{Action, Record};
+use oz_api::{DebugConfig, ExecAccessTemplate, Operation};
 use oz_core::connect::cut::MARK;
 use oz_e2e::{GATED, Scene, exec_request, gate_template, records_in, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_trail::{Action, Record};
 use serde_json::{Value, json};
 
 use crate::Whole;

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::audit::Action;
-use oz_core::recording::ENCRYPTED_TO;
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, Session, System, exec_request, recording_template,
 };
+use oz_gating::recording::ENCRYPTED_TO;
 use oz_recording::{age, frames};
 use oz_testkit::{CONDITION_TIMEOUT, Tool, Tools, eventually};
+use oz_trail::Action;
 use tempfile::TempDir;
 
 use crate::passing::said;

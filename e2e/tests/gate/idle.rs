@@ -3,9 +3,9 @@
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
-use oz_core::audit::Action;
 use oz_e2e::{Session, exec_request, gate_template, records_in, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 
 use crate::Whole;
 use crate::passing::said;
@@ -66,7 +66,7 @@ async fn an_idle_timeout_where_no_gate_sees_a_session_is_refused() -> Result<()>
     template.metadata.name = Some(IDLE.to_owned());
     let config = &mut template.spec.access_config;
     config.idle_timeout = Some("10m".to_owned());
-    config.sessions = oz_core::api::Sessions::Required;
+    config.sessions = oz_api::Sessions::Required;
     let why = refused(whole.scene.template(&template).await)?;
     assert!(
         why.contains("must be left out unless sessions is Gate"),

@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
-use oz_core::audit::{Action, Record};
+use oz_api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, Session, System, exec_request, recording_template,
     records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
+use oz_trail::{Action, Record};
 
 use crate::passing::said;
 use crate::{TURN, Whole, cluster};

@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::DeleteParams;
-use oz_core::audit::{Action, Record};
-use oz_core::gate::live::Listing;
 use oz_e2e::{
     GATED, Gate, NAMESPACE, Options, Scene, Session, System, exec_request, gate_template,
     records_in,
 };
+use oz_gating::live::Listing;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Record};
 
 use crate::passing::said;
 use crate::{TURN, Whole, cluster};

@@ -16,7 +16,7 @@ mod storing;
 mod withdrawal;
 
 use anyhow::Result;
-use oz_core::api::ExecAccessTemplate;
+use oz_api::ExecAccessTemplate;
 use oz_e2e::{Gate, Options, Scene, System, gate_template};
 use oz_testkit::{Cluster, ClusterOptions};
 use tokio::sync::{Mutex, MutexGuard};

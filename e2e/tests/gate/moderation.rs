@@ -3,11 +3,11 @@
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{ExecAccessTemplate, ModerationConfig};
-use oz_core::audit::Action;
-use oz_core::gate::live::State;
+use oz_api::{ExecAccessTemplate, ModerationConfig};
 use oz_e2e::{Scene, exec_request, gate_template};
+use oz_gating::live::State;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 
 use crate::Whole;
 use crate::live::{Running, listed, noted};
@@ -141,7 +141,7 @@ async fn a_session_that_waits_can_be_ended_and_moderation_takes_a_gate() -> Resu
     let moderator = format!("{}-moderators", scene.name());
     let mut ungated = template(&["moderators"]);
     ungated.metadata.name = Some("ungated".to_owned());
-    ungated.spec.access_config.sessions = oz_core::api::Sessions::Required;
+    ungated.spec.access_config.sessions = oz_api::Sessions::Required;
     let refused = scene
         .template(&ungated)
         .await

@@ -11,11 +11,11 @@ use kube::api::{DeleteParams, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use oz_core::api::{AccessLock, Phase};
-use oz_core::audit::{Action, Record};
+use oz_api::{AccessLock, Phase};
 use oz_core::gate::prefix;
 use oz_e2e::{GATED, Scene, Session, System, exec_request, gate_template, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Record};
 use serde_json::json;
 
 use crate::{TURN, Whole, cluster};

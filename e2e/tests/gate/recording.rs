@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{RecordingConfig, RecordingMode};
-use oz_core::audit::{Action, Record};
+use oz_api::{RecordingConfig, RecordingMode};
 use oz_e2e::{
     GATED, Gate, Options, RecordingStore, Scene, Session, System, exec_request, recording_template,
     records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Record};
 
 use crate::passing::said;
 use crate::{TURN, cluster};
 
 pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
-    input: oz_core::api::RecordedInput::Echoed,
-    non_interactive: Some(oz_core::api::NonInteractive::Digest),
+    input: oz_api::RecordedInput::Echoed,
+    non_interactive: Some(oz_api::NonInteractive::Digest),
 };
 
 /// The records of an action about a scene, once there are as many.
@@ -327,7 +327,7 @@ async fn a_template_that_records_without_a_gate_is_refused() -> Result<()> {
     let _system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "ungated").await?;
     let mut template = recording_template(REQUIRED);
-    template.spec.access_config.sessions = oz_core::api::Sessions::Required;
+    template.spec.access_config.sessions = oz_api::Sessions::Required;
     let refused = scene.template(&template).await;
     let refused = refused.err().context("it was taken")?.to_string();
     ensure!(

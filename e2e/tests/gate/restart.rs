@@ -2,13 +2,13 @@
 //! gate lets people in again.
 
 use anyhow::{Result, ensure};
-use oz_core::api::{RecordingConfig, RecordingMode};
-use oz_core::audit::Action;
-use oz_core::gate::live::State;
+use oz_api::{RecordingConfig, RecordingMode};
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, Session, System, exec_request, recording_template,
 };
+use oz_gating::live::State;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 
 use crate::live::noted;
 use crate::moderation::{self, MODERATED, Program, stands};

@@ -9,10 +9,10 @@ use kube::api::{AttachParams, AttachedProcess};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use oz_core::audit::Action;
 use oz_core::gate::prefix;
 use oz_e2e::{GATED, Gate, Options, Scene, System, exec_request, gate_template, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };

@@ -5,14 +5,14 @@
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
-use oz_core::audit::{Action, Record};
+use oz_api::{NonInteractive, RecordedInput, RecordingConfig, RecordingMode};
 use oz_e2e::{
     GATED, Gate, Options, Scene, Session, System, exec_request, recording_template, records_in,
     run_for_a_while,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use oz_testkit_s3::{Fault, ObjectStore};
+use oz_trail::{Action, Record};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 

@@ -8,12 +8,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use oz_core::gate::API_SERVICE;
-use oz_core::gate::registration::{COMPONENT, GATE, SERVICE_NAME};
-use oz_core::names;
+use oz_api::names;
 use oz_e2e::{
     GATED, Gate, NAMESPACE, Options, Scene, System, apply, apply_as, exec_request, gate_template,
 };
+use oz_gating::API_SERVICE;
+use oz_gating::registration::{COMPONENT, GATE, SERVICE_NAME};
 use oz_testkit::eventually;
 use serde_json::json;
 

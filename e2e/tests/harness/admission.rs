@@ -5,13 +5,13 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt as _};
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
-use oz_core::audit::{Action, Decision, Record};
-use oz_core::labels;
+use oz_api::labels;
 use oz_e2e::{Scene, records_in, refused};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_trail::{Action, Decision, Record};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::harness::{HarnessRun, RunPhase};
-use oz_core::audit::Action;
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase};
 use oz_e2e::Auditor;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::World;

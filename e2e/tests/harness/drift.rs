@@ -4,9 +4,9 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::harness::RunPhase;
-use oz_core::audit::Action;
-use oz_core::labels;
+use oz_api::harness::RunPhase;
+use oz_api::labels;
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::World;

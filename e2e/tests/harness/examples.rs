@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use kube::Api;
-use oz_core::api::harness::{BrokerPolicy, RunPhase, Workspace};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{BrokerPolicy, RunPhase, Workspace};
 use oz_e2e::{repository, run};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;

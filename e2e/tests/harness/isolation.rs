@@ -3,10 +3,10 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::audit::Action;
-use oz_core::conditions;
+use oz_api::conditions;
 use oz_e2e::allow_dns;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::{World, message, reason};

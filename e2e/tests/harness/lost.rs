@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
-use oz_core::audit::Action;
+use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::{BY_HAND, World, reason};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
+use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 

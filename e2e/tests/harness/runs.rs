@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
-use oz_core::audit::{Action, Decision};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use crate::support::{BY_HAND, World, phase_of, reason};
@@ -312,7 +312,7 @@ async fn what_somebody_changes_of_a_run_is_put_back_and_on_record() -> Result<()
         .await?;
     }
     let records = world.records("kept").await?;
-    let put_back = |record: &&oz_core::audit::Record| {
+    let put_back = |record: &&oz_trail::Record| {
         (record.action, record.decision) == (Action::DriftDetected, Decision::Note)
     };
     assert_eq!(records.iter().filter(put_back).count(), 10, "{records:#?}");
@@ -449,7 +449,7 @@ async fn no_more_runs_are_live_than_a_policy_lets() -> Result<()> {
             "appliesToTemplates": ["*"], "grants": {}, "limits": {"concurrentRuns": 1},
         },
     }))?;
-    let policies = world.api::<oz_core::api::harness::BrokerPolicy>();
+    let policies = world.api::<oz_api::harness::BrokerPolicy>();
     policies.create(&PostParams::default(), &policy).await?;
     let first = world.running("first", json!({})).await?;
     world

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use oz_core::api::harness::{RunPhase, Workspace, WorkspacePhase};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{RunPhase, Workspace, WorkspacePhase};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
-use oz_core::audit::Record;
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{
     Operator, Options, Webhook, agent_running, announce_broker, apply, by_hand_overlay, install,
     install_harness, node_by_hand, records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
+use oz_trail::Record;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 

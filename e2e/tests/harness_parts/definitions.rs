@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource};
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
 use oz_e2e::refused;

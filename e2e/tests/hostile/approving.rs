@@ -3,13 +3,11 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::{
-    AccessRequestApproval, AuditEvent, ExecAccessRequest, ExecAccessTemplate, Phase,
-};
-use oz_core::labels;
+use oz_api::{AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase, labels};
 use oz_e2e::{
     Person, answer_to, approval_rule, approved_template, conditions_line, exec_request, refused,
 };
+use oz_trail::AuditEvent;
 use serde_json::json;
 
 use crate::Stage;

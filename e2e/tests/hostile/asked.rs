@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_core::api::{Operation, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{Operation, TargetKind};
 use oz_e2e::{
     Asked, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
 };
 use oz_testkit::{eventually, fixtures};
+use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::Stage;

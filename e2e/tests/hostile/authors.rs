@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::Api;
-use oz_core::api::{ExecAccessTemplate, TargetKind};
+use oz_api::{ExecAccessTemplate, TargetKind};
 use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, exec_template, refusal, refused};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;

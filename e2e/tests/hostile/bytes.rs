@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use kube::client::Body;
+use oz_api::labels;
 use oz_core::access::stamp;
-use oz_core::labels;
 use oz_e2e::{TEMPLATE, exec_request};
 use serde_json::{Value, json};
 

@@ -10,13 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::{AttachParams, DeleteParams, Patch, PatchParams};
-use oz_core::api::{Operation, TargetKind};
-use oz_core::audit::{Action, DECIDED_AT};
-use oz_core::labels;
+use oz_api::{Operation, TargetKind, labels};
 use oz_e2e::{
     Asked, Scene, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
 };
 use oz_testkit::{eventually, fixtures};
+use oz_trail::{Action, DECIDED_AT};
 use serde_json::json;
 
 use crate::Stage;
@@ -420,7 +419,7 @@ async fn a_template_for_oneself() -> Result<()> {
     });
     stage.allow("templates", "alice", &[rule]).await?;
     let client = stage.cluster.client("alice").await?;
-    let templates: Api<oz_core::api::ExecAccessTemplate> = Api::namespaced(client, stage.name());
+    let templates: Api<oz_api::ExecAccessTemplate> = Api::namespaced(client, stage.name());
     let mut template = exec_template("myself", TargetKind::Deployment, WORKLOAD);
     template.spec.access_config.operations = vec![Operation::Exec, Operation::Attach];
     let why = refused(templates.create(&Default::default(), &template).await)?;

@@ -3,8 +3,7 @@
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{AccessReview, ExecAccessRequest, Finding};
-use oz_core::labels;
+use oz_api::{AccessReview, ExecAccessRequest, Finding, labels};
 use oz_e2e::{Person, emergency_request, emergency_template, found, refused};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{ExecAccessTemplate, OnTemplateChange, Phase, PodAccessTemplate, TargetKind};
+use oz_api::{ExecAccessTemplate, OnTemplateChange, Phase, PodAccessTemplate, TargetKind};
 use oz_e2e::{
     NAMESPACE, Options, Scene, System, TEMPLATE, WORKLOAD, conditions_line, exec_request,
     exec_template, pod_request,

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oz_core::gate::API_SERVICE;
 use oz_core::gate::ticket::EXTRA;
 use oz_e2e::{refusal, refused};
+use oz_gating::API_SERVICE;
 use oz_testkit::{eventually, fixtures};
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
-use oz_core::api::{DebugConfig, ExecAccessTemplate, Operation};
+use oz_api::{DebugConfig, ExecAccessTemplate, Operation};
 use oz_core::connect::cut::MARK;
-use oz_core::gate::debug::PATCH_TYPE;
 use oz_e2e::{exec_request, gate_template};
+use oz_gating::debug::PATCH_TYPE;
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 //! Seeing, watching and ending sessions that are open without being let to, and passing for one's own moderator.
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::ModerationConfig;
-use oz_core::gate::live::{Listing, State, sessions};
-use oz_core::gate::peer::HEADER;
+use oz_api::ModerationConfig;
 use oz_e2e::{exec_request, gate_template};
+use oz_gating::live::{Listing, State, sessions};
+use oz_gating::peer::HEADER;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::gating::{Gated, Wire, Written, code, gets_in};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use oz_core::audit::Action;
 use oz_e2e::{records_in, refusal};
 use oz_testkit::eventually;
+use oz_trail::Action;
 use serde_json::Value;
 
 use crate::gating::{Gated, Wire, Written, code, frame, frame_head, gets_in, message};

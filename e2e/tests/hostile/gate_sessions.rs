@@ -7,10 +7,10 @@ use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::DeleteParams;
-use oz_core::api::TargetKind;
-use oz_core::audit::{Action, Record};
+use oz_api::TargetKind;
 use oz_e2e::{exec_request, exec_template, gate_template, records_in, refusal};
 use oz_testkit::{eventually, fixtures};
+use oz_trail::{Action, Record};
 use tokio::net::TcpStream;
 
 use crate::gating::{Gated, PER_USER, Wire, Written, code, frame_head, gets_in, message};

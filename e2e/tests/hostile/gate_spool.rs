@@ -4,10 +4,10 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{RecordingConfig, RecordingMode};
-use oz_core::audit::Action;
+use oz_api::{RecordingConfig, RecordingMode};
 use oz_e2e::{exec_request, recording_template, records_in, refusal, run_for_a_while};
 use oz_testkit::eventually;
+use oz_trail::Action;
 
 use crate::gating::{Gated, REQUIRED, SPOOL, gets_in};
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use oz_core::api::{ExecAccessTemplate, RecordedInput, RecordingConfig, RecordingMode};
+use oz_api::{ExecAccessTemplate, RecordedInput, RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, exec_request, gate_template, recording_template, refusal,

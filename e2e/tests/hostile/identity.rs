@@ -8,15 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use oz_api::{ExecAccessRequest, Phase, PodAccessRequest, TransientRoleBinding, labels};
 use oz_core::access::stamp::{self, MAX_DISTANCE};
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, TransientRoleBinding};
-use oz_core::audit::{Action, Decision};
-use oz_core::labels;
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, conditions_line, exec_request, exec_template, pod_request,
     records_in, refusal, refused, unregister,
 };
 use oz_testkit::eventually;
+use oz_trail::{Action, Decision};
 use serde_json::json;
 
 use crate::{SYSTEM, Stage};
@@ -128,7 +127,7 @@ async fn create_as_alice(stage: &Stage, user: &str, groups: &[&str]) -> Result<S
 async fn a_service_account_where_none_is_allowed() -> Result<()> {
     let stage = Stage::set("account").await?;
     let account = format!("system:serviceaccount:{}:ci", stage.name());
-    let mut template = exec_template("ci", oz_core::api::TargetKind::Deployment, oz_e2e::WORKLOAD);
+    let mut template = exec_template("ci", oz_api::TargetKind::Deployment, oz_e2e::WORKLOAD);
     template.spec.access_config.allowed_groups = vec!["system:serviceaccounts".to_owned()];
     stage.template(&template).await?;
     stage

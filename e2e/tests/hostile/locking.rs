@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use oz_core::api::{AccessLock, EndReason, Phase};
+use oz_api::{AccessLock, EndReason, Phase};
 use oz_e2e::{
     NAMESPACE, TEMPLATE, approval_rule, approved_template, conditions_line, exec_request, refused,
 };
@@ -255,7 +255,7 @@ async fn a_lock_while_the_webhook_is_down() -> Result<()> {
         .await?;
     alice.ready("stands").await?;
     alice.create(&exec_request("waits", "asked", "30m")).await?;
-    let waits = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let waits = |status: &oz_api::RequestStatus| status.approval.is_some();
     alice.until("waits", "to wait for others", waits).await?;
     if let Held::Alone(system) = &mut stage.system {
         let system = system.as_mut().context("oz is stopped")?;

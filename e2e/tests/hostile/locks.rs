@@ -10,13 +10,13 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
-use oz_core::{labels, names};
+use oz_api::{ExecAccessRequest, PodAccessRequest, labels, names};
 use oz_e2e::{
     Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, identity, install,
     pod_request, refused, role, stamped, unregister_hooks,
 };
 use oz_testkit::eventually;
+use oz_trail::AuditEvent;
 use serde_json::json;
 use tokio::sync::RwLockWriteGuard;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
 use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, pod_template, refused};
 use oz_testkit::eventually;
 use serde_json::{Map, Value, json};

@@ -6,15 +6,13 @@ use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{AuditEvent, Phase, TargetKind};
-use oz_core::audit::Action;
-use oz_core::labels;
-use oz_core::names;
+use oz_api::{Phase, TargetKind, labels, names};
 use oz_e2e::{
     Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_in, refusal,
     refused,
 };
 use oz_testkit::eventually;
+use oz_trail::{Action, AuditEvent};
 use serde_json::{Value, json};
 
 use crate::Stage;

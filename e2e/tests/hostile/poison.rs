@@ -10,8 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::{Phase, TargetKind};
-use oz_core::labels;
+use oz_api::{Phase, TargetKind, labels};
 use oz_e2e::{
     Asked, Scene, System, TEMPLATE, exec_request, exec_template, pod_template, refusal,
     unregister_hooks,

@@ -3,11 +3,10 @@
 use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_core::api::{
+use oz_api::{
     AccessPolicy, AccessPolicySpec, ApprovalConfig, ExecAccessRequest, ExecAccessTemplate, Phase,
-    TargetKind,
+    TargetKind, labels,
 };
-use oz_core::labels;
 use oz_e2e::{
     Person, TEMPLATE, WORKLOAD, agreed, answer_to, approval_rule, at_most, conditions_line, deny,
     exec_request, exec_template, policy, refused, remove, with_policies,
@@ -149,7 +148,7 @@ async fn a_policy_that_is_removed_before_the_approval() -> Result<()> {
     with_policies(&stage, &[one], async || {
         let alice = stage.requests("alice").await?;
         alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
-        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        let asks = |status: &oz_api::RequestStatus| status.approval.is_some();
         let request = alice.until("mine", "to wait for others", asks).await?;
         remove(&stage, &name).await?;
         let later = alice
@@ -178,7 +177,7 @@ async fn an_approval_under_stricter_policies() -> Result<()> {
     with_policies(&stage, &[agree], async || {
         let alice = stage.requests("alice").await?;
         alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
-        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        let asks = |status: &oz_api::RequestStatus| status.approval.is_some();
         let request = alice.until("mine", "to wait for others", asks).await?;
         with_policies(&stage, &[freeze], async || {
             let answer = answer_to(&request, "yes", true)?;
@@ -223,7 +222,7 @@ async fn a_judgement_of_ones_own() -> Result<()> {
         Some([(labels::REQUESTER.to_owned(), forged.to_string())].into());
     let alice = stage.requests("alice").await?;
     alice.create(&request).await?;
-    let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let asks = |status: &oz_api::RequestStatus| status.approval.is_some();
     let waits = alice.until("mine", "to wait for others", asks).await?;
     let line = conditions_line(&waits.status.unwrap_or_default());
     assert!(line.contains("waiting for security: bob may"), "{line}");
@@ -264,7 +263,7 @@ async fn a_template_that_loses_its_label_while_a_request_waits() -> Result<()> {
     with_policies(&stage, &[one], async || {
         let alice = stage.requests("alice").await?;
         alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
-        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        let asks = |status: &oz_api::RequestStatus| status.approval.is_some();
         alice.until("mine", "to wait for others", asks).await?;
         templates
             .patch(TEMPLATE, &PatchParams::default(), &label("test"))

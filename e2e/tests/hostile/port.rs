@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::{AuditEvent, Phase, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{Phase, TargetKind};
 use oz_e2e::{
     Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
 };
 use oz_testkit::{Process, eventually};
+use oz_trail::{Action, AuditEvent};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -9,14 +9,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::AuditEvent;
-use oz_core::audit::verify::Report;
-use oz_core::audit::{Action, Record};
-use oz_core::encode;
+use oz_api::encode;
 use oz_e2e::{
     Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, refusal, unregister,
 };
 use oz_testkit::{cargo_binary, eventually, fixtures};
+use oz_trail::verify::Report;
+use oz_trail::{Action, AuditEvent, Record};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 

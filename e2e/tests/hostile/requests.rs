@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::{ExecAccessRequest, Phase, RequestStatus};
+use oz_api::{ExecAccessRequest, Phase, RequestStatus};
 use oz_e2e::{NAMESPACE, Requests, TEMPLATE, exec_request, records_of, refusal, refused};
 use oz_testkit::{eventually, fixtures};
 use serde_json::json;
@@ -127,7 +127,7 @@ async fn taking_fields_over_by_server_side_apply() -> Result<()> {
             "spec",
         ),
         (
-            json!({"metadata": {"annotations": {oz_core::labels::REQUESTER: "x"}}}),
+            json!({"metadata": {"annotations": {oz_api::labels::REQUESTER: "x"}}}),
             "immutable",
         ),
         (

@@ -8,8 +8,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
-use oz_core::{conditions, labels};
+use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
+use oz_api::{conditions, labels};
 use oz_e2e::{
     Operator, Options, Webhook, allow_dns, announce_broker, apply, apply_as, install_harness,
     refused, stamped,

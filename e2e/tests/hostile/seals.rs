@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
+use oz_api::{ExecAccessRequest, Phase, Requester, labels, names};
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::api::{ExecAccessRequest, Phase};
+use oz_core::access::stamp::Stamp;
 use oz_core::kinds::AccessRequest as _;
-use oz_core::{labels, names};
 use oz_e2e::{NAMESPACE, Scene, TEMPLATE, conditions_line, exec_request, unregister};
 use serde_json::json;
 

@@ -12,9 +12,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{
-    ExecAccessTemplate, Phase, PodAccessTemplate, TargetKind, TransientRoleBinding,
-};
+use oz_api::{ExecAccessTemplate, Phase, PodAccessTemplate, TargetKind, TransientRoleBinding};
 use oz_e2e::{
     Gate, NAMESPACE, Options, System, TEMPLATE, WORKLOAD, conditions_line, exec_request,
     exec_template, pod_request, pod_template, refused, repository, run,

@@ -1,8 +1,8 @@
 //! Getting in by a ticket that is none, and reaching through whoever asks about tickets.
 
 use anyhow::{Result, ensure};
-use oz_core::api::{Phase, RequestStatus, TicketConfig};
-use oz_core::conditions::{self, TICKET_ACCEPTED};
+use oz_api::conditions::{self, TICKET_ACCEPTED};
+use oz_api::{Phase, RequestStatus, TicketConfig};
 use oz_e2e::{
     Scene, System, TEMPLATE, TicketAnswer, TicketServer, conditions_line, exec_request, policy,
     refused, ticket_checks, ticket_template, with_policies,
@@ -143,7 +143,7 @@ async fn a_check_that_there_is_not() -> Result<()> {
     let said = conditions_line(&found.status.unwrap_or_default());
     ensure!(said.contains("tickets.checks.nobody"), "{said}");
 
-    let wants = oz_core::api::PolicyThen {
+    let wants = oz_api::PolicyThen {
         require_ticket: Some(TicketConfig {
             pattern: None,
             check: Some("nobody".to_owned()),
@@ -174,7 +174,7 @@ async fn a_ticket_that_is_exchanged() -> Result<()> {
     let mut request = exec_request("debug", "asked", "5m");
     request.spec.ticket = Some("INC-1".to_owned());
     alice.granted(&request).await?;
-    let admin = stage.api::<oz_core::api::ExecAccessRequest>();
+    let admin = stage.api::<oz_api::ExecAccessRequest>();
     for change in [
         json!({"spec": {"ticket": "INC-2"}}),
         json!({"spec": {"ticket": null}}),

@@ -9,13 +9,10 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, Resource};
-use oz_core::api::{
+use oz_api::{
     ExecAccessRequest, Phase, TargetKind, TransientClusterRoleBinding, TransientRoleBinding,
-    example_com,
+    example_com, labels, names,
 };
-use oz_core::audit::{Action, Record};
-use oz_core::labels;
-use oz_core::names;
 use oz_core::transient::Kind;
 use oz_e2e::{
     Asked, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, WORKLOAD, Webhook,
@@ -23,6 +20,7 @@ use oz_e2e::{
     records_of, refused, repository, run, unregister,
 };
 use oz_testkit::{Cluster, eventually};
+use oz_trail::{Action, Record};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

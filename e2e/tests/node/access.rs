@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{Scene, System, TEMPLATE, exec_request};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 

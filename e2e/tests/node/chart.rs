@@ -9,19 +9,18 @@ use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::api::{Phase, TransientRoleBinding};
-use oz_core::audit::{Action, Record};
-use oz_core::names::LEASE;
+use oz_api::names::LEASE;
+use oz_api::{Phase, TransientRoleBinding};
 use oz_e2e::{
     NAMESPACE, Scene, TEMPLATE, chart, exec_request, forbidden, helm, image_archive, left,
     pod_request, repository, run, unregister, unregister_hooks,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_trail::{Action, Record};
 use serde_json::json;
 
-use crate::alone;
 use crate::exec::exec;
-use crate::harness;
+use crate::{alone, harness};
 
 const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
 const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";

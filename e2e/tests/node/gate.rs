@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::api::{RecordingConfig, RecordingMode};
-use oz_core::audit::Action;
+use oz_api::{RecordingConfig, RecordingMode};
 use oz_e2e::{
     GATED, Gate, Options, RecordingStore, STREAMS, Scene, Session, System, Terminal, exec_request,
     gate_template, on_a_terminal, recording_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 
 use crate::alone;
 use crate::exec::with_input;

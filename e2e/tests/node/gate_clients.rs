@@ -9,9 +9,9 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use oz_core::audit::Action;
 use oz_e2e::{Gate, RecordingStore, Scene, System, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Process, Python, Tool, Tools, eventually, fixtures};
+use oz_trail::Action;
 use tempfile::TempDir;
 
 use crate::alone;

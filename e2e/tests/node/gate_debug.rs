@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
-use oz_core::api::{DebugConfig, Operation};
-use oz_core::audit::Action;
+use oz_api::{DebugConfig, Operation};
 use oz_e2e::{
     GATED, Gate, Options, Scene, System, Terminal, exec_request, gate_template, records_in,
     running_grants,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_trail::Action;
 
 use crate::alone;
 

@@ -5,12 +5,12 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_core::audit::Action;
 use oz_e2e::{
     GATED, Gate, Options, STREAMS, Scene, Session, System, WORKLOAD, exec_request, gate_template,
     records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Image, eventually, fixtures};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::alone;

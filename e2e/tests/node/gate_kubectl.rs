@@ -10,14 +10,14 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use oz_core::api::{DebugConfig, Operation, RecordingConfig, RecordingMode};
-use oz_core::audit::{Action, Record};
+use oz_api::{DebugConfig, Operation, RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
 use oz_e2e::{
     GATED, Gate, RecordingStore, STREAMS, Scene, System, Terminal, WORKLOAD, exec_request,
     recording_template, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Process, Tool, Tools, eventually, fixtures, scaled};
+use oz_trail::{Action, Record};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -9,12 +9,10 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use oz_core::api::harness::{
-    ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
-};
-use oz_core::audit::Action;
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_e2e::{NAMESPACE, Scene, apply_as, harness_image_archive, local_volume, run};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, cargo_binary, eventually};
+use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::chart::records;

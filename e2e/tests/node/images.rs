@@ -11,14 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use oz_core::api::{Operation, Sessions, TargetKind};
-use oz_core::audit::Action;
-use oz_core::conditions;
+use oz_api::{Operation, Sessions, TargetKind, conditions};
 use oz_e2e::{
     Options, Scene, Session, System, exec_request, exec_template, on_a_terminal, records_in, run,
     running_grants,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, eventually, fixtures};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::alone;

@@ -5,11 +5,10 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
-use oz_core::api::Phase;
-use oz_core::audit::{Action, Record};
-use oz_core::conditions;
+use oz_api::{Phase, conditions};
 use oz_e2e::{Operator, Options, Scene, System, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Record};
 
 use crate::alone;
 use crate::sessions::{gone, granted, said, session};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use kube::api::ListParams;
-use oz_core::api::{ExecAccessRequest, Operation, TargetKind};
+use oz_api::{ExecAccessRequest, Operation, TargetKind};
 use oz_e2e::{Scene, System, Terminal, WORKLOAD, exec_template};
 use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Node, Pod, PodStatus};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::{Phase, PodAccessRequest};
+use oz_api::{Phase, PodAccessRequest};
 use oz_e2e::{Asked, NAMESPACE, Operator, Options, Scene, System, pod_request};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};

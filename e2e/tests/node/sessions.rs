@@ -8,13 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oz_core::api::Phase;
-use oz_core::audit::{Action, Record};
-use oz_core::{conditions, labels};
+use oz_api::{Phase, conditions, labels};
 use oz_e2e::{
     Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{Action, Record};
 use serde_json::json;
 
 use crate::alone;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::stream::StreamExt as _;
-use oz_core::api::ExecAccessRequest;
+use oz_api::ExecAccessRequest;
 use oz_e2e::{Scene, System, Terminal};
 use oz_testkit::{cargo_binary, eventually};
 

@@ -34,7 +34,14 @@ fn what_a_feature_leaves_out_is_no_dependency() -> Result<()> {
     let (aws, ring) = (["aws-lc-rs", "aws-lc-sys"], ["ring"]);
     let metrics = ["prometheus-client", "prometheus-client-derive-encode"];
     let programs = ["anyhow", "clap", "tracing-subscriber"];
-    let never = ["kube-runtime", "chrono", "openssl", "oz-core", "oz-audit"];
+    let never = [
+        "kube-runtime",
+        "chrono",
+        "openssl",
+        "oz-api",
+        "oz-core",
+        "oz-audit",
+    ];
     for (features, with, without) in [
         ("default", [&aws[..], &metrics].concat(), ring.to_vec()),
         ("aws-lc-rs", aws.to_vec(), [&ring[..], &metrics].concat()),

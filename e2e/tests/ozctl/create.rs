@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::{ExecAccessRequest, TargetKind};
+use oz_api::{ExecAccessRequest, TargetKind};
 use oz_e2e::{Scene, TEMPLATE, exec_template};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::{ExecAccessRequest, Operation, TargetKind};
+use oz_api::{ExecAccessRequest, Operation, TargetKind};
 use oz_e2e::{Scene, TEMPLATE, WORKLOAD, exec_template};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -102,7 +102,7 @@ async fn of_several_templates_one_must_be_named_off_a_terminal() -> Result<()> {
     for_others.spec.access_config.allowed_groups = vec!["others".to_owned()];
     scene.template(&for_others).await?;
     scene
-        .api::<oz_core::api::ExecAccessTemplate>()
+        .api::<oz_api::ExecAccessTemplate>()
         .delete("other", &kube::api::DeleteParams::default())
         .await?;
     let only = exec(&scene, "alice", &["deploy/web"], &["true"]).await?;
@@ -191,7 +191,7 @@ async fn a_pod_of_ones_own_goes_with_the_session() -> Result<()> {
     let answer = run(&scene, "alice", &words).await?;
     answer.ended_with(0)?;
     assert_eq!(answer.stdout, "mine\n");
-    let left = scene.api::<oz_core::api::PodAccessRequest>();
+    let left = scene.api::<oz_api::PodAccessRequest>();
     assert!(left.list(&ListParams::default()).await?.items.is_empty());
     Ok(())
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::PostParams;
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_e2e::{AccessRequest, Asked, Scene, exec_request, exec_template, pod_request, rollouts};
 use oz_testkit::{eventually, fixtures};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::{ExecAccessRequest, Phase, TargetKind};
+use oz_api::{ExecAccessRequest, Phase, TargetKind};
 use oz_e2e::{Scene, TEMPLATE, Terminal, exec_request, exec_template};
 use serde_json::Value;
 

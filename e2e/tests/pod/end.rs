@@ -8,10 +8,10 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oz_core::api::Phase;
-use oz_core::audit::Action;
+use oz_api::Phase;
 use oz_e2e::{NAMESPACE, conditions_line, records_about, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::{Requests, can_exec, grant_gone, pod_gone, pod_name, status, template};

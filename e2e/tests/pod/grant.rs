@@ -8,13 +8,12 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::{Phase, PodAccessTemplate};
-use oz_core::audit::Action;
-use oz_core::labels;
+use oz_api::{Phase, PodAccessTemplate, labels};
 use oz_e2e::{
     NAMESPACE, Scene, WORKLOAD, conditions_line, pod_request, records_of, repository, run,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, fixtures};
+use oz_trail::Action;
 use serde_json::json;
 
 use crate::support::{Requests, can_exec, pod_name, status, template};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use futures::future::try_join_all;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::{Scene, conditions_line};
 use serde_json::json;
 

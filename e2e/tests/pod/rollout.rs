@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, PostParams};
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_e2e::{WORKLOAD, rollouts};
 use serde_json::json;
 

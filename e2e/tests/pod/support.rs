@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate, RequestStatus};
+use oz_api::{Phase, PodAccessRequest, PodAccessTemplate, RequestStatus};
 use oz_e2e::{PodRequests, Scene, pod_request};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::Value;

@@ -4,12 +4,11 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{
+use oz_api::{
     AccessPolicy, AccessRequestApproval, BindingStatus, EndReason, Phase,
-    TransientClusterRoleBinding, TransientRoleBinding,
+    TransientClusterRoleBinding, TransientRoleBinding, conditions, labels,
 };
 use oz_core::transient::Kind;
-use oz_core::{conditions, labels};
 use oz_e2e::{NAMESPACE, Person};
 use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 

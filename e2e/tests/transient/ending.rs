@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use oz_core::api::{Phase, TransientClusterRoleBinding};
+use oz_api::{Phase, TransientClusterRoleBinding};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 

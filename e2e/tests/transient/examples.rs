@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use kube::Api;
-use oz_core::api::{Phase, TransientClusterRoleBinding};
+use oz_api::{Phase, TransientClusterRoleBinding};
 use oz_e2e::{repository, run};
 
 use crate::support::*;

@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use anyhow::Result;
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_testkit::cargo_binary;
 
 use crate::support::*;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::Api;
-use oz_core::api::{Phase, example_com};
+use oz_api::{Phase, example_com};
 use oz_e2e::run;
 use serde_json::Value;
 

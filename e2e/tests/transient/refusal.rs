@@ -4,7 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::Phase;
+use oz_api::Phase;
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -131,10 +131,8 @@ async fn what_was_asked_for_cannot_be_changed() -> Result<()> {
             &json!({"validFrom": from_now(900), "duration": "1h"}),
         ))
         .await?;
-    let admin = Api::<oz_core::api::TransientRoleBinding>::namespaced(
-        fixture.admin.clone(),
-        fixture.name(),
-    );
+    let admin =
+        Api::<oz_api::TransientRoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
     for (change, said) in [
         (json!({"spec": {"roleRef": {"name": "edit"}}}), "immutable"),
         (json!({"spec": {"duration": "2h"}}), "immutable"),

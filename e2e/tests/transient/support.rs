@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
+use oz_api::{BindingStatus, Phase, TransientRoleBinding};
 use oz_core::transient::Kind;
 pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{NAMESPACE, Operator, Options, Webhook, apply, established, install};

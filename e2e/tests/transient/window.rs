@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::Phase;
+use oz_api::Phase;
 use oz_e2e::records_of;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;

@@ -8,13 +8,13 @@ use std::process::Command;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use oz_core::api::{ExecAccessTemplate, Phase};
-use oz_core::audit::Action;
+use oz_api::{ExecAccessTemplate, Phase};
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, Webhook, conditions_line, exec_request, install,
     records_of, run,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
+use oz_trail::Action;
 
 fn may_exec(scene: &Scene, pod: &str) -> Result<bool> {
     let mut kubectl = scene.cluster.kubectl("alice");

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{AccessRequestApproval, ExecAccessRequest};
+use oz_api::{AccessRequestApproval, ExecAccessRequest};
 use oz_e2e::{
     Options, System, answer_to, approval_rule, approved_template, emergency_request,
     emergency_template,

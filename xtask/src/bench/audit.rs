@@ -10,17 +10,15 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
+use oz_api::{ExecAccessRequest, Requester, labels};
 use oz_core::access::request::Request;
-use oz_core::access::stamp::Requester;
-use oz_core::api::{AuditEvent, ExecAccessRequest};
-use oz_core::audit::verify::{Evidence, Terms, verify};
-use oz_core::audit::{
-    Action, AuditKey, Chain, Decision, Entry, PodRef, Record, RequestRef, Trust, Writer,
-    time_in_name,
-};
-use oz_core::labels;
 use oz_e2e::{Operator, Options, Scene, Webhook, install};
 use oz_testkit::{AuditMark, eventually};
+use oz_trail::verify::{Evidence, Terms, verify};
+use oz_trail::{
+    Action, AuditEvent, AuditKey, Chain, Decision, Entry, PodRef, Record, RequestRef, Trust,
+    Writer, time_in_name,
+};
 
 use super::Size;
 use super::process::peak;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::{Phase, TransientRoleBinding};
+use oz_api::{Phase, TransientRoleBinding};
 use oz_e2e::{Operator, Options, Webhook, install, repository, run};
 use oz_testkit::{AuditEntries, AuditMark, Cluster, TestNamespace, eventually};
 use serde_json::json;

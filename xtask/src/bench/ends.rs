@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::ExecAccessRequest;
+use oz_api::ExecAccessRequest;
 use oz_e2e::{Asked, Options, System};
 use oz_testkit::Cluster;
 use serde_json::json;

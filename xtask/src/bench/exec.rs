@@ -79,7 +79,7 @@ async fn time(mut command: Command) -> Result<Duration> {
 }
 
 async fn kept(scene: &Scene) -> Result<String> {
-    let requests = scene.api::<oz_core::api::ExecAccessRequest>();
+    let requests = scene.api::<oz_api::ExecAccessRequest>();
     let list = requests.list(&kube::api::ListParams::default()).await?;
     let newest = list
         .items

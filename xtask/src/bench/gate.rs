@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use oz_core::api::{NonInteractive, RecordingConfig, RecordingMode};
+use oz_api::{NonInteractive, RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
 use oz_e2e::{
     GATED, Gate, RecordingStore, Scene, System, TEMPLATE, exec_request, gate_template,

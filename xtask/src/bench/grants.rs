@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::{labels, names};
+use oz_api::{labels, names};
 use oz_e2e::{NAMESPACE, Options, System};
 use oz_testkit::{AuditEntries, AuditMark, Cluster, eventually};
 use serde_json::json;

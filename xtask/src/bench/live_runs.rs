@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use oz_core::names;
+use oz_api::names;
 use oz_e2e::{Broker, BrokerClient, Options, Scene};
 use serde_json::json;
 

@@ -9,14 +9,13 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{ExecAccessRequest, Requester, TargetKind, encode, labels};
 use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::KeepFinished;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::access::stamp::Stamp;
 use oz_core::access::target::Workload;
-use oz_core::api::{ExecAccessRequest, TargetKind};
 use oz_core::controller::{Controller as _, Outcome};
-use oz_core::{encode, labels};
 use oz_e2e::{exec_request, exec_template};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
-use oz_core::api::PodAccessRequest;
+use oz_api::PodAccessRequest;
 use oz_e2e::{Asked, Options, System, TEMPLATE};
 use oz_testkit::{AuditMark, Cluster, eventually};
 use serde_json::json;

@@ -15,7 +15,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
+use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase};
 use oz_e2e::{
     Options, Scene, System, agent_running, announce_broker, apply, apply_as, by_hand_overlay,
     install, install_harness, node_by_hand,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
-use oz_core::api::TargetKind;
+use oz_api::TargetKind;
 use oz_e2e::{Operator, Options, TEMPLATE, WORKLOAD, Webhook, exec_template, install};
 use oz_testkit::Cluster;
 use serde_json::json;

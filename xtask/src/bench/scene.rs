@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::{ExecAccessRequest, PodAccessRequest};
+use oz_api::{ExecAccessRequest, PodAccessRequest};
 use oz_e2e::{AccessRequest, Asked, Requests, Scene, TEMPLATE, conditions_line};
 use oz_testkit::{Cluster, ClusterOptions};
 use serde::Serialize;

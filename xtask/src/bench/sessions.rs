@@ -13,7 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use oz_core::conditions;
+use oz_api::conditions;
 use oz_e2e::{
     Options, Scene, Session, System, TEMPLATE, Webhook, exec_request, on_a_terminal, running_grants,
 };

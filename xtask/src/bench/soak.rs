@@ -8,8 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::ExecAccessRequest;
-use oz_core::labels;
+use oz_api::{ExecAccessRequest, labels};
 use oz_e2e::{Duty, Replicas, Scene, Traffic, TrafficPlan};
 use oz_testkit::{Cluster, Process, eventually};
 

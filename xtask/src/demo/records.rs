@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use oz_core::audit::Record;
 use oz_e2e::{Gate, System, records_in};
+use oz_trail::Record;
 
 use crate::programs::{from_here, target_directory};
 use crate::screen::columns;

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use oz_core::api::{ExecAccessRequest, Phase, RequestStatus, TargetKind};
-use oz_core::audit::Action;
+use oz_api::{ExecAccessRequest, Phase, RequestStatus, TargetKind};
 use oz_e2e::{
     Asked, ExecRequests, Gate, System, active, conditions_line, exec_request, exec_template,
 };
 use oz_testkit::{Cluster, eventually, fixtures};
+use oz_trail::Action;
 use serde_json::json;
 
 use super::people::{Answer, Person};

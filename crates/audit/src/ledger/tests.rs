@@ -1,6 +1,5 @@
-use oz_core::audit::verify::{Evidence, Fault, Terms, verify};
-use oz_core::audit::{Action, Decision, Trust};
-use oz_core::connect::Mode;
+use oz_trail::verify::{Evidence, Fault, Terms, verify};
+use oz_trail::{Action, Decision, Mode, Trust};
 
 use super::*;
 
@@ -89,7 +88,7 @@ fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
 
     let mut evidence = Evidence::default();
     for Written { entry, .. } in written.into_iter().filter(|one| one.entry.link.seq != 2) {
-        let event = oz_core::api::AuditEvent::from(entry);
+        let event = oz_trail::AuditEvent::from(entry);
         evidence.object(&serde_json::to_value(event).unwrap());
     }
     let checkpoint = serde_json::to_string(&ledger.checkpoint().unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! What is counted of notifications, by route.
 
-use oz_core::notify::Route;
+use oz_trail::notify::Route;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -8,8 +8,8 @@ mod send;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use oz_core::notify::{Route, Routes, body};
 use oz_outbound::Allowed;
+use oz_trail::notify::{Route, Routes, body};
 use prometheus_client::registry::Registry;
 
 use crate::outlets::{Intake, Written};

@@ -6,10 +6,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use oz_core::notify::Route;
-use oz_core::notify::signature::SigningKey;
 use oz_outbound::{Allowed, Endpoint, HttpClient, read};
 use oz_runtime::root_cause;
+use oz_trail::notify::Route;
+use oz_trail::notify::signature::SigningKey;
 
 use super::queue::{Message, Queue};
 use crate::spool::asked_pause;

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::GoDuration;
+use oz_api::{
+    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, PolicyDenial, PolicyThen,
+    Requester,
+};
 use oz_core::access::decide::Ask;
 use oz_core::access::policy::{DENIED, FAILED, When, holds};
-use oz_core::access::stamp::Requester;
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, PolicyDenial, PolicyThen,
-};
-use oz_core::duration::GoDuration;
 use oz_core::kinds::AccessRequest as _;
 
 use super::*;

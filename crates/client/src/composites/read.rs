@@ -3,9 +3,9 @@
 use futures::future::try_join_all;
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::rego::RegoController;
-use oz_core::composite::{Declaration, Source};
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
+use oz_composites::{Declaration, Source};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
-use oz_core::encode::hex;
-use oz_core::evidence::Sums;
+use oz_api::encode::hex;
+use oz_compliance::evidence::Sums;
 use sha2::{Digest as _, Sha256};
 
 /// Where the files are once the archive is unpacked.

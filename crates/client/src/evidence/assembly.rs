@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
 
-use oz_core::audit::verify::{Evidence, Report};
-use oz_core::audit::{Action, Entry, Published, Writer, canonical};
-use oz_core::entitlements::Entitlements;
-use oz_core::evidence::{self as files, Accounts, Manifest, ObjectDigest, Sums, controls};
+use oz_compliance::entitlements::Entitlements;
+use oz_compliance::evidence as files;
+use oz_compliance::evidence::{Accounts, Manifest, ObjectDigest, Sums, controls};
+use oz_trail::verify::{Evidence, Report};
+use oz_trail::{Action, Entry, Published, Writer, canonical};
 use serde_json::Value;
 
 use super::archive::{self, Open};

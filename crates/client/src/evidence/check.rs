@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use oz_core::audit::verify::{Evidence, Report, Verdict};
-use oz_core::audit::{Published, Trust};
-use oz_core::entitlements::Entitlements;
-use oz_core::evidence::{
-    self as files, Accounts, FORMAT, Manifest, ObjectDigest, Seal, Sums, controls, sealed,
+use oz_compliance::entitlements::Entitlements;
+use oz_compliance::evidence as files;
+use oz_compliance::evidence::{
+    Accounts, FORMAT, Manifest, ObjectDigest, Seal, Sums, controls, sealed,
 };
+use oz_trail::verify::{Evidence, Report, Verdict};
+use oz_trail::{Published, Trust};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, Resource as _};
-use oz_core::encode;
-use oz_core::evidence::{FORMAT, Manifest, ObjectDigest, Sample};
+use oz_api::encode;
+use oz_api::names::AUDIT_CHECKPOINTS;
+use oz_compliance::evidence::{FORMAT, Manifest, ObjectDigest, Sample};
 use oz_core::for_each_kind;
 use oz_core::kinds::{self, Kind as _, Role};
-use oz_core::names::AUDIT_CHECKPOINTS;
 
 use super::Gathered;
 use crate::cluster::Cluster;

@@ -1,5 +1,5 @@
 //! Bundles of evidence: reading from a cluster what belongs in one ([`gather`]), writing it ([`Assembly`]), having it
-//! sealed ([`seal`]), and checking one without a cluster ([`check`]). What the files say is `oz_core::evidence`'s.
+//! sealed ([`seal`]), and checking one without a cluster ([`check`]). What the files say is `oz_compliance::evidence`'s.
 
 mod archive;
 mod assembly;
@@ -13,11 +13,11 @@ mod tests;
 pub use assembly::{Assembly, Gathered, Sealable};
 pub use check::{Checked, check};
 pub use gather::{Wanted, gather};
+use oz_compliance::evidence::Manifest;
+use oz_trail::verify::{Evidence, Report, verify};
+use oz_trail::{KeyError, Published, Trust};
 pub use seal::seal;
 
-use oz_core::audit::verify::{Evidence, Report, verify};
-use oz_core::audit::{KeyError, Published, Trust};
-use oz_core::evidence::Manifest;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::audit::{Action, Query};
-use oz_core::evidence::SealOrder;
-use oz_core::names::AUDIT_EVIDENCE;
+use oz_api::names::AUDIT_EVIDENCE;
+use oz_compliance::evidence::SealOrder;
+use oz_trail::{Action, Query};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -5,14 +5,14 @@ use std::io::Cursor;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use oz_core::access::stamp::Requester;
-use oz_core::audit::verify::{Fault, Verdict};
-use oz_core::audit::{
+use oz_api::{Requester, names};
+use oz_compliance::entitlements::{Entitlements, sources};
+use oz_compliance::evidence as files;
+use oz_compliance::evidence::{FORMAT, Manifest, ObjectDigest, Sample, SealOrder, Sums};
+use oz_trail::verify::{Fault, Verdict};
+use oz_trail::{
     Action, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, Record, RequestRef, Writer,
 };
-use oz_core::entitlements::{Entitlements, sources};
-use oz_core::evidence::{self as files, FORMAT, Manifest, ObjectDigest, Sample, SealOrder, Sums};
-use oz_core::names;
 use serde_json::Value;
 
 use super::*;

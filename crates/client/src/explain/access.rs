@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
+use oz_api::{
+    AccessConfig, ExecAccessRequest, Phase, PodAccessRequest, RequestStatus, Requester, labels,
+};
 use oz_core::access::continued::Continued;
 use oz_core::access::decide::{self, Denial, Rule};
-use oz_core::access::emergency;
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::lock::{Access, Locks};
@@ -17,13 +19,10 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
-use oz_core::access::workload;
-use oz_core::api::{AccessConfig, ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
+use oz_core::access::{emergency, workload};
 use oz_core::controller::{Controller as _, Failure as CoreFailure, Plan, Verdict};
 use oz_core::kinds::{AccessRequest, AccessTemplate as _};
-use oz_core::labels;
 use oz_core::settings::Settings;
 use oz_core::validate::Violation;
 

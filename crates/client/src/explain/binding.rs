@@ -11,10 +11,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
+use oz_api::{BindingStatus, Phase, Requester, RoleKind, RoleReference};
 use oz_core::access::lock::Access;
 use oz_core::access::policy::Judgement;
-use oz_core::access::stamp::{self, Requester};
-use oz_core::api::{BindingStatus, Phase, RoleKind, RoleReference};
+use oz_core::access::stamp;
 use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
 use oz_core::lifecycle::window::has_come;
 use oz_core::transient::{

@@ -7,13 +7,13 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
-use oz_core::composite::declared::{Call, Declared, Family, Placed};
-use oz_core::composite::rights::{self, Want};
-use oz_core::composite::supervise::{ACCEPTED, Mode, PolicyFound, WOULD_DELETE};
-use oz_core::composite::{
+use oz_api::conditions;
+use oz_composites::declared::{Call, Declared, Family, Placed};
+use oz_composites::rights::{self, Want};
+use oz_composites::supervise::{ACCEPTED, Mode, PolicyFound, WOULD_DELETE};
+use oz_composites::{
     Called, Composite, Declaration, Facts, Function as Which, Moment, Pass, Question, ends,
 };
-use oz_core::conditions;
 use oz_core::controller::{Controller, Decision, Live, Plan, Step, Verdict};
 use oz_core::validate::Violation;
 use serde_json::Value;
@@ -389,7 +389,7 @@ async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) ->
         let uid = parent.metadata.uid.as_deref().unwrap_or_default();
         // What others control is no child, and may be much.
         let may_be_own = |object: &DynamicObject| {
-            let owner = oz_core::labels::controller(&object.metadata);
+            let owner = oz_api::labels::controller(&object.metadata);
             owner.is_none_or(|owner| owner.uid == uid)
         };
         live.extend(

@@ -3,10 +3,10 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use oz_api::{Requester, labels};
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::labels;
+use oz_core::access::stamp::Stamp;
 
 use crate::failure::{Failure, Result};
 

@@ -1,7 +1,7 @@
 //! What is new about a run, and what is in its way.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use oz_core::api::harness::{HarnessRunStatus, RunEvent};
+use oz_api::harness::{HarnessRunStatus, RunEvent};
 
 /// Those of `now` that were not among `before`. Both end with the newest; of `before` the oldest may be gone.
 pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {

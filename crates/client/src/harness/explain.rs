@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
-use oz_core::conditions;
-use oz_core::harness::policy::Matching;
-use oz_core::harness::queue::ahead;
-use oz_core::harness::requires::admitted;
-use oz_core::harness::template::Resolved;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
+use oz_runs::policy::Matching;
+use oz_runs::queue::ahead;
+use oz_runs::requires::admitted;
+use oz_runs::template::Resolved;
 
 use super::events::in_the_way;
 use super::template::{find, no_template, policies};

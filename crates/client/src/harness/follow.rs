@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use kube::api::{WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::harness::HarnessRun;
+use oz_api::harness::HarnessRun;
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};

@@ -2,11 +2,11 @@
 
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind,
     TemplateRef,
 };
-use oz_core::harness::template::{Resolved, Unresolved, chosen, resolve};
+use oz_runs::template::{Resolved, Unresolved, chosen, resolve};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
 use oz_core::kinds::AccessRequest;
 
 use crate::cluster::{Clocks, Cluster};

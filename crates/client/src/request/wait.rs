@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use kube::api::{WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::RequestStatus;
-use tokio::time::Instant;
-
+use oz_api::RequestStatus;
 use oz_core::kinds::AccessRequest;
+use tokio::time::Instant;
 
 use super::retry::Retry;
 use super::waits_for_others;

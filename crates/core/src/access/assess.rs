@@ -3,11 +3,10 @@
 
 use jiff::Timestamp;
 use kube::Resource;
+use oz_api::conditions::{self, message, reason};
+use oz_api::{Phase, names};
 
 use super::approval::{self, Approvals};
-use super::continued;
-use super::decide;
-use super::emergency;
 use super::grant::Grant;
 use super::kind::{
     Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
@@ -15,19 +14,16 @@ use super::kind::{
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
-use super::policy;
 use super::request::Request;
 use super::stamp::{self, Stamp, StampError};
 use super::status::Fact;
 use super::ticket::{self, Fresh};
-use crate::api::Phase;
-use crate::conditions::{self, message, reason};
+use super::{continued, decide, emergency, policy};
 use crate::controller::{Failure, Live};
 use crate::gate;
 use crate::kinds::{AccessRequest as _, AccessTemplate, Kind as _};
 use crate::lifecycle::window::{self, Window};
 use crate::lifecycle::{self, End};
-use crate::names;
 use crate::validate::Violation;
 
 /// What must be found out, and from when on the answer is of no use.

@@ -4,10 +4,8 @@
 //! of the author's rights.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{Requester, labels};
 use serde::{Deserialize, Serialize};
-
-use super::stamp::Requester;
-use crate::labels;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

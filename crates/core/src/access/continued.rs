@@ -3,11 +3,10 @@
 //! that belong together is to be true. The webhook asks at admission, the operator asks again.
 
 use jiff::Timestamp;
+use oz_api::{EndReason, Phase, Requester};
 
 use super::decide::Denial;
 use super::request::Request;
-use super::stamp::Requester;
-use crate::api::{EndReason, Phase};
 use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
@@ -118,13 +117,12 @@ mod tests {
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
     use kube::Resource as _;
+    use oz_api::{ExecAccessRequest, PodAccessRequest, encode, labels};
     use serde_json::json;
 
     use super::super::stamp::Stamp;
     use super::super::testing::{at, keys};
     use super::*;
-    use crate::api::{ExecAccessRequest, PodAccessRequest};
-    use crate::{encode, labels};
 
     fn alice() -> Requester {
         Requester {

@@ -3,11 +3,11 @@
 
 use jiff::Timestamp;
 use kube::Resource as _;
+use oz_api::RequestStatus;
 
 use super::assess::{self, Need};
 use super::kind::{Assessment, FactsOf, Kind, Question};
 use super::{ending, plan, report, stamp, status};
-use crate::api::RequestStatus;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
 use crate::kinds::{self, AccessRequest};
 

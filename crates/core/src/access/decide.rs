@@ -2,12 +2,10 @@
 //! admission, the operator asks again before it grants; both get their answer here.
 
 use k8s_openapi::api::rbac::v1::Subject;
+use oz_api::{AccessConfig, Bind, Operation, Requester};
 
 use super::denial::list;
-use super::emergency_rule;
-use super::stamp::Requester;
-use super::ticket;
-use crate::api::{AccessConfig, Bind, Operation};
+use super::{emergency_rule, ticket};
 
 /// What the refusal of a request without a reason ends with: the field that lacks one.
 pub const REASON_REQUIRED: &str = "; set spec.reason";

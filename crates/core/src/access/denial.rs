@@ -26,7 +26,8 @@ pub(super) fn named<'a>(
 }
 
 /// Names at most a few: messages go into conditions, records and events.
-pub(crate) fn list(names: &[String]) -> String {
+#[must_use]
+pub fn list(names: &[String]) -> String {
     const NAMED: usize = 5;
     match names.len() {
         0 => "none".to_owned(),

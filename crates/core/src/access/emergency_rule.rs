@@ -1,9 +1,9 @@
 //! The rule of a template about emergencies: whom it lets in without anybody's approval.
 
+use oz_api::{AccessConfig, Requester};
+
 use super::denial::{Denial, list, named};
 use super::person::is_listed;
-use super::stamp::Requester;
-use crate::api::AccessConfig;
 
 /// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
 const MAX_NAME: usize = 512;

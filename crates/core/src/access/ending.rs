@@ -6,26 +6,21 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use oz_api::conditions::{self, reason};
+use oz_api::{EndReason, GROUP, RequestStatus, VERSION, labels};
+use oz_trail::{Action, Decision, Record};
 
-use super::approval;
 use super::grant::Grant;
 use super::kind::KeepFinished;
-use super::objects;
-use super::policy;
 use super::request::Request;
-use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{GrantObjects, undecided, unseen};
-use crate::api::{EndReason, Ending, GROUP, RequestStatus, VERSION};
-use crate::audit::{Action, Decision, Record};
-use crate::conditions::{self, reason};
+use super::{approval, objects, policy, sessions};
 use crate::controller::{Failure, Live, Plan, Step};
-use crate::labels;
-use crate::lifecycle::End;
-use crate::lifecycle::drift;
 use crate::lifecycle::revoke::{self, Marks, by_power, disarm, remove};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::{after, has_come};
+use crate::lifecycle::{End, drift};
 use crate::sessions::{NOT_ENDED, SessionsEnded};
 
 /// The record of a grant.
@@ -96,7 +91,10 @@ pub fn ending(
     grant: Option<&Grant>,
     live: &[Live],
 ) -> Plan {
-    let recorded = Ending::of(request.status).filter(|ending| ending.recorded);
+    let recorded = request
+        .status
+        .and_then(|status| status.ending.clone())
+        .filter(|ending| ending.recorded);
     let first = recorded.is_none();
     let given_up = recorded.as_ref().is_some_and(|end| end.sessions_given_up);
     let records = match (recorded, grant) {
@@ -317,7 +315,7 @@ pub fn finish(
         failure,
         sessions: ended,
     } = cleanup;
-    let mut ending = Ending::going_on(Ending::of(request.status), end, now);
+    let mut ending = end.ending(request.status.and_then(|status| status.ending.clone()), now);
     ending.sessions_ended |= ended.is_some();
     let ours = objects::ours(request, live);
     let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);

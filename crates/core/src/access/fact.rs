@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-use crate::conditions::{self, reason};
+use oz_api::conditions::{self, reason};
 
 /// One condition, established.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use oz_api::{AccessRequestApproval, CrossVersionObjectReference, Requester, SessionProbe};
 
 use super::continued::Continued;
 use super::grant::Grant;
 use super::lock::Locks;
-use super::stamp::Requester;
-use crate::api::{AccessRequestApproval, CrossVersionObjectReference, SessionProbe};
 use crate::build;
 use crate::controller::{Child, Failure, Live};
 use crate::tickets::Tickets;

@@ -8,21 +8,19 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::GoDuration;
+use oz_api::{
+    AccessConfig, CrossVersionObjectReference, ModerationConfig, Network, Operation,
+    RecordingConfig, RecordingMode, Requester, Reviewers, Sessions, Timeout, labels,
+};
+use oz_trail::{Action, Decision, PodRef, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 use super::pod::Isolation;
 use super::policy::Applied;
-use super::stamp::Requester;
 use super::ticket::Ticket;
-use crate::api::{
-    AccessConfig, CrossVersionObjectReference, ModerationConfig, Network, Operation,
-    RecordingConfig, RecordingMode, Reviewers, Sessions, Timeout,
-};
-use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
-use crate::duration::GoDuration;
 use crate::gate::GateAccount;
-use crate::labels;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::Window;
 

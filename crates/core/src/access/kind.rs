@@ -7,6 +7,9 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use oz_api::conditions::{self, message};
+use oz_api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
+use oz_trail::PodRef;
 
 pub use super::facts::{
     Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, ReviewLimit, RoleName,
@@ -21,19 +24,18 @@ use super::grant::{Grant, SessionTerms};
 use super::objects::{self, Objects};
 use super::policy::Judgement;
 use super::request::Request;
-use super::stamp::{self, Requester};
+use super::stamp;
 use super::status::Fact;
 use super::ticket::Ticket;
-use crate::api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
-use crate::audit::PodRef;
-use crate::conditions::{self, message};
 use crate::controller::{Child, Failure, Live, Plan};
 use crate::gate::GateAccount;
 use crate::kinds::{AccessRequest, AccessTemplate, Kind as _};
+use crate::lifecycle;
+use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
-use crate::lifecycle::{self, End};
 use crate::validate::{ValidatedRequest, ValidatedTemplate};
+use oz_api::Requester;
 
 /// How long a request is kept after it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

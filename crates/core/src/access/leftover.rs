@@ -4,14 +4,13 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use oz_api::{labels, names};
+use oz_trail::{Action, Decision, Record};
 
 use super::grant::Grant;
-use crate::audit::{Action, Decision, Record};
 use crate::controller::{Child, Live, Reference};
-use crate::labels;
 use crate::lifecycle::revoke::{self, Marks};
 use crate::lifecycle::seal::{self, Keys};
-use crate::names;
 use crate::transient;
 
 /// How many names of others' Roles are kept. Beyond it, bindings to Roles that do not exist are not told

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{encode, labels, names};
 use serde_json::{Value, json};
 
 use super::grant::Grant;
@@ -14,11 +15,8 @@ use super::request::Request;
 use super::stamp;
 use crate::build;
 use crate::controller::Live;
-use crate::encode;
-use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::seal::{self, Keys};
-use crate::names;
 
 /// The live objects of one request, typed.
 pub(crate) struct Objects {

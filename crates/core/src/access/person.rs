@@ -1,6 +1,6 @@
 //! Who is who: whether two are one person, and whether somebody is on a list.
 
-use super::stamp::Requester;
+use oz_api::Requester;
 
 /// Whether two are one person: the same user name, or the same UID of the identity provider.
 #[must_use]

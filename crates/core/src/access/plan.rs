@@ -4,17 +4,15 @@
 
 use jiff::Timestamp;
 use kube::Resource;
+use oz_api::encode;
+use oz_trail::{Action, Decision};
 
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
-use super::ticket;
-use super::unseen;
-use super::{approval, emergency, ending};
-use crate::audit::{Action, Decision};
+use super::{approval, emergency, ending, ticket, unseen};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
-use crate::encode;
 use crate::kinds::AccessRequest as _;
 use crate::lifecycle::window::after;
 

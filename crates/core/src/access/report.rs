@@ -2,19 +2,16 @@
 //! access.
 
 use jiff::Timestamp;
+use oz_api::conditions::{self, message};
+use oz_api::{Phase, RequestStatus};
 
-use super::approval;
-use super::emergency;
 use super::ending::{self, CleanupResult};
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, Special, State};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, Fact};
-use super::ticket;
-use super::unseen;
-use crate::api::{Phase, RequestStatus};
-use crate::conditions::{self, message};
+use super::{approval, emergency, ticket, unseen};
 use crate::controller::{Failure, Live, Outcome};
 use crate::kinds::AccessRequest as _;
 use crate::sessions::SessionsEnded;

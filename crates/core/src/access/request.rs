@@ -4,18 +4,17 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::{DurationError, GoDuration};
+use oz_api::{Phase, RequestStatus, Requester, names};
+use oz_trail::{Action, Decision, Record, RequestRef};
 
 use super::decide::Ask;
 use super::grant;
-use super::stamp::{self, Requester, Stamp, StampError};
-use crate::api::{Phase, RequestStatus};
-use crate::audit::{Action, Decision, Record, RequestRef};
-use crate::duration::{DurationError, GoDuration};
+use super::stamp::{self, Stamp, StampError};
 use crate::kinds::{AccessRequest, Kind};
 use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
-use crate::names;
 
 /// What is asked for. A digest takes longer than most that is done with a request: it is made where it is needed.
 pub trait Spec: fmt::Debug + Send + Sync {

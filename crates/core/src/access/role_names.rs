@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use oz_api::names::{GRANT_ROLES, grant_role, grant_role_number};
 use sha2::{Digest, Sha256};
-
-use crate::names::{GRANT_ROLES, grant_role, grant_role_number};
 
 /// For how long a name that turned out to be somebody else's is passed over.
 const PASSED_OVER: Duration = Duration::from_secs(60);

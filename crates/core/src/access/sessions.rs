@@ -2,13 +2,13 @@
 //! that ends them.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::conditions::{SESSIONS_CUT, reason};
+use oz_api::{Ending, Operation};
+use oz_trail::{Action, Decision, PodRef, Record};
 
 use super::grant::Grant;
 use super::request::Request;
 use super::status::{self, Fact};
-use crate::api::{Ending, Operation};
-use crate::audit::{Action, Decision, PodRef, Record};
-use crate::conditions::{SESSIONS_CUT, reason};
 use crate::controller::{Failure, Step};
 use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};

@@ -5,12 +5,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{Requester, encode, labels};
 use serde::{Deserialize, Serialize};
 
 use super::policy::Judgement;
 use crate::controller::Failure;
-use crate::encode;
-use crate::labels;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::Stamp;
@@ -21,29 +20,6 @@ pub const MAX_DISTANCE: SignedDuration = SignedDuration::from_secs(20);
 
 /// The longest prefix of a generated name that the API server keeps.
 const GENERATED_PREFIX: usize = 58;
-
-/// A user as the API server authenticated them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Requester {
-    /// User name.
-    pub user: String,
-    /// The identity provider's unique id, if it gave one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// Groups.
-    #[serde(default)]
-    pub groups: Vec<String>,
-}
-
-impl Requester {
-    /// Namespace and name, if this is a service account.
-    #[must_use]
-    pub fn service_account(&self) -> Option<(&str, &str)> {
-        self.user
-            .strip_prefix("system:serviceaccount:")?
-            .split_once(':')
-    }
-}
 
 /// The stamp: a requester, and the one request that it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +44,7 @@ pub struct Stamp {
     /// Prefix of the name to be generated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generate_name: String,
-    /// Digest of the defaulted spec, see [`crate::encode::digest`].
+    /// Digest of the defaulted spec, see [`oz_api::encode::digest`].
     pub spec_digest: String,
     /// When the stamp was made.
     pub at: Timestamp,

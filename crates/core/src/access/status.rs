@@ -3,15 +3,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use oz_api::conditions::{self, message, reason};
+use oz_api::{EndReason, Phase, RequestStatus};
+use oz_trail::RequestRef;
 
 pub use super::fact::Fact;
 
 use super::grant::Grant;
-use crate::api::{EndReason, Phase, RequestStatus};
-use crate::audit::RequestRef;
-use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
-use crate::gate::moderation;
+use crate::gate;
 use crate::lifecycle::End;
 use crate::lifecycle::transitions::{Change, Names, event};
 use crate::lifecycle::window::after;
@@ -110,7 +110,7 @@ fn how_to_enter(grant: &Grant) -> String {
         .map_or_else(String::new, |config| {
             format!(
                 "\nA session waits until {}: ozctl sessions watch {name} -n {namespace}",
-                moderation::who(config)
+                gate::watchers(config)
             )
         });
     format!(

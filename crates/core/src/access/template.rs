@@ -3,10 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::conditions::{self, message, reason};
+use oz_api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
 
 use super::status::Fact;
-use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
-use crate::conditions::{self, message, reason};
 use crate::controller::{
     Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Transition, Verdict,
 };

@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
 use kube::core::ApiResource;
+use oz_api::PodAccessRequest;
+use oz_trail::{Action, Decision};
 
 use super::grant::Grant;
 use super::kind::Blocked;
 use super::objects;
 use super::request::Request;
 use super::status::{end_message, end_reason};
-use crate::api::PodAccessRequest;
-use crate::audit::{Action, Decision};
 use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
 use crate::lifecycle::End;
 use crate::lifecycle::revoke::{by_power, disarm, remove};

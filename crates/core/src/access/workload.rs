@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{ApiResource, DynamicObject, Selector};
 use kube::{Resource, ResourceExt};
+use oz_api::{CrossVersionObjectReference, TargetKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::target::{Workload, is_controlled_by, through_replica_sets};
-use crate::api::{CrossVersionObjectReference, TargetKind};
 use crate::controller::Failure;
 use crate::mutate::Model;
 

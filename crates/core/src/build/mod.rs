@@ -8,9 +8,8 @@ mod role;
 mod role_binding;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
-use crate::api::{GROUP, VERSION};
-use crate::audit::RequestRef;
+use oz_api::{GROUP, VERSION};
+use oz_trail::RequestRef;
 
 pub use name_server::{NameServer, NameServerError};
 pub use network_policy::network_policy;

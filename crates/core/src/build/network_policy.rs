@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use oz_api::{Egress, Ingress, labels};
 
 use super::{NameServer, owner};
 use crate::access::grant::{Grant, OwnPod};
-use crate::api::{Egress, Ingress};
-use crate::labels;
 
 /// The policy that a grant asks for; `None` if everything is allowed.
 #[must_use]

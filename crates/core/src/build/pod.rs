@@ -6,13 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject};
+use oz_api::{encode, labels};
 use serde_json::{Value, json};
 
 use super::owner;
 use crate::access::grant::Grant;
 use crate::controller::Child;
-use crate::encode;
-use crate::labels;
 use crate::mutate::Rendered;
 
 /// How long before the agreed instant the kubelet begins to end a pod by itself: it gives two

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{Operation, labels, names};
 
 use crate::access::grant::Grant;
-use crate::api::Operation;
-use crate::{labels, names};
 
 /// The Role for a grant; `sealed` is the decision as [`Grant::seal`] made it.
 #[must_use]

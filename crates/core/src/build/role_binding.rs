@@ -4,10 +4,10 @@
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::labels;
 
 use super::owner;
 use crate::access::grant::Grant;
-use crate::labels;
 
 /// The RoleBinding for a grant; `sealed` is the decision as [`Grant::seal`] made it.
 #[must_use]

@@ -99,11 +99,11 @@ fn has(verbs: &[String], verb: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use oz_api::Operation;
     use serde_json::{Value, json};
 
     use super::super::tests::grant;
     use super::*;
-    use crate::api::Operation;
 
     fn rule(resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
         let rule: Value = json!({

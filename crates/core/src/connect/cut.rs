@@ -3,10 +3,10 @@
 //! breaks every exec into an image that has no shell or no `timeout`.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{SessionProbe, Timeout};
 
 use super::{Attempt, Refusal, Way};
 use crate::access::grant::Grant;
-use crate::api::{SessionProbe, Timeout};
 
 /// The environment variable by which the processes of a grant are known.
 pub const MARK: &str = "OZ_GRANT";

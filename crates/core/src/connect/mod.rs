@@ -9,7 +9,6 @@ pub mod copied;
 pub mod cut;
 pub mod ephemeral;
 pub mod image;
-mod mode;
 pub mod pod;
 pub mod policy;
 pub mod script;
@@ -21,14 +20,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::Subject;
+use oz_api::{Operation, Phase, Requester};
 
 use crate::access::grant::Grant;
 use crate::access::lock::Locked;
-use crate::access::stamp::Requester;
-use crate::api::{Operation, Phase};
-use crate::gate::{self, ticket::Ticket};
+use crate::gate;
+use crate::gate::ticket::Ticket;
 
-pub use mode::Mode;
 pub use way::Way;
 
 /// A connection that somebody wants to open, as the API server tells of it.
@@ -144,7 +142,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    /// A refusal with a reason that programs read and a message for people.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),

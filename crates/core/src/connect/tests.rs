@@ -2,24 +2,24 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::Subject;
+use oz_api::Timeout;
+use oz_api::duration::GoDuration;
+use oz_trail::{PodRef, RequestRef};
 
 use super::cut::{Cut, MARK, probed, session, wrapped};
 use super::script::answers;
 use super::*;
 use crate::access::grant::{OwnPod, SessionTerms};
 use crate::access::window::Window;
-use crate::api::Timeout;
-use crate::audit::{PodRef, RequestRef};
-use crate::duration::GoDuration;
 use crate::gate::GateAccount;
 
 const START: &str = "2026-01-01T12:00:00Z";
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
-fn user(name: &str, groups: &[&str]) -> Requester {
+pub(crate) fn user(name: &str, groups: &[&str]) -> Requester {
     Requester {
         user: name.into(),
         uid: String::new(),

@@ -1,6 +1,6 @@
 //! The ways into a pod that the API server can ask about, and what the name of a connection means.
 
-use crate::api::Operation;
+use oz_api::Operation;
 
 /// How somebody gets into a pod, or has other code run in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

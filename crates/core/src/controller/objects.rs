@@ -18,8 +18,8 @@ pub struct Child {
 
 impl Child {
     /// A child with the content of a typed object. The object's labels must carry
-    /// [`crate::labels::OWNER_UID`] and [`crate::labels::OWNER_KIND`], by which the engine finds
-    /// it again; [`crate::labels::mark`] sets them.
+    /// [`oz_api::labels::OWNER_UID`] and [`oz_api::labels::OWNER_KIND`], by which the engine finds
+    /// it again; [`oz_api::labels::mark`] sets them.
     pub fn new<K>(object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -107,7 +107,9 @@ pub struct Key {
 }
 
 impl Key {
-    pub(crate) fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
+    /// The reference to an object of a kind, by its metadata.
+    #[must_use]
+    pub fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
         Self {
             group: resource.group.clone(),
             kind: resource.kind.clone(),

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::core::ApiResource;
+use oz_trail::Record;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::Failure;
 use super::objects::{Child, Live, Reference};
-use crate::audit::Record;
 
 /// What is to be done, as a value that can be printed instead of carried out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use k8s_openapi::api::rbac::v1::Subject;
+use oz_api::{Requester, names};
 use serde::{Deserialize, Serialize};
 
-use crate::access::stamp::Requester;
-use crate::names;
 use crate::validate::dns_subdomain;
 
 /// The gate's service account.

@@ -5,10 +5,10 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
+use oz_api::Requester;
 use serde::{Deserialize, Serialize};
 
 use crate::access::grant::Grant;
-use crate::access::stamp::Requester;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 /// The name under which the API server hands it on, in `userInfo.extra`.
@@ -85,6 +85,28 @@ impl Ticket {
             user: self.user.clone(),
             uid: self.uid.clone(),
             groups: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::tests::{at, grant, user};
+
+    #[test]
+    fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
+        let keys = Keys::with_every_owner([[7; 32]]);
+        let ticket = Ticket::new(&grant(), &user("alice", &["devs"]), at(10));
+        let sealed = ticket.seal(&keys).unwrap();
+        assert!(sealed.bytes().all(|byte| byte.is_ascii_graphic()));
+        assert_eq!(Ticket::open(&keys, &sealed, at(11)), Some(ticket));
+        assert_eq!(Ticket::open(&keys, &sealed, at(31)), None);
+        assert_eq!(Ticket::open(&keys, &sealed, at(-11)), None);
+        let others = Keys::with_every_owner([[8; 32]]);
+        assert_eq!(Ticket::open(&others, &sealed, at(11)), None);
+        for text in ["", "e30", "!", &"A".repeat(9_000)] {
+            assert_eq!(Ticket::open(&keys, text, at(11)), None);
         }
     }
 }

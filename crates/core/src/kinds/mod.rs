@@ -1,28 +1,23 @@
-//! The registry of oz's kinds: one file for each, with its type, names, columns, definition and
-//! validation, and what all of its role have in common. Hooks, controllers, definitions, the removal of
-//! oz and the command line go by it, and name no kind themselves: a new kind is a file here, its line in
+//! The registry of oz's kinds: one file for each, with its names and its validation, and what all of its role have in
+//! common; the types are in `oz-api`. Hooks, controllers, definitions, the removal of
+//! oz and the command line go by it, and name no kind themselves: a new kind is a type there, a file here, its line in
 //! [`for_each_kind`](crate::for_each_kind), and its decision.
 
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
-
-pub(crate) mod access_lock;
-pub(crate) mod access_policy;
-pub(crate) mod access_request_approval;
-pub(crate) mod access_review;
-pub(crate) mod audit_event;
-pub mod example_com;
-pub(crate) mod exec_access_request;
-pub(crate) mod exec_access_template;
-pub(crate) mod pod_access_request;
-pub(crate) mod pod_access_template;
+mod access_lock;
+mod access_policy;
+mod access_request_approval;
+mod access_review;
+mod audit_event;
+mod example_com;
+mod exec_access_request;
+mod exec_access_template;
+mod pod_access_request;
+mod pod_access_template;
 mod registry;
 mod requested;
 mod right;
-pub(crate) mod transient_cluster_role_binding;
-pub(crate) mod transient_role_binding;
+mod transient_cluster_role_binding;
+mod transient_role_binding;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -31,6 +26,8 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
+use oz_api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
+use oz_api::{AccessConfig, CrossVersionObjectReference, RequestStatus, TemplateStatus};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -40,9 +37,20 @@ pub use right::Right;
 
 use crate::access::decide::Ask;
 use crate::access::request::Request;
-use crate::api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
-use crate::api::{AccessConfig, CrossVersionObjectReference, RequestStatus, TemplateStatus};
-use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
+use crate::validate;
+use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
+
+/// The definitions of all kinds, as they are installed.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let all = all().into_iter();
+    let mut crds: Vec<_> = all
+        .filter_map(|kind| kind.definition())
+        .map(oz_api::schema::finished)
+        .collect();
+    crds.sort_by(|one, other| one.spec.names.kind.cmp(&other.spec.names.kind));
+    crds
+}
 
 /// What a kind is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +292,7 @@ macro_rules! binding {
                 terms(self)
             }
 
-            fn status(&self) -> Option<&BindingStatus> {
+            fn status(&self) -> Option<&oz_api::BindingStatus> {
                 self.status.as_ref()
             }
         }
@@ -298,7 +306,7 @@ macro_rules! own_binding {
         $crate::kinds::binding!(
             $type, $name, stringify!($type), cluster: $cluster,
             effective: "Effective", prefix: "spec.", lenient: false, approvable: true,
-            digest: |object| $crate::encode::digest(&object.spec),
+            digest: |object| oz_api::encode::digest(&object.spec),
             terms: |object| {
                 let spec = &object.spec;
                 let spec = $crate::transient::Spec {
@@ -323,7 +331,7 @@ macro_rules! published_binding {
         $crate::kinds::binding!(
             $type, $name, $mark, cluster: $cluster,
             effective: "effective", prefix: "", lenient: true, approvable: false,
-            digest: |object| $crate::encode::digest(&serde_json::json!({ "flat": object.flat })),
+            digest: |object| oz_api::encode::digest(&serde_json::json!({ "flat": object.flat })),
             terms: |object| $crate::transient::Terms::of_flat(&object.flat, $cluster),
             {
                 fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {

@@ -1,105 +1,10 @@
-//! PodAccessRequest: one person asks for a pod of their own, made from a workload.
+//! The rules of [`PodAccessRequest`].
 
 use jiff::Timestamp;
-use kube::{CustomResource, KubeSchema};
-use serde::{Deserialize, Serialize};
-
-use crate::api::RequestStatus;
-use crate::api::optional::not_empty;
-use crate::api::schema::{
-    POD_REQUEST_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
-    SPEC_IS_IMMUTABLE_MESSAGE,
-};
-use crate::api::{TICKET, TICKET_MESSAGE};
+use oz_api::{PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, RequestStatus, encode};
 
 use super::{AccessRequest, Change, Kind, Role, Terms, defined};
-use crate::api::PodAccessTemplate;
-use crate::encode;
 use crate::validate::Violation;
-
-/// What is asked for. Cannot be changed once created.
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[kube(
-    group = "crds.wizardofoz.co",
-    version = "v1alpha1",
-    kind = "PodAccessRequest",
-    plural = "podaccessrequests",
-    namespaced,
-    status = "RequestStatus",
-    derive = "PartialEq",
-    derive = "Default",
-    shortname = "par",
-    category = "oz",
-    doc = "Asks for a pod of one's own, made as a PodAccessTemplate says.",
-    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
-    validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
-    printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
-    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is request ready?"}"#,
-    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far the request came"}"#,
-    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"Who asked", "priority":1}"#,
-    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"When access ends"}"#,
-    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the request was created"}"#
-)]
-#[serde(rename_all = "camelCase")]
-pub struct PodAccessRequestSpec {
-    /// Name of the PodAccessTemplate, in the request's own namespace.
-    #[schemars(length(max = 253))]
-    pub template_name: String,
-
-    /// How long access should last, as one number with one unit: 90s, 30m, 2h. Zero or absent means
-    /// the template's defaultDuration; more than its maxDuration gets that.
-    #[serde(
-        default,
-        deserialize_with = "not_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(regex(pattern = POD_REQUEST_DURATION), length(max = 64))]
-    pub duration: Option<String>,
-
-    /// The container to get into. Absent means any that the template allows.
-    #[serde(
-        default,
-        deserialize_with = "not_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = 63))]
-    pub container: Option<String>,
-
-    /// Why access is needed. Kept in the audit record.
-    #[serde(
-        default,
-        deserialize_with = "not_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = 1024))]
-    pub reason: Option<String>,
-
-    /// Name of the running request that this one continues. It is a request of its own: decided
-    /// anew, with a pod and an end of its own. A running pod keeps the end that it has.
-    #[serde(
-        default,
-        deserialize_with = "not_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = 253))]
-    pub extends: Option<String>,
-
-    /// The ticket by which access is needed, such as INC-42, where the template or a policy asks for one.
-    #[serde(
-        default,
-        deserialize_with = "not_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = 128))]
-    #[x_kube(validation = Rule::new(TICKET).message(TICKET_MESSAGE))]
-    pub ticket: Option<String>,
-
-    /// Whether it is an emergency: then nobody has to approve it, if the template's accessConfig.emergency
-    /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub emergency: Option<bool>,
-}
 
 impl Kind for PodAccessRequest {
     const ROLE: Role = Role::Request;

@@ -33,11 +33,11 @@ macro_rules! for_each_kind {
     };
     (published $kind:ident => $body:block) => {
         {
-            type $kind = $crate::api::example_com::RoleBinding;
+            type $kind = $crate::types::oz_api::example_com::RoleBinding;
             $body
         }
         {
-            type $kind = $crate::api::example_com::ClusterRoleBinding;
+            type $kind = $crate::types::oz_api::example_com::ClusterRoleBinding;
             $body
         }
     };
@@ -54,19 +54,22 @@ macro_rules! for_each_kind {
         $crate::for_each_kind!(@ $kind $body [AccessReview]);
     };
     (records $kind:ident => $body:block) => {
-        $crate::for_each_kind!(@ $kind $body [AuditEvent]);
+        {
+            type $kind = $crate::types::AuditEvent;
+            $body
+        }
     };
     (@ $kind:ident $body:block []) => {};
     (@ $kind:ident $body:block [harness::$first:ident $($more:tt)*]) => {
         {
-            type $kind = $crate::api::harness::$first;
+            type $kind = $crate::types::oz_api::harness::$first;
             $body
         }
         $crate::for_each_kind!(@ $kind $body [$($more)*]);
     };
     (@ $kind:ident $body:block [$first:ident $($more:ident)*]) => {
         {
-            type $kind = $crate::api::$first;
+            type $kind = $crate::types::oz_api::$first;
             $body
         }
         $crate::for_each_kind!(@ $kind $body [$($more)*]);

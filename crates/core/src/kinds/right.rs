@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use oz_api::AccessConfig;
+
 use crate::access::decide;
-use crate::api::AccessConfig;
 use crate::build;
 
 /// Something that can be done in a namespace, to objects of the core group.

@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Whether something keeps an object from going: it would outlive its deletion, and a binding that is
 /// being deleted still gives access.
-pub(crate) fn is_held(metadata: &ObjectMeta) -> bool {
+#[must_use]
+pub fn is_held(metadata: &ObjectMeta) -> bool {
     metadata
         .finalizers
         .as_ref()
@@ -13,13 +14,15 @@ pub(crate) fn is_held(metadata: &ObjectMeta) -> bool {
 }
 
 /// Whether this finalizer is on an object.
-pub(crate) fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
+#[must_use]
+pub fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
     let mut finalizers = metadata.finalizers.iter().flatten();
     finalizers.any(|finalizer| finalizer == name)
 }
 
 /// Whether an object goes with the object of this UID.
-pub(crate) fn is_owned(metadata: &ObjectMeta, uid: &str) -> bool {
+#[must_use]
+pub fn is_owned(metadata: &ObjectMeta, uid: &str) -> bool {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.uid == uid)
 }

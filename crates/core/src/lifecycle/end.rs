@@ -1,10 +1,10 @@
 //! Why something ends, and what `status.ending` keeps of it.
 
 use jiff::Timestamp;
+use oz_api::{EndReason, Ending, Phase, RequestStatus};
+use oz_trail::Action;
 
 use super::window::has_come;
-use crate::api::{EndReason, Ending, Phase, RequestStatus};
-use crate::audit::Action;
 
 /// How something ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,24 @@ impl End {
     /// The end that was begun in an earlier pass, by what the status says.
     #[must_use]
     pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
-        Ending::of(status).map(Self::from)
+        status
+            .and_then(|status| status.ending.clone())
+            .map(Self::from)
+    }
+
+    /// What a status keeps of this end, which goes on from `before` or begins now.
+    #[must_use]
+    pub fn ending(&self, before: Option<Ending>, now: Timestamp) -> Ending {
+        let before = before.as_ref();
+        Ending {
+            reason: self.reason,
+            detail: self.detail.clone(),
+            since: before.and_then(|before| before.since).or(Some(now)),
+            recorded: before.is_some_and(|before| before.recorded),
+            sessions_ended: before.is_some_and(|before| before.sessions_ended),
+            sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
+            sessions_given_up: before.is_some_and(|before| before.sessions_given_up),
+        }
     }
 
     /// Whether somebody else changed what oz wrote.
@@ -147,28 +164,5 @@ impl End {
 impl From<Ending> for End {
     fn from(Ending { reason, detail, .. }: Ending) -> Self {
         Self { reason, detail }
-    }
-}
-
-impl Ending {
-    /// What a status says of an end that has begun.
-    #[must_use]
-    pub fn of(status: Option<&RequestStatus>) -> Option<Self> {
-        status?.ending.clone()
-    }
-
-    /// What is kept of an end that goes on from `before`, or begins now.
-    #[must_use]
-    pub fn going_on(before: Option<Self>, end: &End, now: Timestamp) -> Self {
-        let before = before.as_ref();
-        Self {
-            reason: end.reason,
-            detail: end.detail.clone(),
-            since: before.and_then(|before| before.since).or(Some(now)),
-            recorded: before.is_some_and(|before| before.recorded),
-            sessions_ended: before.is_some_and(|before| before.sessions_ended),
-            sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
-            sessions_given_up: before.is_some_and(|before| before.sessions_given_up),
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! sealed ([`seal`]), where it stands ([`state`]), why it ends ([`end`]), what somebody else did to it
 //! ([`drift`]), the steps of a revocation ([`revoke`]), and the events ([`transitions`]).
 
-pub(crate) mod drift;
+pub mod drift;
 mod end;
 pub(crate) mod revoke;
 pub mod seal;

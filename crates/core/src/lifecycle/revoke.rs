@@ -4,12 +4,12 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
+use oz_api::labels;
 use serde_json::{Value, json};
 
 use super::drift::is_held;
 use crate::access::pod_state;
 use crate::controller::{Child, Live, Plan, Step};
-use crate::labels;
 
 /// For whom an object was made: what it is marked with, and the watch knows it by.
 #[derive(Clone, Copy, Debug)]

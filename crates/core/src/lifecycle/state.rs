@@ -2,10 +2,10 @@
 //! what ends, and why, is derived once in a pass.
 
 use jiff::Timestamp;
+use oz_api::Phase;
 
 use super::End;
 use super::window::has_come;
-use crate::api::Phase;
 use crate::controller::Failure;
 
 /// Where something stands: `G` is what was granted, `O` what can be, and `S` what only things of its kind

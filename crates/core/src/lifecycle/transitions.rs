@@ -3,9 +3,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oz_api::{Phase, conditions};
 
-use crate::api::Phase;
-use crate::conditions;
 use crate::controller::Transition;
 
 /// What an event is called: its reason, and what was done.

@@ -1,27 +1,15 @@
-//! Until when: the one place where a duration becomes an instant, and where an instant is compared with
-//! an end.
+//! Until when: the one place where a duration becomes an instant. Whether it has come is decided by [`has_come`].
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use oz_api::duration::GoDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::duration::GoDuration;
+pub use oz_api::instant::{after, has_come};
 
 /// How long a request may wait for its grant when nothing says how long it asked for.
 pub const FALLBACK: GoDuration = GoDuration::from_secs(60 * 60);
 /// The longest that any request may wait for its grant.
 const LONGEST_WAIT: GoDuration = GoDuration::from_secs(24 * 60 * 60);
-
-/// Whether an instant has come: at it, and from then on. Every end, and every beginning, is judged by this.
-#[must_use]
-pub fn has_come(now: Timestamp, instant: Timestamp) -> bool {
-    now >= instant
-}
-
-/// The instant so much later; the end of time instead of an overflow.
-#[must_use]
-pub fn after(instant: Timestamp, length: impl Into<SignedDuration>) -> Timestamp {
-    instant.checked_add(length.into()).unwrap_or(Timestamp::MAX)
-}
 
 /// The time of a grant: from the creation of its request, or from the grant if it took approvals, until and
 /// not including `until`.
@@ -111,6 +99,7 @@ pub fn waits_until(created: Timestamp, requested: Option<GoDuration>) -> Timesta
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use proptest::prelude::*;
 
     use super::*;

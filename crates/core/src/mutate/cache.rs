@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Model, MutateError, Rendered, render};
 use crate::validate::AccessPod;
-use parking_lot::Mutex;
 
 /// How many are kept.
 const KEPT: usize = 64;

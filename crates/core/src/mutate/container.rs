@@ -1,9 +1,9 @@
 //! The container that people enter: which one it is, and how it differs from the workload's.
 
+use oz_api::PodTemplateSpecMutationConfig;
 use serde_json::{Value, json};
 
 use super::{DEFAULT_CONTAINER, MutateError, is_empty, remove};
-use crate::api::PodTemplateSpecMutationConfig;
 
 /// The place of the container: the one that the template names, or else the one that the workload
 /// names in an annotation, or else the first.

@@ -11,13 +11,12 @@ mod sharing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+use oz_api::{PodTemplateSpecMutationConfig, encode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::cache::RenderCache;
 use crate::access::pod_state::GRACE_SECONDS;
-use crate::api::PodTemplateSpecMutationConfig;
-use crate::encode;
 use crate::validate::{AccessPod, PodSource};
 
 /// The annotation that names the container which `kubectl exec` takes.

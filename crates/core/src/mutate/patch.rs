@@ -2,10 +2,10 @@
 //! below zero count from the end.
 
 use json_patch::{PatchOperation, patch};
+use oz_api::{PatchOp, PatchSpecOperation};
 use serde_json::{Value, json};
 
 use super::MutateError;
-use crate::api::{PatchOp, PatchSpecOperation};
 
 /// The largest document that a patch can make, in bytes: a few copies of a document into itself
 /// would fill any memory.

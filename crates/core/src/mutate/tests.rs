@@ -1,10 +1,10 @@
 //! Single rules; whole pods are in `tests/pods.rs`.
 
+use oz_api::{PatchOp, PatchSpecOperation, TargetKind};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::{PatchOp, PatchSpecOperation, TargetKind};
 use crate::validate::{Amount, Ceilings, Target};
 
 pub(super) fn model(template: Value) -> Model {

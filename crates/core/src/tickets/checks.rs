@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
+use oz_api::duration::GoDuration;
 use serde::Deserialize;
 
 use super::CheckTerms;
-use crate::duration::GoDuration;
 use crate::validate::dns_label;
 
 /// How many checks there may be.

@@ -1,6 +1,7 @@
 //! Where a transient binding stands: the one place that decides. Everything else follows from it.
 
 use jiff::Timestamp;
+use oz_api::{EndReason, Phase, Requester, labels};
 
 use super::facts::{Assessment, Facts, Need, Opens, Otherwise, Question, State, Want, denied};
 use super::grant::Grant;
@@ -10,13 +11,10 @@ use super::policy::Policy;
 use super::terms::{Position, Terms};
 use crate::access::approval;
 use crate::access::lock::Access;
-use crate::access::stamp::{Requester, StampError};
-use crate::api::{EndReason, Phase};
+use crate::access::stamp::StampError;
 use crate::controller::{Failure, Live};
-use crate::labels;
-use crate::lifecycle::drift;
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::{self, End, seal};
+use crate::lifecycle::{self, End, drift, seal};
 use crate::validate::Violation;
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what

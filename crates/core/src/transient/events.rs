@@ -1,10 +1,10 @@
 //! The events for the change from one status to the next.
 
+use oz_api::{BindingStatus, Phase, conditions};
+
 use super::kind::Binding;
 use super::policy::ROLE_TOO_POWERFUL;
 use super::report::{READY, ROLE_HARMLESS};
-use crate::api::{BindingStatus, Phase};
-use crate::conditions;
 use crate::controller::Transition;
 use crate::lifecycle::transitions::{Change, Names, event};
 

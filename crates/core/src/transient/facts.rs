@@ -2,13 +2,12 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use oz_api::{AccessRequestApproval, ApprovalStatus, Phase, Requester, RoleReference};
 
 use super::grant::Grant;
 use super::waiting::WaitingWindow;
 use crate::access::fact::Fact;
 use crate::access::lock::Locks;
-use crate::access::stamp::Requester;
-use crate::api::{AccessRequestApproval, ApprovalStatus, Phase, RoleReference};
 use crate::controller::Failure;
 use crate::lifecycle;
 

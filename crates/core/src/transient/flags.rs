@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use jiff::SignedDuration;
+use oz_api::duration::positive;
 
 use super::{BindableRoles, Policy, PolicyError, RolePattern};
-use crate::duration::positive;
 use crate::settings::{MAX_BINDING_LEAD, MAX_BINDING_WINDOW, MAX_WAITING_BINDINGS};
 
 /// The flags by which transient bindings are allowed.

@@ -4,16 +4,15 @@
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use oz_api::conditions::reason;
+use oz_api::{Requester, labels};
+use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 use crate::access::approval;
 use crate::access::grant::Approved;
 use crate::access::policy::{self, Applied};
-use crate::access::stamp::Requester;
-use crate::audit::{Action, Decision, Record, RequestRef};
-use crate::conditions::reason;
 use crate::controller::{Child, Live};
-use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};

@@ -2,6 +2,8 @@
 //! created: whether it may be made, who has to agree before, and for how long it lasts at most.
 
 use jiff::Timestamp;
+use oz_api::{ApprovalConfig, Requester};
+use oz_trail::{Action, Decision, Record};
 
 use super::facts::{Assessment, Facts, Otherwise, State, denied};
 use super::kind::{Binding, Kind, Transient};
@@ -10,9 +12,7 @@ use crate::access::approval::{self, Approvals, Asked, Candidate};
 use crate::access::denial::Denial;
 use crate::access::grant::Approved;
 use crate::access::policy::{self, Judgement};
-use crate::access::stamp::{self, Requester, Stamp, StampError};
-use crate::api::ApprovalConfig;
-use crate::audit::{Action, Decision, Record};
+use crate::access::stamp::{self, Stamp, StampError};
 use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
@@ -90,7 +90,7 @@ impl Binding<'_> {
             self.kind,
             self.api_version,
             self.kind,
-            crate::api::GROUP,
+            oz_api::GROUP,
         );
         Err(Denial::new(NOT_APPROVABLE, why))
     }

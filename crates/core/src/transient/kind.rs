@@ -6,14 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{AccessLock, BindingStatus, Requester};
+use oz_trail::{Action, Decision, Record, RequestRef};
 
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::Terms;
 use crate::access::lock::{self, Access};
-use crate::access::stamp::{self, Requester, StampError};
-use crate::api::{AccessLock, BindingStatus};
-use crate::audit::{Action, Decision, Record, RequestRef};
+use crate::access::stamp::{self, StampError};
 use crate::controller::{Sought, Step};
 use crate::kinds;
 use crate::lifecycle::revoke::Marks;
@@ -22,7 +22,7 @@ use crate::validate::Violation;
 
 /// One kind of transient binding.
 pub trait Kind: kinds::Kind {
-    /// Value of [`crate::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
+    /// Value of [`oz_api::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
     const MARK: &'static str;
     /// Type of the condition that says whether the binding is in effect.
     const EFFECTIVE: &'static str;

@@ -11,7 +11,6 @@ mod events;
 mod facts;
 mod flags;
 mod grant;
-mod instant;
 mod judged;
 mod kind;
 mod plan;
@@ -26,25 +25,20 @@ pub use danger::danger;
 pub use facts::{Assessment, Facts, Lookup, Opens, Question, State, Want};
 pub use flags::TransientArgs;
 pub use grant::Grant;
-pub use instant::InstantError;
-pub(crate) use instant::instant;
 pub use judged::limit;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
+use oz_api::{RBAC_GROUP, Requester, RoleReference};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
 pub use privileged::has_privileged;
-pub(crate) use privileged::privileged;
+pub use privileged::{Privileged, privileged};
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
 pub use waiting::WaitingWindow;
-
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-
-use crate::access::stamp::Requester;
-use crate::api::{RBAC_GROUP, RoleReference};
 
 /// The finalizer that every transient binding has from its creation until nothing of it is left:
 /// even a deletion that orphans leaves no binding behind.
@@ -62,11 +56,8 @@ pub fn may_bind(
 }
 
 /// A verb on a role.
-pub(crate) fn on_role(
-    namespace: Option<&str>,
-    role: &RoleReference,
-    verb: &str,
-) -> ResourceAttributes {
+#[must_use]
+pub fn on_role(namespace: Option<&str>, role: &RoleReference, verb: &str) -> ResourceAttributes {
     ResourceAttributes {
         namespace: namespace.map(ToOwned::to_owned),
         verb: Some(verb.to_owned()),
@@ -78,7 +69,8 @@ pub(crate) fn on_role(
 }
 
 /// The question whether somebody has this right.
-pub(crate) fn review(requester: &Requester, right: ResourceAttributes) -> SubjectAccessReview {
+#[must_use]
+pub fn review(requester: &Requester, right: ResourceAttributes) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(requester.user.clone()),

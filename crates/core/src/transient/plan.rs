@@ -4,23 +4,20 @@
 //! every instant something remembers that the window was used.
 
 use jiff::Timestamp;
+use oz_api::{BindingStatus, EndReason, labels};
+use oz_trail::{Action, Decision as Decided, Record};
 
-use super::FINALIZER;
 use super::assess::{end_message, end_reason, ours};
 use super::facts::{Assessment, Facts, Opens, Question, State};
 use super::grant::Grant;
-use super::judged;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
+use super::{FINALIZER, judged};
 use crate::access::stamp;
-use crate::api::{BindingStatus, EndReason};
-use crate::audit::{Action, Decision as Decided, Record};
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Step, Transition, Verdict};
-use crate::labels;
-use crate::lifecycle::End;
-use crate::lifecycle::drift;
 use crate::lifecycle::revoke::{self, Marks, remove};
+use crate::lifecycle::{End, drift};
 
 impl<K: Kind> Controller for Transient<K> {
     type Object = K;

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use jiff::SignedDuration;
+use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use oz_api::duration::GoDuration;
+use oz_api::{RoleKind, RoleReference};
 
 use super::danger::danger;
 use super::roles::{BindableRoles, Listed};
 use super::terms::Terms;
-use crate::api::{RoleKind, RoleReference};
 use crate::controller::Failure;
-use crate::duration::GoDuration;
-use jiff::Timestamp;
 
 /// The reason of what is refused, or told, of a role by which more can be had than it says.
 pub const ROLE_TOO_POWERFUL: &str = "RoleTooPowerful";

@@ -1,12 +1,10 @@
 //! The privileged kinds: whose objects hand out rights, run as somebody else, or decide over what belongs to others. One
 //! list decides in both places. A role that permits writing such objects is not bound for a time by a pattern, see
 //! [`danger`](super::danger()); and a child of a composite that is such an object is written and deleted only if each
-//! author of its parent may do that, see [`rights`](crate::composite::rights).
+//! author of its parent may do that, see `oz_composites::rights`.
 
 use kube::core::{ApiResource, DynamicObject};
-
-use crate::api::{GROUP, RBAC_GROUP, example_com};
-use crate::composite;
+use oz_api::{GROUP, RBAC_GROUP, composite, example_com};
 
 /// Verbs by which an object comes to say something else.
 const CHANGES: &[&str] = &["create", "update", "patch"];
@@ -30,7 +28,7 @@ enum Objects {
 }
 
 /// Privileged resources of one group. Without a resource: all of the group.
-pub(crate) struct Privileged {
+pub struct Privileged {
     group: &'static str,
     resources: &'static [&'static str],
     /// The verbs that are dangerous in a role.
@@ -165,7 +163,7 @@ pub(crate) const PRIVILEGED: &[Privileged] = &[
     )
     .objects(Objects::All),
     resources("paddock.dev", ANY, WRITES).objects(Objects::All),
-    resources(composite::api::GROUP, ANY, WRITES).objects(Objects::All),
+    resources(composite::GROUP, ANY, WRITES).objects(Objects::All),
     // A volume may be a directory of the node.
     resources("", &["persistentvolumes"], CHANGES).objects(Objects::All),
     // Where pods run, and what is believed of that.
@@ -239,10 +237,8 @@ pub fn has_privileged(group: &str, plural: &str) -> bool {
 }
 
 /// The entry of the list that an object is privileged by; `None` if it is not.
-pub(crate) fn privileged(
-    resource: &ApiResource,
-    object: &DynamicObject,
-) -> Option<&'static Privileged> {
+#[must_use]
+pub fn privileged(resource: &ApiResource, object: &DynamicObject) -> Option<&'static Privileged> {
     let mut all = PRIVILEGED.iter();
     all.find(|kind| {
         let namespace = object.metadata.namespace.as_deref();
@@ -259,7 +255,8 @@ pub(crate) fn privileged(
 
 impl Privileged {
     /// Whether a deletion does nothing but take rights back.
-    pub(crate) const fn is_revoked_by_deletion(&self) -> bool {
+    #[must_use]
+    pub const fn is_revoked_by_deletion(&self) -> bool {
         self.deletion_revokes
     }
 }

@@ -1,14 +1,13 @@
 //! What the status says after a plan was carried out, as far as it went.
 
 use jiff::Timestamp;
+use oz_api::{BindingStatus, Phase, conditions};
 
 use super::assess::{end_message, end_reason, ours};
 use super::facts::{Assessment, Opens, State};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
-use crate::api::{BindingStatus, Ending, Phase};
-use crate::conditions;
 use crate::controller::{Failure, FailureClass, Outcome};
 
 /// The binding exists, and its window is open.
@@ -95,7 +94,7 @@ impl<K: Kind> Transient<K> {
                     describe(&mut status, grant);
                 }
                 status.next_transition_time = None;
-                let mut ending = Ending::going_on(status.ending.take(), end, now);
+                let mut ending = end.ending(status.ending.take(), now);
                 ending.recorded |= failure.is_none();
                 status.ending = Some(ending);
                 let said = end_message(end);

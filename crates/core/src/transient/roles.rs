@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::api::{RoleKind, RoleReference};
+use oz_api::{RoleKind, RoleReference};
 
 /// One entry of the list: `view` is a ClusterRole, `shop/deployer` a Role of namespace shop; both
 /// parts may end in `*`.
@@ -127,8 +127,9 @@ impl fmt::Display for BindableRoles {
 
 #[cfg(test)]
 mod tests {
+    use oz_api::RBAC_GROUP;
+
     use super::*;
-    use crate::api::RBAC_GROUP;
 
     fn list(entries: &[&str]) -> BindableRoles {
         BindableRoles(entries.iter().map(|entry| entry.parse().unwrap()).collect())

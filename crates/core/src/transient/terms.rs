@@ -6,12 +6,12 @@ use std::fmt::Display;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
+use oz_api::duration::GoDuration;
+use oz_api::example_com::Flat;
+use oz_api::instant::instant;
+use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use super::instant::instant;
-use crate::api::example_com::Flat;
-use crate::api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
-use crate::duration::GoDuration;
 use crate::lifecycle::window::{after, has_come};
 use crate::validate::{MAX_REASON, Violation};
 

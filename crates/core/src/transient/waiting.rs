@@ -3,11 +3,11 @@
 //! [`Policy::most_waiting`] that wait. The webhook refuses by it; the operator decides, as it sees all bindings in one order.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::Phase;
 
 use super::kind::Binding;
 use super::policy::Policy;
 use super::terms::Terms;
-use crate::api::Phase;
 use crate::controller::Failure;
 use crate::lifecycle::window::{after, has_come};
 

@@ -1,10 +1,11 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
+use oz_api::duration::GoDuration;
+use oz_api::{AccessConfig, Bind, Operation, RecordingConfig, RecordingMode, Sessions};
+
 use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
-use crate::api::{AccessConfig, Bind, Operation, RecordingConfig, RecordingMode, Sessions};
 use crate::connect::policy::bounded;
-use crate::duration::GoDuration;
 
 /// The shortest idle timeout: with less, a session ends while somebody reads what it printed.
 const SHORTEST_IDLE: GoDuration = GoDuration::from_secs(10);

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use oz_api::{
+    Network, PatchOp, PatchSpecOperation, PodAccessTemplateSpec, PodTemplateSpecMutationConfig,
+};
 use serde_json::Value;
 
 use super::template::{self, Target};
 use super::{Amount, Found, name};
-use crate::api::{
-    Network, PatchOp, PatchSpecOperation, PodAccessTemplateSpec, PodTemplateSpecMutationConfig,
-};
 
 /// Begins the labels and annotations by which oz finds what is its own.
 const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";

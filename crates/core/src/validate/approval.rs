@@ -1,13 +1,13 @@
 //! `spec.accessConfig.approval`, the same in a policy, and the answers that it asks for.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::GoDuration;
+use oz_api::{AccessRequestApprovalSpec, ApprovalConfig};
 
 use super::request::own_name;
 use super::text::{expression, undisguised};
 use super::{Found, Violation, name};
 use crate::access::approval::matching;
-use crate::api::{AccessRequestApprovalSpec, ApprovalConfig};
-use crate::duration::GoDuration;
 
 /// The most rules of a template.
 const MAX_RULES: usize = 8;

@@ -1,9 +1,9 @@
 //! Attestations of who could get in.
 
+use oz_api::{AccessReviewSpec, Attestation, MOST_REMOVALS, encode};
+
 use super::text::{plain, readable};
 use super::{Found, Violation};
-use crate::api::{AccessReviewSpec, Attestation, MOST_REMOVALS};
-use crate::encode;
 
 const FIELD: &str = "spec.attestation";
 
@@ -74,8 +74,9 @@ fn counts(attestation: &Attestation, found: &mut Found) {
 
 #[cfg(test)]
 mod tests {
+    use oz_api::{Finding, Removal};
+
     use super::*;
-    use crate::api::{Finding, Removal};
 
     fn attestation() -> Attestation {
         let removal = Removal {

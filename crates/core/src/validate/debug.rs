@@ -1,8 +1,9 @@
 //! `spec.accessConfig.debug`: which containers may be added to a pod.
 
+use oz_api::{AccessConfig, Operation, Sessions};
+
 use super::Found;
-use crate::api::{AccessConfig, Operation, Sessions};
-use crate::gate::debug::{MAX_IMAGE, MAX_IMAGES, Pattern};
+use crate::gate::image::{MAX_IMAGE, MAX_IMAGES, Pattern};
 
 const FIELD: &str = "spec.accessConfig.debug";
 

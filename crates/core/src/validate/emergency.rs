@@ -1,11 +1,11 @@
 //! `spec.accessConfig.emergency`, and the reviews that follow.
 
-use super::attestation;
+use oz_api::duration::GoDuration;
+use oz_api::{AccessReviewSpec, EmergencyConfig, Reviewers};
+
 use super::text::plain;
-use super::{Found, Violation};
+use super::{Found, Violation, attestation};
 use crate::access::emergency::{MAX_REVIEWERS, reviewers_text};
-use crate::api::{AccessReviewSpec, EmergencyConfig, Reviewers};
-use crate::duration::GoDuration;
 
 /// The longest that a review can be put off.
 const MAX_WITHIN: GoDuration = GoDuration::from_secs(30 * 24 * 60 * 60);
@@ -104,8 +104,9 @@ pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use oz_api::{Finding, ReviewConfig};
+
     use super::*;
-    use crate::api::{Finding, ReviewConfig};
 
     fn config() -> EmergencyConfig {
         EmergencyConfig {

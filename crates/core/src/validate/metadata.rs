@@ -2,9 +2,9 @@
 //! lists it and keeps it in memory, and whoever may create a request writes what they like there.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::labels;
 
 use super::Violation;
-use crate::labels;
 
 /// The most that metadata may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,15 +20,14 @@ mod ticket;
 
 use std::fmt::{self, Display};
 
-use crate::duration::GoDuration;
-
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
 pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub(crate) use name::{dns_label, dns_subdomain};
+pub use name::{dns_label, dns_subdomain};
+use oz_api::duration::GoDuration;
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -37,7 +36,7 @@ pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
 pub use text::MAX_REASON;
-pub(crate) use text::{readable, reorders};
+pub use text::readable;
 pub use ticket::{matching, ticket};
 
 /// Something in an object that cannot stay as it is.
@@ -100,7 +99,7 @@ impl Violation {
     }
 
     /// What is wrong with a template's durations, in the words of the condition
-    /// [`TEMPLATE_DURATIONS_VALID`](crate::conditions::TEMPLATE_DURATIONS_VALID); `None` if they
+    /// [`TEMPLATE_DURATIONS_VALID`](oz_api::conditions::TEMPLATE_DURATIONS_VALID); `None` if they
     /// are valid.
     #[must_use]
     pub fn of_template_durations(violations: &[Self]) -> Option<String> {

@@ -1,7 +1,10 @@
 //! The forms that Kubernetes requires of names, labels and annotations.
 
 /// The name of a container: RFC 1123 label.
-pub(crate) fn dns_label(text: &str) -> Result<(), &'static str> {
+///
+/// # Errors
+/// What it must be.
+pub fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() <= 63 && is_label(text) {
         Ok(())
     } else {
@@ -13,7 +16,10 @@ pub(crate) fn dns_label(text: &str) -> Result<(), &'static str> {
 }
 
 /// The name of most objects: RFC 1123 subdomain.
-pub(crate) fn dns_subdomain(text: &str) -> Result<(), &'static str> {
+///
+/// # Errors
+/// What it must be.
+pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     if text.len() <= 253 && text.split('.').all(is_label) {
         Ok(())
     } else {

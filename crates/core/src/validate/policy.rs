@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{
+    AccessConfig, AccessPolicySpec, ApprovalConfig, DEFAULT_APPROVAL_TIMEOUT, PolicyApproval,
+};
 
 use super::text::{expression, is_deceptive};
 use super::{Found, Violation, approval, name, ticket};
 use crate::access::approval::matching;
-use crate::api::{
-    AccessConfig, AccessPolicySpec, ApprovalConfig, DEFAULT_APPROVAL_TIMEOUT, PolicyApproval,
-};
 
 /// The longest message of a denial, in bytes.
 const MAX_MESSAGE: usize = 512;

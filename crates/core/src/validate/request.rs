@@ -1,10 +1,10 @@
 //! Requests. Whether somebody may have what is asked for is not decided here.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::GoDuration;
 
 use super::text::{check_reason, plain};
 use super::{Found, Violation, name, ticket};
-use crate::duration::GoDuration;
 use crate::kinds::Terms;
 
 /// The longest name of a request: `-`, eight characters of its UID and this fit into 253, the

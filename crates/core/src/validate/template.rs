@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use oz_api::duration::GoDuration;
+use oz_api::{
+    AccessConfig, Bind, CrossVersionObjectReference, ExecAccessTemplate, Follow, OnTemplateChange,
+    Operation, PodAccessTemplate, Sessions, TargetApiVersion, TargetKind,
+};
 use serde::Serialize;
 
 use super::access_config::{self, Parsed};
 use super::access_pod::{self, AccessPod};
 use super::{Found, Violation, name};
 use crate::access_command::AccessCommand;
-use crate::api::{
-    AccessConfig, Bind, CrossVersionObjectReference, ExecAccessTemplate, Follow, OnTemplateChange,
-    Operation, PodAccessTemplate, Sessions, TargetApiVersion, TargetKind,
-};
-use crate::duration::GoDuration;
 
 /// The most bytes that the spec of a template may take as JSON: it is kept in memory, stored with
 /// every pod that is made from it, and read anew for every request.

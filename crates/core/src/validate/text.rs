@@ -1,5 +1,7 @@
 //! Texts that people write and others decide by: a reason, a finding, an expression.
 
+use oz_api::text::reorders;
+
 use super::{Found, Violation};
 use crate::connect::policy::bounded;
 
@@ -12,7 +14,8 @@ pub(super) fn check_reason(reason: &str, found: &mut Found) {
 }
 
 /// What is wrong with a text of somebody's that is read in terminals and logs.
-pub(crate) fn readable(field: &str, text: &str) -> Vec<Violation> {
+#[must_use]
+pub fn readable(field: &str, text: &str) -> Vec<Violation> {
     let mut wrong = Vec::new();
     if text.len() > MAX_REASON {
         let message = format!("must be at most {MAX_REASON} bytes");
@@ -46,14 +49,6 @@ pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
         let message = "must not contain marks that change the direction of text";
         found.add(field, message);
     }
-}
-
-/// Whether a character makes others appear in another order, or is not seen at all.
-pub(crate) fn reorders(next: char) -> bool {
-    matches!(
-        next,
-        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
-    )
 }
 
 /// Checks an expression of CEL before anything parses it.

@@ -1,9 +1,9 @@
 //! Tickets, and what templates and policies ask of them.
 
+use oz_api::{MAX_TICKET, TicketConfig};
 use regex::{Regex, RegexBuilder};
 
 use super::{Found, name};
-use crate::api::{MAX_TICKET, TicketConfig};
 
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 256;

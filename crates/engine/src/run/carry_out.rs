@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::core::DynamicObject;
+use oz_api::labels;
 use oz_audit::Sink;
 use oz_core::controller::{
     Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which, has_content,
     has_metadata,
 };
-use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
 use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
-use oz_core::labels;
+use oz_api::labels;
 use oz_runtime::raw::TOO_LARGE;
 use oz_runtime::{AsText, mark};
 use serde::de::Error as _;

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
+use oz_api::labels;
 use oz_core::controller::{Controller, Decision, Failure, Key, Live, Verdict, merge_patch};
-use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
 use tokio::sync::Notify;
 

@@ -10,8 +10,8 @@ use kube::api::{
 };
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
+use oz_api::labels;
 use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
-use oz_core::labels;
 use oz_runtime::{Leadership, get, scan};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use anyhow::Result;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_core::names;
+use oz_api::names;
 use oz_runtime::{Election, LeaseTiming, RuntimeError};
 use oz_testkit::{CONDITION_TIMEOUT, TestNamespace, eventually, with_namespace};
 use serde_json::json;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::labels;
+use oz_api::labels;
 use oz_testkit::{CONDITION_TIMEOUT, eventually, with_namespace};
 
 use crate::harness::{api, cluster, gone, phase, run, timebox};

@@ -9,14 +9,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, Resource as _, ResourceExt as _};
 use oz_admission::{Cx, Hook, Notes, Operation, Rejection, Review, Validate};
-use oz_core::api::{Ending, Phase};
-use oz_core::audit::{Action, Decision as Way, Record};
+use oz_api::duration::{DurationError, GoDuration};
+use oz_api::{Ending, Phase, encode, labels};
 use oz_core::controller::*;
-use oz_core::duration::{DurationError, GoDuration};
+use oz_core::defined;
 use oz_core::kinds::{Kind, Role};
-use oz_core::lifecycle::{self, End, window::Window};
+use oz_core::lifecycle::window::Window;
+use oz_core::lifecycle::{self, End};
 use oz_core::validate::Violation;
-use oz_core::{defined, encode, labels};
+use oz_trail::{Action, Decision as Way, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -147,7 +148,7 @@ impl Controller for Freezes {
             State::Granted(_) | State::Grantable(_) if exists => status.phase = Phase::Active,
             State::Refused(phase, _) => status.phase = *phase,
             State::Ending(end, _) => {
-                status.ending = Some(Ending::going_on(status.ending.take(), end, now));
+                status.ending = Some(end.ending(status.ending.take(), now));
                 if done && !exists {
                     status.phase = end.phase();
                 }

@@ -1,7 +1,8 @@
-use super::*;
 use oz_admission::{Endpoint, Manager};
 use oz_core::kinds::Entry;
 use serde_json::json;
+
+use super::*;
 
 fn freeze(duration: &str) -> Freeze {
     let metadata = json!({"name": "a", "creationTimestamp": Timestamp::UNIX_EPOCH});

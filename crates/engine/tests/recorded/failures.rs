@@ -1,17 +1,17 @@
 //! What happens when something fails: what is still done, what is not, and what is tried again.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::Method;
+use oz_api::names;
 use oz_audit::Sink;
-use oz_core::audit::Record;
 use oz_core::controller::Failure;
-use oz_core::names;
 use oz_runtime::{Election, LeaseTiming};
+use oz_trail::Record;
 use serde_json::json;
 
 use crate::mock::{Call, Mock, status};

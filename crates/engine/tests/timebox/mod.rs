@@ -16,13 +16,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
-use oz_core::audit::{self, Action, Record, RequestRef};
+use oz_api::labels;
 use oz_core::controller::{
     Child, Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
-use oz_core::labels;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Feeds, Store};
+use oz_trail::{Action, Record, RequestRef};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -146,7 +146,7 @@ pub(crate) fn record(timebox: &Timebox) -> Record {
         id: Record::id(Action::AccessGranted, &uid),
         time: Timestamp::UNIX_EPOCH,
         action: Action::AccessGranted,
-        decision: audit::Decision::Allow,
+        decision: oz_trail::Decision::Allow,
         reason: "Opened".to_owned(),
         message: "the box is open".to_owned(),
         user: None,

@@ -3,13 +3,13 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use futures::FutureExt as _;
+use oz_api::duration::GoDuration;
+use oz_api::{Operation, RecordedInput};
 use oz_core::access::grant::SessionTerms;
 use oz_core::access::window::Window;
-use oz_core::api::{Operation, RecordedInput};
-use oz_core::audit::{PodRef, RequestRef};
-use oz_core::duration::GoDuration;
-use oz_core::gate::path::{self, Path};
-use oz_core::gate::upgrade::Agreed;
+use oz_gating::path::{self, Path};
+use oz_gating::upgrade::Agreed;
+use oz_trail::{PodRef, RequestRef};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -106,7 +106,7 @@ fn sent(
     (way, query): (&str, &str),
     headers: &HeaderMap,
 ) -> Result<Sent, &'static str> {
-    let pod = path::prefix("shop", "debug") + "/api/v1/namespaces/shop/pods/db-0";
+    let pod = oz_core::gate::prefix("shop", "debug") + "/api/v1/namespaces/shop/pods/db-0";
     let path = path::read("GET", &format!("{pod}/{way}"), Some(query));
     let path = path.map_err(|refusal| refusal.reason)?;
     let asked = Upgrade::read(|name| values(headers, name)).map_err(|refusal| refusal.reason)?;

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
-use oz_core::gate::messages::{MAX_PIECE, RESIZE, STDIN};
-use oz_core::gate::upgrade::Subprotocol;
-use oz_core::recording::{Code, Event, Form, Part, Recorder, SessionKey};
+use oz_api::{RecordedInput, RecordingConfig, RecordingMode};
+use oz_gating::messages::{MAX_PIECE, RESIZE, STDIN};
+use oz_gating::recording::{Code, Event, Form, Part, Recorder, SessionKey};
+use oz_gating::upgrade::Subprotocol;
 use oz_testkit::{Tool, Tools};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oz_core::api::{RecordedInput, RecordingConfig, RecordingMode};
-use oz_core::gate::messages::{ERROR, MAX_PIECE, STDIN, STDOUT};
-use oz_core::gate::path;
-use oz_core::gate::upgrade::Subprotocol;
-use oz_core::recording::{Code, Part};
+use oz_api::{RecordedInput, RecordingConfig, RecordingMode};
+use oz_gating::messages::{ERROR, MAX_PIECE, STDIN, STDOUT};
+use oz_gating::path;
+use oz_gating::recording::{Code, Part};
+use oz_gating::upgrade::Subprotocol;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::oneshot;
@@ -29,7 +29,7 @@ const ALL: RecordingConfig = RecordingConfig {
 
 /// Returns the meaning of a session with this sub-protocol, query and operation.
 pub(super) fn spoken(protocol: Subprotocol, query: &str, way: &str) -> Spoken {
-    let pod = path::prefix("default", "mine") + "/api/v1/namespaces/default/pods/web";
+    let pod = oz_core::gate::prefix("default", "mine") + "/api/v1/namespaces/default/pods/web";
     let path = path::read("GET", &format!("{pod}/{way}"), Some(query)).unwrap();
     let agreed = Agreed::WebSocket(Some(protocol));
     Spoken::new(&agreed, &path.options, way).unwrap()

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use oz_core::recording::SessionKey;
+use oz_gating::recording::SessionKey;
 use oz_recording::age::Recipient;
 use parking_lot::Mutex;
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use oz_core::recording::{Head, SessionKey};
+use oz_gating::recording::{Head, SessionKey};
 use oz_recording::age::Recipient;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oz_core::recording::Head;
+use oz_gating::recording::Head;
 use oz_recording::age::Recipient;
 use parking_lot::Mutex;
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oz_core::recording::{Form, PartName, SessionKey};
+use oz_gating::recording::{Form, PartName, SessionKey};
 use oz_recording::frames;
 
 use super::directories::{Directories, entries};

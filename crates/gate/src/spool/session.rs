@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oz_core::recording::{Form, Head, SessionKey};
+use oz_gating::recording::{Form, Head, SessionKey};
 use oz_recording::age;
 use parking_lot::{Mutex, MutexGuard};
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use oz_core::recording::{Head, Header, SessionKey};
+use oz_gating::recording::{Head, Header, SessionKey};
 use oz_recording::age::Recipient;
 use serde::{Deserialize, Serialize};
 

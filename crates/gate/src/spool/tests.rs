@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use oz_core::recording::{About, Form, Head, Header, PartName, SessionKey};
+use oz_gating::recording::{About, Form, Head, Header, PartName, SessionKey};
 use oz_recording::age::{self, Identity};
 use oz_recording::frames;
 use oz_testkit::eventually;

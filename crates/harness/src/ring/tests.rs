@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use oz_core::api::harness::RunEvent;
-use oz_core::harness::wire::{MAX_BODY, Report};
+use oz_api::harness::RunEvent;
+use oz_api::harness::wire::{MAX_BODY, Report};
 use proptest::prelude::*;
 
 use super::Ring;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oz_core::harness::wire::MAX_BODY;
+use oz_api::harness::wire::MAX_BODY;
 use rustix::process::Signal;
 use serde_json::Value;
 

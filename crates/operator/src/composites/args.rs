@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
-use oz_core::composite::Account;
+use oz_composites::Account;
 
 /// Whether and how CompositeControllers are run.
 #[derive(Args, Clone, Debug)]

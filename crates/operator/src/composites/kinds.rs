@@ -1,7 +1,7 @@
 //! Kinds that are named at run time.
 
-use oz_core::composite::declared::{KindName, Placed};
-use oz_core::composite::supervise::KIND_MISSING;
+use oz_composites::declared::{KindName, Placed};
+use oz_composites::supervise::KIND_MISSING;
 use oz_core::controller::Failure;
 use oz_engine::Cx;
 use oz_runtime::{Kind, within};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use oz_core::composite::declared::{Declared, InProcess, Modules};
-use oz_core::composite::supervise::PolicyFound;
-use oz_core::composite::{Called, POLICY_FAILED, Refused, bundle};
+use oz_composites::declared::{Declared, InProcess, Modules};
+use oz_composites::supervise::PolicyFound;
+use oz_composites::{Called, POLICY_FAILED, Refused, bundle};
 use oz_core::controller::{Failure, FailureClass};
 use oz_rego::{Dialect, Policy};
 use oz_runtime::{Feeds, Kind, Selection, Store, Subscription};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
-use oz_core::composite::declared::{KindName, Placed};
-use oz_core::composite::related::{MOST_OBJECTS, Related, Rule};
+use oz_composites::declared::{KindName, Placed};
+use oz_composites::related::{MOST_OBJECTS, Related, Rule};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Signal};
 use oz_runtime::{Feeds, Identity, Keep, Kind, Selection, Store, Subscription};

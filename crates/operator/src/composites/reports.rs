@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::core::DynamicObject;
-use oz_core::composite::Composite;
-use oz_core::composite::guard::{Report, Tally};
+use oz_composites::Composite;
+use oz_composites::guard::{Report, Tally};
 use oz_core::controller::{Effect, Failure};
 use oz_engine::{Port, Signal};
 use oz_runtime::{Store, Subscription};

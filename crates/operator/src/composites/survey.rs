@@ -14,9 +14,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use oz_core::composite::declared::{Declared, Family, KindName};
-use oz_core::composite::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
-use oz_core::composite::{Account, Accounts, Source};
+use oz_composites::declared::{Declared, Family, KindName};
+use oz_composites::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
+use oz_composites::{Account, Accounts, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use ipnet::IpNet;
-use oz_core::harness::objects::Broker;
-use oz_core::harness::pod::Settings;
-use oz_core::harness::seed;
-use oz_core::names;
+use oz_api::names;
+use oz_runs::objects::Broker;
+use oz_runs::pod::Settings;
+use oz_runs::seed;
 
 use crate::composites::label;
 

@@ -1,7 +1,7 @@
 //! The controllers of templates and policies, put together.
 
-use oz_core::harness::definitions::{ClusterTemplates, Policies, Templates};
 use oz_engine::Engine;
+use oz_runs::definitions::{ClusterTemplates, Policies, Templates};
 
 use super::policies::PolicyObjects;
 use super::templates::{ClusterTemplateObjects, TemplateObjects};

@@ -2,8 +2,8 @@
 //! that a user chose makes a series.
 
 use jiff::Timestamp;
-use oz_core::api::harness::{HarnessRunStatus, RunPhase, WorkspaceStatus};
-use oz_core::harness::workspace::seeding_ended;
+use oz_api::harness::{HarnessRunStatus, RunPhase, WorkspaceStatus};
+use oz_runs::workspace::seeding_ended;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,4 +1,4 @@
-//! Harness runs at the edge: what is watched and read for `oz_core::harness`.
+//! Harness runs at the edge: what is watched and read for `oz_runs`.
 
 mod args;
 mod definitions;
@@ -10,15 +10,15 @@ mod templates;
 mod workspaces;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use oz_core::access::seal::Keys;
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
-use oz_core::harness::lean;
-use oz_core::harness::run::Runs;
-use oz_core::harness::workspace::Workspaces;
-use oz_core::names;
+use oz_api::names;
+use oz_core::access::seal::Keys;
 use oz_engine::Engine;
+use oz_runs::lean;
+use oz_runs::run::Runs;
+use oz_runs::workspace::Workspaces;
 use oz_runtime::{Keep, Kind, Selection};
 
 pub(crate) use self::args::HarnessArgs;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
-use oz_core::harness::isolation::{lean, scope, unreadable};
 use oz_engine::Watches;
+use oz_runs::isolation::{lean, scope, unreadable};
 use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
 
 /// The NetworkPolicies of all namespaces.

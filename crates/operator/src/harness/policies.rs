@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 
-use oz_core::api::harness::BrokerPolicy;
-use oz_core::harness::definitions::Policies;
+use oz_api::harness::BrokerPolicy;
 use oz_engine::{Cx, Observe, Watches};
+use oz_runs::definitions::Policies;
 use oz_runtime::Store;
 
 pub(crate) struct PolicyObjects {

@@ -11,19 +11,19 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
-use oz_core::access::seal::Keys;
-use oz_core::api::AccessLock;
-use oz_core::api::harness::{
+use oz_api::AccessLock;
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
+use oz_core::access::seal::Keys;
 use oz_core::controller::Live;
-use oz_core::harness::authority::Endpoint;
-use oz_core::harness::lean;
-use oz_core::harness::objects::policy_name;
-use oz_core::harness::policy::Matching;
-use oz_core::harness::queue::{ahead, place, workspace_of};
-use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_engine::{Cx, Observe, Packed, Watches};
+use oz_runs::authority::Endpoint;
+use oz_runs::lean;
+use oz_runs::objects::policy_name;
+use oz_runs::policy::Matching;
+use oz_runs::queue::{ahead, place, workspace_of};
+use oz_runs::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_runtime::Store;
 use parking_lot::{Mutex, MutexGuard};
 

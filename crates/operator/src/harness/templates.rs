@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use oz_core::api::harness::{ClusterHarnessTemplate, HarnessTemplate};
-use oz_core::harness::definitions::{ClusterTemplates, Templates};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate};
 use oz_engine::{Cx, Observe, Watches};
+use oz_runs::definitions::{ClusterTemplates, Templates};
 use oz_runtime::Store;
 
 pub(crate) struct ClusterTemplateObjects {

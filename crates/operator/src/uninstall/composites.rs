@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Config};
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::declared::{Declared, KindName};
-use oz_core::composite::rego::RegoController;
-use oz_core::composite::supervise::FINALIZER;
-use oz_core::composite::{Account, Source, ends};
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
+use oz_composites::declared::{Declared, KindName};
+use oz_composites::supervise::FINALIZER;
+use oz_composites::{Account, Source, ends};
 
 use super::objects::{finalizers, release, unless_missing};
 

@@ -10,10 +10,10 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use oz_core::api::harness::{HarnessRun, Workspace};
-use oz_core::harness::pod::RUN_LABEL;
-use oz_core::harness::run::is_over;
-use oz_core::harness::workspace::FINALIZER;
+use oz_api::harness::{HarnessRun, Workspace};
+use oz_runs::pod::RUN_LABEL;
+use oz_runs::run::is_over;
+use oz_runs::workspace::FINALIZER;
 use serde::de::DeserializeOwned;
 
 use super::objects::{PAUSE, STOP, delete, finalizers, grants, release, unless_missing};

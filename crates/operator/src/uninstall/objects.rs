@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource};
-use oz_core::api::GROUP;
-use oz_core::labels;
+use oz_api::{GROUP, labels};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 

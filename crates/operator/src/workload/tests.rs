@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use oz_core::api::TargetApiVersion;
+use oz_api::TargetApiVersion;
 use oz_runtime::SystemClock;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -2,11 +2,11 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use oz_core::composite::api::CompositeController;
-pub(super) use oz_core::composite::api::GROUP;
-use oz_core::composite::declared::Modules;
-use oz_core::composite::rego::RegoController;
-use oz_core::composite::{Declaration, Source};
+use oz_api::composite::CompositeController;
+pub(super) use oz_api::composite::GROUP;
+use oz_api::rego::RegoController;
+use oz_composites::declared::Modules;
+use oz_composites::{Declaration, Source};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use oz_api::{AccessConfig, AccessPolicySpec};
 use oz_cel::{COMMAND, Expression};
-use oz_core::api::{AccessConfig, AccessPolicySpec};
 use oz_core::kinds::{Entry, Role};
 use oz_core::validate::{self, Violation};
 use serde_json::Value;

@@ -2,13 +2,12 @@
 //! objects is not told: whether a template's base is there, and whether policies grant what it requires.
 
 use jiff::Timestamp;
-pub(super) use oz_core::api::harness::GROUP;
-pub(super) use oz_core::api::harness::crds;
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, TemplateKind, Workspace,
 };
-use oz_core::harness::admission;
+pub(super) use oz_api::harness::{GROUP, crds};
 use oz_core::validate::Violation;
+use oz_runs::admission;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
 //! `ozctl audit`: who was where, by whose leave, and whether anything of that was changed or taken
-//! away since. What is right and what is not is said by `oz_core::audit::verify`; here it is read
+//! away since. What is right and what is not is said by `oz_trail::verify`; here it is read
 //! and shown, what is old can be ordered away, and who could get in is told besides.
 
 mod attest;
@@ -13,11 +13,11 @@ mod show;
 mod tail;
 mod verify;
 
+use oz_trail::{Action, Query};
+
 pub(crate) use self::read::entries;
 pub(crate) use self::verify::Oz;
 use clap::{Args, Subcommand};
-
-use oz_core::audit::{Action, Query};
 
 use crate::context::Context;
 use crate::exit::Exit;

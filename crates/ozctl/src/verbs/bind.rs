@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
-use oz_core::api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientRoleBinding};
+use oz_api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::transient::Kind;
 use serde_json::{Map, Value, json};
 
@@ -16,8 +16,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::output::instant;
-use crate::request;
-use crate::request::{Retry, waits_for_others};
+use crate::request::{self, Retry, waits_for_others};
 use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 

@@ -4,9 +4,9 @@
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
-use oz_core::composite::Declaration;
-use oz_core::composite::supervise::RUNNING;
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_composites::Declaration;
+use oz_composites::supervise::RUNNING;
 use serde_json::{Value, json};
 
 use super::audit::Oz;

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
-use oz_core::api::{ExecAccessRequest, Operation};
+use oz_api::{ExecAccessRequest, Operation};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 

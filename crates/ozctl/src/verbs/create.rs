@@ -6,21 +6,18 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
-use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
+use oz_api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
 use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
 use crate::access::default_prefix;
-use crate::cli;
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::names;
-use crate::output;
 use crate::request::{self, Ask, Outcome};
 use crate::verbs::go_duration;
+use crate::{cli, complete, names, output};
 
 /// Create a request and wait until it is ready
 ///

@@ -4,17 +4,16 @@ use std::io::IsTerminal as _;
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use oz_core::api::{ExecAccessRequest, Operation};
+use oz_api::{ExecAccessRequest, Operation};
 use oz_core::kinds::AccessRequest;
 
 use crate::access::{self, AccessFlags, Granted, Want};
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::session::{self, Command};
 use crate::target::Target;
-use crate::terminal;
+use crate::{complete, terminal};
 
 /// Open a shell, or run one command, in a running pod
 ///

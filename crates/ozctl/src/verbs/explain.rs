@@ -7,24 +7,22 @@ mod show_composite;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use oz_core::access::stamp::Requester;
+use oz_api::Requester;
 use oz_core::for_each_kind;
 use oz_core::kinds::{self, AccessRequest, Role};
 
 use super::audit::Oz;
-use crate::choose;
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::explain::access::{self, Explained, Explanation};
-use crate::explain::binding;
-use crate::explain::composite;
 use crate::explain::operator::Flags;
+use crate::explain::{binding, composite};
 use crate::failure::{Failure, Result};
 use crate::names::{self, Named};
 use crate::output::TextFormat;
 use crate::request::{Ask, requester};
+use crate::{choose, complete};
 
 /// Show how a request is decided, rule by rule, and what would be done
 #[derive(Args)]

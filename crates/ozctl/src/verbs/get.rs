@@ -8,17 +8,16 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
-use oz_core::api::{GROUP, VERSION};
+use oz_api::{GROUP, VERSION};
 use oz_core::kinds;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::names;
 use crate::output::{self, Format, Table};
+use crate::{complete, names};
 
 /// Show templates and requests
 #[derive(Args)]

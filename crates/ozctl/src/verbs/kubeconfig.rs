@@ -11,19 +11,17 @@ use kube::config::{
     AuthInfo, Cluster as Server, Context as Pair, Kubeconfig as Written, NamedAuthInfo,
     NamedCluster, NamedContext,
 };
-use oz_core::api::RequestStatus;
-use oz_core::for_each_kind;
-use oz_core::gate;
+use oz_api::RequestStatus;
 use oz_core::kinds::AccessRequest;
+use oz_core::{for_each_kind, gate};
 
 use super::revoke::no_request;
-use crate::complete;
-use crate::connect;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 use crate::output::yaml;
+use crate::{complete, connect};
 
 /// Write a kubeconfig for kubectl and others, for a request that goes through oz's gate
 ///

@@ -3,9 +3,9 @@
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
+use oz_api::duration::GoDuration;
+use oz_api::{AccessLockSpec, LockTarget, LockedTemplate};
 use oz_core::access::lock::target;
-use oz_core::api::{AccessLockSpec, LockTarget, LockedTemplate};
-use oz_core::duration::GoDuration;
 
 use crate::cluster::Cluster;
 use crate::context::Context;

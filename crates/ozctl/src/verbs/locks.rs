@@ -3,8 +3,8 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use oz_api::AccessLock;
 use oz_core::access::lock::{holds, target, until};
-use oz_core::api::AccessLock;
 use serde_json::Value;
 
 use crate::context::Context;

@@ -6,17 +6,16 @@ use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
-use oz_core::api::{ExecAccessRequest, Operation};
+use oz_api::{ExecAccessRequest, Operation};
 
 use super::go_duration;
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::session;
 use crate::target::Target;
+use crate::{complete, session};
 
 /// Show what a pod writes, where a template allows Log
 #[derive(Args)]

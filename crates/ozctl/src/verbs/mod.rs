@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use oz_core::duration::GoDuration;
+use oz_api::duration::GoDuration;
 
 use crate::context::Context;
 use crate::exit::Exit;

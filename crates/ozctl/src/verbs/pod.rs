@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use oz_core::api::PodAccessRequest;
+use oz_api::PodAccessRequest;
 
 use super::exec::Session;
 use crate::complete;

@@ -5,10 +5,10 @@ use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use oz_core::api::harness::{BrokerPolicy, ProviderKind, TemplateKind, TemplateRef};
-use oz_core::harness::policy::{Discovery, Matching, discovery};
-use oz_core::harness::requires::{admitted, gaps};
-use oz_core::harness::scaffold::{placeholders, scaffold};
+use oz_api::harness::{BrokerPolicy, ProviderKind, TemplateKind, TemplateRef};
+use oz_runs::policy::{Discovery, Matching, discovery};
+use oz_runs::requires::{admitted, gaps};
+use oz_runs::scaffold::{placeholders, scaffold};
 use serde_json::{Value, json};
 
 use super::run::template_kind;

@@ -9,17 +9,16 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use oz_core::api::{ExecAccessRequest, Operation};
+use oz_api::{ExecAccessRequest, Operation};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::session;
 use crate::target::Target;
+use crate::{complete, session};
 
 /// Forward ports of this machine to a pod, where a template allows PortForward
 ///

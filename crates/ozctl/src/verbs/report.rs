@@ -7,20 +7,17 @@ use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
-};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::doctor;
-use crate::choose;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::output;
+use crate::{choose, output};
 
 /// Write a bundle for a bug report, without names, reasons and secrets
 #[derive(Args)]

@@ -2,13 +2,12 @@
 
 use clap::Args;
 use kube::ResourceExt as _;
-use oz_core::api::Finding;
+use oz_api::Finding;
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::names;
-use crate::reviews;
+use crate::{names, reviews};
 
 /// Write what you found of an emergency, or of what break-glass opened
 #[derive(Args)]

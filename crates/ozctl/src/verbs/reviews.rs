@@ -3,15 +3,14 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use oz_core::api::AccessReview;
+use oz_api::AccessReview;
 use serde_json::json;
 
-use crate::choose;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Table, TextFormat, short};
-use crate::reviews;
+use crate::{choose, reviews};
 
 /// Show which emergencies wait for you to review them, and what break-glass opened
 #[derive(Args)]

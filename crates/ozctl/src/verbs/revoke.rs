@@ -8,14 +8,13 @@ use kube::api::{DeleteParams, ListParams};
 use oz_core::for_each_kind;
 use oz_core::kinds::{AccessRequest, Kind};
 
-use crate::choose;
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 use crate::request::user;
+use crate::{choose, complete};
 
 /// End access before its time
 #[derive(Args)]

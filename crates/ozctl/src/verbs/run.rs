@@ -1,5 +1,5 @@
 //! `ozctl run`: harness runs, submitted, watched, read and ended. What is right is said by
-//! `oz_core::harness`; which template is meant and why a run waits, by `oz_client::harness`.
+//! `oz_runs`; which template is meant and why a run waits, by `oz_client::harness`.
 
 pub(crate) mod cancel;
 pub(crate) mod events;
@@ -13,7 +13,7 @@ pub(crate) mod submit;
 pub(crate) mod template;
 
 use clap::{Args, Subcommand};
-use oz_core::api::harness::{HarnessRun, TemplateKind};
+use oz_api::harness::{HarnessRun, TemplateKind};
 
 use crate::cluster::Cluster;
 use crate::context::Context;

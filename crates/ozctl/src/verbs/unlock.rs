@@ -4,13 +4,12 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use oz_core::access::lock::target;
 
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::locks;
 use crate::names::checked;
 use crate::output::line;
+use crate::{complete, locks};
 
 /// Remove a lock
 #[derive(Args)]

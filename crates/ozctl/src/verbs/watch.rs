@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, try_join_all};
 use kube::Api;
-use oz_core::api::AccessLock;
+use oz_api::AccessLock;
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 

@@ -4,16 +4,15 @@ use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use oz_core::api::harness::Workspace as Object;
+use oz_api::harness::Workspace as Object;
 
 use super::run::list::{Flags, What, show};
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::harness::installed;
-use crate::names;
+use crate::{complete, names};
 
 /// Show and end workspaces of harness runs (needs the chart's harness.enabled)
 ///

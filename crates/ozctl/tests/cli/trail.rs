@@ -2,11 +2,10 @@
 //! checkpoint.
 
 use jiff::Timestamp;
-use oz_core::access::stamp::Requester;
-use oz_core::api::AuditEvent;
-use oz_core::audit::{
-    Action, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, PodRef, Record, RequestRef,
-    Writer, name_of,
+use oz_api::Requester;
+use oz_trail::{
+    Action, AuditEvent, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, PodRef, Record,
+    RequestRef, Writer, name_of,
 };
 use serde_json::{Value, json};
 

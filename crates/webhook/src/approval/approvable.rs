@@ -6,15 +6,14 @@ use futures::future::BoxFuture;
 use kube::api::ListParams;
 use kube::{Api, Resource as _};
 use oz_admission::{Cx, Rejection, Review};
+use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_core::access::approval::Candidate;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::kind::MAX_ANSWERS;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::StampError;
-use oz_core::api::AccessRequestApproval as Answer;
 use oz_core::kinds::{AccessRequest, Kind as _};
-use oz_core::labels;
 
 use crate::permission::within_permission_timeout;
 use crate::policy::{Asking, Judges};

@@ -1,7 +1,7 @@
 //! The hooks of answers as they are registered.
 
 use oz_admission::{Hook, NamespaceScope, Operation, SideEffects};
-use oz_core::api::AccessRequestApproval as Answer;
+use oz_api::AccessRequestApproval as Answer;
 use oz_core::kinds::Kind as _;
 
 use super::approvable::Approvable;

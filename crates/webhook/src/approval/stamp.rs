@@ -1,9 +1,8 @@
 //! Answers are stamped with who gives them.
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
-use oz_core::api::AccessRequestApproval as Answer;
+use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_core::kinds::Kind as _;
-use oz_core::labels;
 
 use crate::stamp::{Sealing, Subject};
 

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_audit::Sink;
 use oz_core::access::lock::Access;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
-use oz_core::api::AccessRequestApproval as Answer;
-use oz_core::audit::{Action, Decision, Record, RequestRef};
 use oz_core::kinds::Kind as _;
-use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
+use oz_trail::{Action, Decision, Record, RequestRef};
 
 use super::approvable::{Approvable, Judged, Question};
 use crate::lock::Locks;

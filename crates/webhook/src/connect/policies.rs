@@ -162,7 +162,7 @@ pub(crate) async fn apart<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use oz_core::access::stamp::Requester;
+    use oz_api::Requester;
     use oz_core::connect::Way;
 
     use super::*;

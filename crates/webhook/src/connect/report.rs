@@ -3,17 +3,16 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use oz_admission::{Cx, Rejection, Review};
+use oz_api::encode;
 use oz_audit::TOO_MANY_CONNECTIONS;
 use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::Grant;
-use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
 use oz_core::connect::ephemeral::{self, AddedContainer};
-use oz_core::connect::image;
-use oz_core::connect::{Attempt, Mode, Refusal, Way};
+use oz_core::connect::{Attempt, Refusal, Way, image};
 use oz_core::controller::Failure;
-use oz_core::encode;
 use oz_runtime::{Event, EventType};
+use oz_trail::{Action, Decision, Mode, PodRef, Record, RequestRef};
 use serde_json::Value;
 
 use super::{Allowed, Connect, PodNow, answer};
@@ -211,7 +210,7 @@ impl ConnectionReport<'_> {
                     let argv: Vec<_> = added.iter().map(|it| &it.argv).collect();
                     let commands = argv
                         .iter()
-                        .map(|argv| audit::arguments(argv, keeps).join(" "));
+                        .map(|argv| oz_trail::arguments(argv, keeps).join(" "));
                     detail("command", commands.collect::<Vec<_>>().join("; "));
                     detail("commandDigest", encode::digest(&argv));
                 }
@@ -220,7 +219,10 @@ impl ConnectionReport<'_> {
             _ => {}
         }
         if !attempt.argv.is_empty() {
-            detail("command", audit::arguments(attempt.argv, keeps).join(" "));
+            detail(
+                "command",
+                oz_trail::arguments(attempt.argv, keeps).join(" "),
+            );
             detail("commandDigest", encode::digest(&attempt.argv));
             detail("tty", attempt.tty.to_string());
         }
@@ -233,7 +235,7 @@ impl ConnectionReport<'_> {
         let container = attempt.container.map(|name| format!(", container {name}"));
         let command = match attempt.argv {
             [] => String::new(),
-            argv => format!(": {}", audit::arguments(argv, false).join(" ")),
+            argv => format!(": {}", oz_trail::arguments(argv, false).join(" ")),
         };
         format!(
             "{} {does} {} {} {} ({}{}){command}",

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
 use oz_admission::{Rejection, UserInfo};
-use oz_core::harness::admission::Named;
+use oz_runs::admission::Named;
 
 use crate::permission;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
-use oz_core::api::harness::{
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
 use oz_runtime::Feeds;

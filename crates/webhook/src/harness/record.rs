@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use oz_admission::{Cx, Rejection, Review};
 use oz_audit::Sink;
-use oz_core::audit::{Action, Decision, Record};
+use oz_trail::{Action, Decision, Record};
 
 use crate::record;
 use crate::stamp::requester;

@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Resource;
-use oz_core::api::harness::{
+use oz_api::encode;
+use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind,
     Workspace,
 };
-use oz_core::audit::Action;
-use oz_core::encode;
-use oz_core::harness::admission::{self, Named};
 use oz_core::validate::Violation;
+use oz_runs::admission::{self, Named};
+use oz_trail::Action;
 
 /// A kind of ours that is reviewed.
 pub(super) trait Reviewed: Resource<DynamicType = ()> + oz_admission::Reviewed {}

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_api::encode;
+use oz_api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
+};
 use oz_core::access::lock::Access;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
-use oz_core::api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
-};
-use oz_core::audit::Action;
-use oz_core::encode;
-use oz_core::harness::admission;
-use oz_core::harness::policy::Matching;
-use oz_core::harness::requires::{self, Shortfall};
-use oz_core::harness::run::spec_digest;
-use oz_core::harness::template::{self, Resolved};
 use oz_core::validate::{REQUEST_METADATA, Violation};
+use oz_runs::admission;
+use oz_runs::policy::Matching;
+use oz_runs::requires::{self, Shortfall};
+use oz_runs::run::spec_digest;
+use oz_runs::template::{self, Resolved};
+use oz_trail::Action;
 
 use super::authors::may_get;
 use super::record;

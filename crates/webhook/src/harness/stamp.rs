@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_api::harness::{HarnessRun, Workspace};
 use oz_core::access::seal::Keys;
-use oz_core::api::harness::{HarnessRun, Workspace};
-use oz_core::harness::run::spec_digest;
-use oz_core::harness::seed;
+use oz_runs::run::spec_digest;
+use oz_runs::seed;
 
 use super::rules::Reviewed;
 use crate::stamp::{Sealing, Subject};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_audit::Sink;
-use oz_core::audit::Action;
 use oz_core::validate::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA};
+use oz_trail::Action;
 
 use super::authors::{may_do, may_get};
 use super::record;

@@ -4,9 +4,9 @@ use oz_admission::{
     FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
     SideEffects,
 };
-use oz_core::composite::Source;
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::rego::RegoController;
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
+use oz_composites::Source;
 
 use super::{GARBAGE_COLLECTOR, Grounds, quoted};
 use crate::guard_composite::CompositeGuard;

@@ -1,7 +1,7 @@
 //! The hooks of locks as they are registered.
 
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, SideEffects};
-use oz_core::api::AccessLock;
+use oz_api::AccessLock;
 use oz_core::kinds::Kind as _;
 
 use super::validate::LockGuard;

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use oz_admission::Rejection;
+use oz_api::{AccessLock, Requester};
 use oz_core::access::grant::Grant;
 use oz_core::access::lock::{self, Access, NotAdmitted};
-use oz_core::access::stamp::Requester;
-use oz_core::api::AccessLock;
 use oz_core::connect::{self, Refusal};
 use oz_runtime::Feeds;
 

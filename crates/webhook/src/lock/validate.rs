@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use kube::Resource as _;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_api::{AccessLock, AccessLockSpec};
 use oz_audit::Sink;
 use oz_core::access::lock::{self, may_change};
-use oz_core::api::{AccessLock, AccessLockSpec};
-use oz_core::audit::{Action, Decision, Record, RequestRef};
 use oz_core::kinds::Kind as _;
 use oz_core::validate::{self, LockWhen, REQUEST_METADATA};
+use oz_trail::{Action, Decision, Record, RequestRef};
 
 use crate::record;
 use crate::refusal::{bounded, denied, immutable, invalid};

@@ -1,7 +1,7 @@
 //! The hooks of AccessPolicies as they are registered.
 
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, SideEffects};
-use oz_core::api::AccessPolicy;
+use oz_api::AccessPolicy;
 use oz_core::kinds::Kind as _;
 
 use super::judge::Judges;

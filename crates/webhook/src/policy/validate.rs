@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use kube::Resource as _;
 use kube::core::PartialObjectMeta;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_api::AccessPolicy;
 use oz_audit::Sink;
 use oz_cel::Expressions;
 use oz_core::access::policy::MAX_POLICIES;
-use oz_core::api::AccessPolicy;
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::kinds::Kind as _;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
+use oz_trail::{Action, Decision, Record};
 
 use super::judge::Judges;
 use crate::connect::policies::{POLICY_TIMEOUT, apart};

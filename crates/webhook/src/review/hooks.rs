@@ -1,7 +1,7 @@
 //! The hooks of reviews as they are registered.
 
 use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
-use oz_core::api::AccessReview;
+use oz_api::AccessReview;
 use oz_core::kinds::Kind as _;
 
 use super::seal::Sealer;

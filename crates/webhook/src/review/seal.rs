@@ -1,9 +1,9 @@
 //! What is found or attested is sealed with who it was, over whatever they put there.
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_api::AccessReview;
 use oz_core::access::emergency::review::{self, Standing};
 use oz_core::access::seal::Keys;
-use oz_core::api::AccessReview;
 
 use crate::stamp::requester;
 

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_api::{AccessReview, Requester, labels};
 use oz_audit::Sink;
 use oz_core::access::emergency::review;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::Requester;
-use oz_core::api::AccessReview;
-use oz_core::audit::{Action, Decision, Record};
 use oz_core::kinds::Kind as _;
-use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
+use oz_trail::{Action, Decision, Record};
 
 use crate::record;
 use crate::refusal::{bounded, denied, forbidden, immutable, invalid, status_is_the_operators};

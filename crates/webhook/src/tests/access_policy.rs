@@ -1,11 +1,10 @@
 //! Policies over all templates: what they come to for a request and for an answer, and who may write which.
 
-use oz_core::access::policy::{Judgement, When};
-use oz_core::access::{approval, policy, stamp};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
-use oz_core::audit::{Action, Decision};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, labels};
+use oz_core::access::policy::{self, Judgement, When};
+use oz_core::access::{approval, stamp};
 use oz_core::kinds::{AccessRequest as _, Kind as _};
-use oz_core::labels;
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;

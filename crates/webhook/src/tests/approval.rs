@@ -1,12 +1,11 @@
 //! Answers to requests: who may give one, to what, until when, and who takes it back.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, Requester, labels};
 use oz_core::access::approval;
-use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
-use oz_core::audit::{Action, Decision};
+use oz_core::access::stamp::Stamp;
 use oz_core::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
-use oz_core::labels;
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;

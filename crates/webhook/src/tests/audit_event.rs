@@ -1,7 +1,6 @@
 //! Who may write and delete AuditEvents.
 
-use oz_core::api::AuditEvent;
-use oz_core::audit::{AuditKey, Chain, Writer};
+use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -1,9 +1,9 @@
 //! Policies about transient bindings at admission, and answers to those that others have to approve.
 
+use oz_api::{TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::access::policy::Judgement;
-use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
-use oz_core::audit::{Action, Decision};
 use oz_core::transient::Kind;
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
-use oz_core::audit::Action;
+use oz_api::labels;
 use oz_core::canary::Word;
-use oz_core::labels;
+use oz_trail::Action;
 use prometheus_client::encoding::text::encode;
 use serde_json::json;
 

@@ -6,20 +6,18 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use oz_admission::testing;
+use oz_api::duration::GoDuration;
+use oz_api::{Operation, Requester, Timeout};
 use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::{Grant, SessionTerms};
-use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
-use oz_core::api::{Operation, Timeout};
-use oz_core::audit::{Action, Admitted, FloodCounter, PodRef, RequestRef};
-use oz_core::duration::GoDuration;
+use oz_trail::{Action, Admitted, FloodCounter, PodRef, RequestRef};
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
 
-use crate::connect::{TIMEOUT, policies};
-
 use super::server::Server;
 use super::{Answer, Records, UID, Webhook, keys, now, request, role, with};
+use crate::connect::{TIMEOUT, policies};
 
 pub(super) const OBSERVING: &str = "/watch-v1-pod";
 pub(super) const ENFORCING: &str = "/connect-enforced";

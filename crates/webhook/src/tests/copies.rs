@@ -1,7 +1,7 @@
 //! The hooks that keep the rights of a grant from being copied, by what they are shown.
 
 use oz_admission::testing;
-use oz_core::audit::{Action, Decision};
+use oz_trail::{Action, Decision};
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
 

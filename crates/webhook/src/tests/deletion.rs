@@ -1,9 +1,9 @@
 //! Who deletes what people request: recorded, and only one's own without the right to revoke.
 
 use kube::core::ApiResource;
-use oz_core::audit::{Action, Decision};
+use oz_api::labels;
 use oz_core::kinds::requested;
-use oz_core::labels;
+use oz_trail::{Action, Decision};
 use serde_json::Value;
 
 use super::server::Server;

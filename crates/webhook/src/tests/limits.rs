@@ -1,7 +1,7 @@
 //! How many requests two replicas admit, each of which counts what its watch has shown and what it has
 //! admitted itself.
 
-use oz_core::labels;
+use oz_api::labels;
 use serde_json::{Value, json};
 
 use super::server::Server;

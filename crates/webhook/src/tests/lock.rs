@@ -1,6 +1,6 @@
 //! Locks at admission: what they refuse, and who makes, changes and removes one, on record.
 
-use oz_core::audit::{Action, Decision};
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -35,14 +35,14 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
+use oz_api::labels;
 use oz_audit::{Sink, TOO_MANY_CONNECTIONS};
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
-use oz_core::audit::{Record, is_recorded_each};
 use oz_core::controller::Failure;
-use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
 use oz_runtime::{Runtime, RuntimeError, Selection, Store, guarded_store};
+use oz_trail::{Record, is_recorded_each};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -183,7 +183,7 @@ impl Webhook {
         };
         grounds.connections.register(&mut registry);
         grounds.copies.register(&mut registry);
-        let mut builder = Manager::builder(client, oz_core::names::REGISTRATION)
+        let mut builder = Manager::builder(client, oz_api::names::REGISTRATION)
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)

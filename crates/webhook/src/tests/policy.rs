@@ -1,8 +1,8 @@
 //! Who changes the ConfigMaps of policies is on record, and never refused.
 
 use oz_admission::testing::{Answer, Request};
-use oz_core::audit::{Action, Decision};
-use oz_core::composite::bundle;
+use oz_composites::bundle;
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;

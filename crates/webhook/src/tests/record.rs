@@ -1,6 +1,6 @@
 //! What is put on record of a new request, and what happens when that fails.
 
-use oz_core::audit::{Action, Decision};
+use oz_trail::{Action, Decision};
 
 use super::server::Server;
 use super::{Attempt, Records, UID, Webhook, exec_template, now, request, with};

@@ -1,7 +1,7 @@
 //! Which new requests are let in, and with which words.
 
-use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::{encode, labels};
+use oz_api::{Requester, encode, labels};
+use oz_core::access::stamp::Stamp;
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -1,6 +1,6 @@
 //! What may be changed in a request that exists, and by whom.
 
-use oz_core::labels;
+use oz_api::labels;
 use serde_json::{Value, json};
 
 use super::server::Server;

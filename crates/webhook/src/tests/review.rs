@@ -7,14 +7,12 @@
 )]
 
 use jiff::{SignedDuration, Timestamp};
-use oz_core::access::emergency::review::{self, Standing};
-use oz_core::access::stamp::Requester;
-use oz_core::api::{
+use oz_api::{
     AccessRequestReference, AccessReview, AccessReviewSpec, Attestation, Finding, Removal,
-    Reviewed, Reviewers,
+    Requester, Reviewed, Reviewers, labels,
 };
-use oz_core::audit::{Action, Decision};
-use oz_core::labels;
+use oz_core::access::emergency::review::{self, Standing};
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::Server;
@@ -448,8 +446,8 @@ async fn nobody_makes_or_deletes_a_review() {
 fn attestation() -> Value {
     let spec = AccessReviewSpec {
         attestation: Some(Attestation {
-            entitlements: oz_core::encode::digest(&1),
-            file: oz_core::encode::digest(&2),
+            entitlements: oz_api::encode::digest(&1),
+            file: oz_api::encode::digest(&2),
             kept: 40,
             removed: 1,
             gaps: 2,

@@ -2,9 +2,9 @@
 //! were none. So each takes the largest object that can be stored, and judges it.
 
 use oz_admission::Limits;
-use oz_core::api::GROUP;
-use oz_core::audit::Action;
-use oz_core::labels::REQUESTED_BY;
+use oz_api::GROUP;
+use oz_api::labels::REQUESTED_BY;
+use oz_trail::Action;
 use serde_json::{Value, json};
 
 use super::connect::grant;

@@ -1,9 +1,8 @@
 //! What the stamp hook writes, and over what.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_core::access::stamp::{self, Requester};
-use oz_core::api::{ExecAccessRequest, PodAccessRequest};
-use oz_core::{encode, labels};
+use oz_api::{ExecAccessRequest, PodAccessRequest, Requester, encode, labels};
+use oz_core::access::stamp;
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -2,8 +2,8 @@
 
 use kube::core::DynamicObject;
 use oz_admission::testing::Request;
-use oz_core::composite::rights::{MOST_AUTHORS, authors};
-use oz_core::labels;
+use oz_api::labels;
+use oz_composites::rights::{MOST_AUTHORS, authors};
 use serde_json::{Value, json};
 
 use super::server::Server;

@@ -1,7 +1,7 @@
 //! Who may write which template.
 
 use oz_admission::testing;
-use oz_core::audit::{Action, Decision};
+use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::{Server, right};

@@ -8,17 +8,18 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
+use oz_api::RoleKind;
 use oz_audit::Sink;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
-use oz_core::api::RoleKind;
-use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::{REQUEST_METADATA, Violation};
+use oz_trail::{Action, Decision};
 
+use super::waiting::WaitingBindings;
 use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
@@ -27,8 +28,6 @@ use crate::refusal::{
 };
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
-
-use super::waiting::WaitingBindings;
 
 /// Checks transient bindings of one kind.
 pub(crate) struct BindingValidator<K> {

@@ -3,10 +3,9 @@
 use anyhow::Result;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, Requester, labels};
 use oz_core::access::request::Request;
-use oz_core::access::stamp::{self, Requester};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
-use oz_core::labels;
+use oz_core::access::stamp;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, with_namespace};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use oz_core::api::{ExecAccessTemplate, PodAccessTemplate};
+use oz_api::{ExecAccessTemplate, PodAccessTemplate};
 use oz_testkit::{CONDITION_TIMEOUT, with_namespace};
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::harness::{HarnessRun, RunPhase};
+use oz_api::harness::{HarnessRun, RunPhase};
 use oz_e2e::{Broker, Options, Scene};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use oz_core::api::harness::{HarnessRun, RunPhase};
+use oz_api::harness::{HarnessRun, RunPhase};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 

@@ -8,12 +8,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
-use oz_core::api::AuditEvent;
-use oz_core::api::harness::HarnessRun;
-use oz_core::audit::{AuditKey, Chain, Writer};
-use oz_core::{labels, names};
+use oz_api::harness::HarnessRun;
+use oz_api::{labels, names};
 use oz_e2e::{Auditor, BrokerAnswer, BrokerClient, Scene};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde_json::{Value, json};
 
 use super::{AUDIENCE, event, stage, started, summaries};

@@ -206,7 +206,7 @@ async fn a_policy_that_is_lacking_is_named_and_the_scaffolded_one_is_taken() -> 
         let policies: Api<BrokerPolicy> =
             Api::namespaced(cluster.client("admin").await?, namespace.name());
         let policy = policies.get("grants").await?;
-        let violations = oz_core::harness::admission::policy(&policy, None, jiff::Timestamp::now());
+        let violations = oz_runs::admission::policy(&policy, None, jiff::Timestamp::now());
         assert_eq!(violations, vec![]);
         run(cluster, &namespace, &["policy", "check", "claude"])
             .await?

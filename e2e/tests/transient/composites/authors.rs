@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use oz_core::composite::api::CompositeController;
+use oz_api::composite::CompositeController;
 use oz_e2e::NAMESPACE;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};

@@ -10,8 +10,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::rego::RegoController;
+use oz_api::composite::CompositeController;
+use oz_api::rego::RegoController;
 use oz_e2e::{examples, install_example};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
@@ -24,13 +24,13 @@ const ALL: [&str; 3] = ["copies", "maintenance", "sprint_quota"];
 
 async fn runs<K>(composites: Api<K>, name: &str) -> Result<()>
 where
-    K: oz_core::composite::Source,
+    K: oz_composites::Source,
 {
     eventually("the example to run", CONDITION_TIMEOUT, async || {
         let composite = composites.get(name).await?;
         let conditions = composite.standing().map(|status| &status.conditions[..]);
         let conditions = conditions.unwrap_or_default();
-        let running = oz_core::conditions::find(conditions, "Running");
+        let running = oz_api::conditions::find(conditions, "Running");
         ensure!(
             running.is_some_and(|running| running.status == "True"),
             "{conditions:?}"

@@ -7,8 +7,8 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
-use oz_core::composite::api::CompositeController;
-use oz_core::conditions;
+use oz_api::composite::CompositeController;
+use oz_api::conditions;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 

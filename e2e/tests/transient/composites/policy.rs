@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::api::AuditEvent;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_trail::AuditEvent;
 use serde_json::json;
 
 use super::world::{POLICIES, World};

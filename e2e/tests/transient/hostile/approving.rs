@@ -3,8 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oz_core::api::Phase;
-use oz_core::labels;
+use oz_api::{Phase, labels};
 use oz_e2e::Person;
 use serde_json::{Value, json};
 
@@ -62,7 +61,7 @@ async fn another_binding_of_the_same_name() -> Result<()> {
     );
     let dave = Person::named("dave", &["approvers"]);
     stage.answer(dave, &answer_to(&anew, "two", true)?).await?;
-    let line = |status: &oz_core::api::BindingStatus| format!("{:?}", status.conditions);
+    let line = |status: &oz_api::BindingStatus| format!("{:?}", status.conditions);
     oz_testkit::eventually(
         "one to be waited for",
         oz_testkit::CONDITION_TIMEOUT,
@@ -100,7 +99,7 @@ async fn an_edit_while_others_are_asked() -> Result<()> {
         json!({"metadata": {"annotations": {labels::REQUESTER: open.to_string()}}}),
         json!({"metadata": {"annotations": {labels::REQUESTER: null}}}),
     ] {
-        let admin = kube::Api::<oz_core::api::TransientRoleBinding>::namespaced(
+        let admin = kube::Api::<oz_api::TransientRoleBinding>::namespaced(
             stage.fixture.admin.clone(),
             stage.fixture.name(),
         );
@@ -147,14 +146,14 @@ async fn a_policy_that_is_deleted_while_others_are_asked() -> Result<()> {
 async fn a_published_kind_in_place_of_ours() -> Result<()> {
     let stage = Stage::set("flat", &approvers()).await?;
     stage.waiting("on-call").await?;
-    let object: oz_core::api::example_com::RoleBinding = serde_json::from_value(json!({
+    let object: oz_api::example_com::RoleBinding = serde_json::from_value(json!({
         "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",
         "metadata": {"name": "flat"},
         "validFrom": from_now(0), "validUntil": from_now(600),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"kind": "User", "name": "alison"}],
     }))?;
-    let api = kube::Api::<oz_core::api::example_com::RoleBinding>::namespaced(
+    let api = kube::Api::<oz_api::example_com::RoleBinding>::namespaced(
         stage.fixture.admin.clone(),
         stage.fixture.name(),
     );

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use futures::future::join_all;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::transient::Kind;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
-use oz_core::composite::rego::RegoController;
+use oz_api::rego::RegoController;
 use serde_json::{Value, json};
 
 use super::world::{World, rego};

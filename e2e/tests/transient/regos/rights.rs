@@ -6,8 +6,8 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use oz_core::labels;
-use oz_core::names::REGISTRATION;
+use oz_api::labels;
+use oz_api::names::REGISTRATION;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::api::{Patch, PatchParams};
-use oz_core::composite::rego::RegoController;
+use oz_api::rego::RegoController;
 use serde_json::{Value, json};
 
 /// Each parent has a ConfigMap of its name.

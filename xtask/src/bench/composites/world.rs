@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client};
-use oz_core::composite::api::CompositeController;
+use oz_api::composite::CompositeController;
 use oz_e2e::Options;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};

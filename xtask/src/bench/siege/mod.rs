@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::api::AuditEvent;
 use oz_e2e::{Options as Flags, System};
 use oz_testkit::{Cluster, MemoryLimit, Process};
+use oz_trail::AuditEvent;
 
 use super::process::{machine_time, peak, processor_time};
 use super::report::{Budget, Report};

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_core::api::ExecAccessTemplate;
+use oz_api::ExecAccessTemplate;
 use oz_testkit::eventually;
 use serde_json::json;
 

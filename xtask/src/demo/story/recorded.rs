@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::PostParams;
-use oz_core::api::{RecordingConfig, RecordingMode};
+use oz_api::{RecordingConfig, RecordingMode};
 use oz_core::gate::prefix;
 use oz_e2e::{GATED, exec_request, recording_template};
 use oz_testkit::eventually;

@@ -2,12 +2,11 @@
 //! why; the operator counts again what is stored.
 
 use jiff::Timestamp;
+use oz_api::{AccessRequestApproval, ApprovalConfig, Phase, Requester};
 
 use super::super::decide::Denial;
-use super::super::stamp::Requester;
 use super::decide::MAX_APPROVALS;
 use super::{Answer, Asked, Candidate, is_about, is_named, is_same_person};
-use crate::api::{AccessRequestApproval, ApprovalConfig, Phase};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 

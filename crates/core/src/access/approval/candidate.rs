@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{Phase, Requester};
+use oz_trail::RequestRef;
 
 use super::super::request::Request;
-use super::super::stamp::{self, Requester, StampError};
-use crate::api::Phase;
-use crate::audit::RequestRef;
+use super::super::stamp::{self, StampError};
 use crate::lifecycle::seal::Keys;
 
 /// One object that others may have to approve.

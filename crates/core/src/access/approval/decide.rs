@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use oz_api::Requester;
 
 use super::super::denial::named;
-use super::super::stamp::Requester;
 use super::{Answer, Approved, Asked, matching, may_approve};
 use crate::lifecycle::window::has_come;
 

@@ -1,9 +1,9 @@
 //! Which person counts for which rule. A person counts for one rule only, so taking the first that fits is
 //! not enough: where people are in several, the assignment that fills most has to be found.
 
-use super::super::stamp::Requester;
+use oz_api::{ApprovalRule, Requester};
+
 use super::{is_named, is_same_person};
-use crate::api::ApprovalRule;
 
 /// Who counts for which rule: for each rule the numbers of those who do.
 pub type Assignment = Vec<Vec<usize>>;

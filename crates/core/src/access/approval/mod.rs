@@ -11,14 +11,13 @@ mod stage;
 mod tests;
 
 use jiff::Timestamp;
+use oz_api::duration::GoDuration;
+use oz_api::{AccessLock, AccessRequestApproval, ApprovalConfig, ApprovalRule, Requester, encode};
 use serde_json::json;
 
 use super::grant::Approved;
 use super::lock::{self, Access, Locks};
-use super::stamp::{self, Requester, StampError};
-use crate::api::{AccessLock, AccessRequestApproval, ApprovalConfig, ApprovalRule};
-use crate::duration::GoDuration;
-use crate::encode;
+use super::stamp::{self, StampError};
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;

@@ -3,22 +3,20 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
+use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Phase, Requester, conditions};
+use oz_trail::notify::{APPROVERS, NOTIFY};
+use oz_trail::{Action, Decision, Record};
 
 use super::super::fact::Fact;
 use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy;
 use super::super::request::Request;
-use super::super::stamp::Requester;
 use super::decide::waited_for;
 use super::{Answer, Approved, Asked, Verdict, answers, approvers, decide};
-use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Phase};
-use crate::audit::{Action, Decision, Record};
-use crate::conditions;
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
 use crate::lifecycle::{End, Otherwise, State};
-use crate::notify::{APPROVERS, NOTIFY};
 
 /// Reason of a request that waits for somebody to approve it.
 pub const WAITING: &str = "Waiting";

@@ -1,13 +1,12 @@
 //! Requester, rules, answers and time, and what they come to: a table, and what holds for all of them.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{ApprovalConfig, ApprovalRule, Requester};
 use proptest::prelude::*;
 
-use super::super::stamp::Requester;
 use super::super::testing::{NANOSECOND, at};
 use super::decide::waited_for;
 use super::{Answer, Asked, Verdict, decide, is_named, is_same_person};
-use crate::api::{ApprovalConfig, ApprovalRule};
 
 const TIMEOUT: i64 = 1800;
 

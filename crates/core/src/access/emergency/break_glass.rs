@@ -3,12 +3,10 @@
 //! is one thing to look at; no finding is written before the time is over, so that nothing is opened after it.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{BreakGlassWindow, Requester, Reviewers, encode};
+use oz_trail::{Action, Record};
 use serde::{Deserialize, Serialize};
 
-use super::super::stamp::Requester;
-use crate::api::{BreakGlassWindow, Reviewers};
-use crate::audit::{Action, Record};
-use crate::encode;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use oz_api::{AccessReview, Requester};
+use oz_trail::Record;
+
 use super::super::person::is_same_person;
-use super::super::stamp::Requester;
-use super::on_record;
-use super::review;
-use crate::api::AccessReview;
-use crate::audit::Record;
+use super::{on_record, review};
 use crate::lifecycle::seal::Keys;
 
 /// The emergencies of `person` that are unreviewed, but for that of the request with the UID `except`. `granting`

@@ -11,15 +11,13 @@ pub mod subject;
 mod tests;
 
 use jiff::Timestamp;
+use oz_api::duration::GoDuration;
+use oz_api::{AccessConfig, Requester, Reviewers, encode};
+use oz_trail::{Action, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::denial::{Denial, list, named};
-use super::stamp::Requester;
-use crate::api::{AccessConfig, ReviewConfig, Reviewers};
-use crate::audit::{Action, Record};
-use crate::duration::GoDuration;
-use crate::encode;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
@@ -80,15 +78,6 @@ impl Terms {
 pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
     let terms = Terms::of(config).filter(|_| emergency);
     terms.map_or(max, |terms| terms.longest.min(max))
-}
-
-impl From<&ReviewConfig> for Reviewers {
-    fn from(config: &ReviewConfig) -> Self {
-        Self {
-            groups: config.groups.clone(),
-            users: config.users.clone(),
-        }
-    }
 }
 
 /// Those who may review, as a record has them.

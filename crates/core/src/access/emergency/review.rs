@@ -4,18 +4,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{
+    AccessReview, RecordsSoFar, Requester, ReviewStatus, Reviewed, Reviewers, conditions, encode,
+    labels,
+};
+use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 use super::super::denial::Denial;
 use super::super::person::{is_listed, is_same_person};
-use super::super::stamp::Requester;
 use super::reviewers_named;
-use crate::api::{AccessReview, RecordsSoFar, ReviewStatus, Reviewed, Reviewers};
-use crate::audit::{Action, Decision, Record, RequestRef};
-use crate::conditions;
-use crate::encode;
 use crate::kinds::Kind as _;
-use crate::labels;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::{after, has_come};
 

@@ -1,13 +1,12 @@
 //! The place of emergencies in the decision about a request: in place of the approvals that its template asks
 //! for, and last of all whether too many of theirs are unreviewed.
 
+use oz_api::{AccessConfig, Phase, Requester, conditions};
+
 use super::super::kind::{FactsOf, Kind, Otherwise, Question, ReviewLimit, State};
 use super::super::request::Request;
-use super::super::stamp::Requester;
 use super::super::status::Fact;
 use super::{Emergency, Terms, has_room, reviewers_named};
-use crate::api::{AccessConfig, Phase};
-use crate::conditions;
 use crate::controller::Failure;
 
 /// The terms of a request that is an emergency; `None` if it is none.

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::{
+    AccessRequestReference, AccessReview, AccessReviewSpec, RecordsSoFar, Requester, Reviewed,
+    labels,
+};
+use oz_trail::{Action, Record};
 
 use super::super::grant::object_name;
-use super::super::stamp::Requester;
 use super::break_glass::{self, Opening};
 use super::review::{Standing, put_seal};
 use super::{OnRecord, on_record};
-use crate::api::{AccessRequestReference, AccessReview, AccessReviewSpec, RecordsSoFar, Reviewed};
-use crate::audit::{Action, Record};
-use crate::labels;
 use crate::lifecycle::seal::{Keys, SealError};
 use crate::lifecycle::window::after;
 

@@ -7,19 +7,16 @@
 )]
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{
+    AccessReview, AccessReviewSpec, ApprovalConfig, Attestation, EmergencyConfig, Finding,
+    RecordsSoFar, Requester, ReviewConfig, conditions, labels,
+};
+use oz_trail::{Decision, RequestRef};
 
 use super::super::decide::{Ask, may as may_ask};
-use super::super::stamp::Requester;
 use super::super::testing::{at, keys};
 use super::review::{self, Standing, Upkeep};
 use super::*;
-use crate::api::EmergencyConfig;
-use crate::api::{
-    AccessReview, AccessReviewSpec, ApprovalConfig, Attestation, Finding, RecordsSoFar,
-};
-use crate::audit::{Decision, RequestRef};
-use crate::conditions;
-use crate::labels;
 use crate::lifecycle::seal::Keys;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);

@@ -9,18 +9,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use oz_api::conditions::{self, message};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
+use oz_trail::PodRef;
 
-use super::continued;
 use super::grant::{Following, Grant};
 use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Otherwise, Question, State};
-use super::pod_state;
 use super::request::Request;
-use super::sessions;
 use super::status::Fact;
 use super::target::Workload;
-use crate::api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
-use crate::audit::PodRef;
-use crate::conditions::{self, message};
+use super::{continued, pod_state, sessions};
 use crate::controller::{Failure, Live};
 use crate::gate::GateAccount;
 use crate::lifecycle::seal::Keys;

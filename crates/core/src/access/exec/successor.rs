@@ -3,13 +3,13 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use oz_api::SessionProbe;
+use oz_trail::PodRef;
 
 use super::{Facts, look_into};
 use crate::access::grant::{Following, Grant};
 use crate::access::kind::{Chosen, Question};
 use crate::access_command;
-use crate::api::SessionProbe;
-use crate::audit::PodRef;
 use crate::controller::Failure;
 
 /// The grant in the pod that takes over: the one of the same name where names come back, else any. `None`

@@ -10,18 +10,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
+use oz_api::instant::instant;
+use oz_api::{AccessConfig, AccessLock, LockTarget, Phase, Requester, names};
 
 use super::decide::{self, Denial};
 use super::grant::Grant;
 use super::request::Request;
-use super::stamp::Requester;
-use crate::api::{AccessConfig, AccessLock, LockTarget, Phase};
 use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 use crate::lifecycle::{End, State};
-use crate::names;
-use crate::transient::instant;
 
 /// Reason of what a lock ended or refused.
 pub const LOCKED: &str = "Locked";

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use kube::core::{Selector, SelectorExt as _};
+use oz_api::{Egress, Ingress, Network, conditions};
 use serde::{Deserialize, Serialize};
 
 use crate::access::denial::list;
 use crate::access::status::Fact;
-use crate::api::{Egress, Ingress, Network};
-use crate::conditions;
 use crate::controller::Failure;
 
 /// Whether the NetworkPolicy of a pod is all that says whom it can talk to.
@@ -76,7 +75,7 @@ impl Isolation {
 
 /// Returns the NetworkPolicies besides `own` that open what `network` closes to a pod with one of these sets of labels,
 /// in the order of their names.
-pub(crate) fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
+pub fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
     network: Network,
     own: &str,
     labels: impl IntoIterator<Item = &'a BTreeMap<String, String>> + Clone,

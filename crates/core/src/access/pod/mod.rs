@@ -1,13 +1,14 @@
 //! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
 //! before it and is carried by it; it may never get ready; and it must be seen to have ended.
 
-pub(crate) mod isolation;
+pub mod isolation;
 mod offer;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{Phase, PodAccessRequest, PodAccessTemplate, labels};
 
 use super::author;
 use super::grant::Grant;
@@ -16,12 +17,10 @@ use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::Fact;
 use crate::access_command;
-use crate::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::gate::GateAccount;
 use crate::kinds::Kind as _;
-use crate::labels;
 use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;

@@ -2,15 +2,14 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-
+use oz_api::{Egress, Phase};
+use oz_trail::PodRef;
 use serde_json::Value;
 
 use super::PodAccess;
 use super::isolation::{Isolation, is_shut};
 use crate::access::grant::{self, Grant, OwnPod};
 use crate::access::kind::{Case, Offer, Otherwise, Question, State};
-use crate::api::{Egress, Phase};
-use crate::audit::PodRef;
 use crate::build;
 use crate::controller::{Child, Failure};
 use crate::kinds::{AccessTemplate as _, Kind as _};

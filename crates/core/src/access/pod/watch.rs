@@ -3,6 +3,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use oz_api::conditions::{self, message, reason};
+use oz_api::duration::GoDuration;
 
 use super::PodAccess;
 use super::isolation::Isolation;
@@ -12,9 +14,7 @@ use crate::access::pod_state::{self, PodState};
 use crate::access::request::Request;
 use crate::access::status::Fact;
 use crate::build;
-use crate::conditions::{self, message, reason};
 use crate::controller::Live;
-use crate::duration::GoDuration;
 use crate::lifecycle::End;
 use crate::lifecycle::window::has_come;
 

@@ -1,12 +1,12 @@
 //! Many policies, one judgement: the strictest of each. Adding a policy never makes it more lenient.
 
+use oz_api::duration::GoDuration;
+use oz_api::{AccessPolicy, ApprovalRule, PolicyApproval, encode};
+
 use super::{
     Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, MAX_TICKETS,
     Refused, Rule, TicketRule, When,
 };
-use crate::api::{AccessPolicy, ApprovalRule, PolicyApproval};
-use crate::duration::GoDuration;
-use crate::encode;
 use crate::kinds::Kind as _;
 use crate::validate::{self, Violation};
 

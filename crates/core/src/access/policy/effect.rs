@@ -2,15 +2,14 @@
 //! whether another one is stricter.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::duration::GoDuration;
+use oz_api::{ApprovalConfig, ApprovalRule};
 
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
-use crate::access::stamp;
-use crate::access::ticket;
-use crate::api::{ApprovalConfig, ApprovalRule};
-use crate::duration::GoDuration;
+use crate::access::{stamp, ticket};
 use crate::kinds::AccessTemplate;
 
 /// Reason of what can name no ticket, where a policy requires one.

@@ -10,11 +10,10 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use oz_api::{ApprovalConfig, TicketConfig, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::api::{ApprovalConfig, TicketConfig};
-use crate::encode;
 use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};

@@ -6,15 +6,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1 as rbac;
+use oz_api::duration::GoDuration;
+use oz_api::{Operation, Requester};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::decide;
 use crate::access::grant::Grant;
 use crate::access::request::Request;
-use crate::access::stamp::Requester;
-use crate::api::Operation;
-use crate::duration::GoDuration;
 use crate::kinds::AccessTemplate;
 use crate::transient::Binding;
 

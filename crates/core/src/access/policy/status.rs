@@ -2,11 +2,10 @@
 //! can be asked. Whether an expression compiles is found out at the edge.
 
 use jiff::Timestamp;
+use oz_api::{AccessPolicy, AccessPolicyStatus, conditions};
 
 use super::MAX_POLICIES;
 use crate::access::fact::Fact;
-use crate::api::{AccessPolicy, AccessPolicyStatus};
-use crate::conditions;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
 use crate::kinds::Kind as _;
 use crate::validate::Violation;

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use oz_api::{
+    AccessConfig, AccessPolicy, AccessPolicySpec, ApprovalRule, CrossVersionObjectReference,
+    ExecAccessTemplate, ExecAccessTemplateSpec, PolicyApproval, PolicyDenial, PolicyThen,
+    Requester, TargetApiVersion, TargetKind, TicketConfig,
+};
 use proptest::prelude::*;
 
 use super::combine::{content, missing, shorter};
@@ -10,14 +15,8 @@ use super::status::{Checked, INVALID, Policies, READY, TOO_MANY};
 use super::*;
 use crate::access::approval::{Answer, Asked, Verdict, decide};
 use crate::access::decide::Ask;
-use crate::access::stamp::Requester;
 use crate::access::testing::at;
 use crate::access::ticket;
-use crate::api::{
-    AccessConfig, AccessPolicy, AccessPolicySpec, ApprovalRule, CrossVersionObjectReference,
-    ExecAccessTemplate, ExecAccessTemplateSpec, PolicyApproval, PolicyDenial, PolicyThen,
-    TargetApiVersion, TargetKind, TicketConfig,
-};
 use crate::controller::{Controller as _, Outcome};
 
 fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {

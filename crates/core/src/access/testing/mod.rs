@@ -9,6 +9,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
+use oz_api::{AccessRequestApproval, RequestStatus, Requester, SessionProbe, labels};
+use oz_trail::Record;
 use serde_json::Value;
 
 use super::continued::Continued;
@@ -16,14 +18,11 @@ use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question, RoleName};
 use super::lock::Locks;
 use super::policy::Judgement;
-use super::stamp::{Requester, Stamp};
-use crate::api::{AccessRequestApproval, RequestStatus, SessionProbe};
-use crate::audit::Record;
+use super::stamp::Stamp;
 use crate::controller::{
     Answers, Child, Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Step,
 };
 use crate::kinds::AccessRequest as _;
-use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::sessions::{Sessions, SessionsEnded};
 use crate::tickets::{self, Tickets};

@@ -4,12 +4,12 @@
 
 mod stage;
 
+use oz_api::TicketConfig;
 use serde::{Deserialize, Serialize};
 
 use super::ask::Ask;
 use super::denial::Denial;
 use super::policy::Judgement;
-use crate::api::TicketConfig;
 use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 

@@ -7,13 +7,12 @@
 //! ([`Ask`]): nothing here waits for an answer.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::{EndReason, Phase, conditions};
 
 use super::super::kind::{FactsOf, Kind, State};
 use super::super::request::Request;
 use super::super::status::Fact;
 use super::Ticket;
-use crate::api::{EndReason, Phase};
-use crate::conditions;
 use crate::controller::{Failure, Plan, Step};
 use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};

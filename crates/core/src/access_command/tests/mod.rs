@@ -5,9 +5,9 @@ mod limits;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use oz_api::DEFAULT_ACCESS_COMMAND;
 
 use super::{AccessCommand, AccessCommandError};
-use crate::api::DEFAULT_ACCESS_COMMAND;
 
 fn metadata() -> ObjectMeta {
     let text = |text: &str| Some(text.to_owned());

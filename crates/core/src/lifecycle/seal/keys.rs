@@ -6,12 +6,12 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use oz_api::encode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sha2::{Digest, Sha256};
 use strum::IntoEnumIterator as _;
 
 use super::{Owner, Purpose, SealError};
-use crate::encode;
 
 /// The size of each of the two generations of the cache of accepted texts.
 const REMEMBERED: usize = 32 * 1024;

@@ -61,7 +61,8 @@ pub enum SealError {
 
 impl SealError {
     /// Converts the error into a failure to seal `what`.
-    pub(crate) fn of(self, what: &str) -> Failure {
+    #[must_use]
+    pub fn of(self, what: &str) -> Failure {
         Failure::invalid("SealFailed", format!("failed to seal the {what}: {self}"))
     }
 

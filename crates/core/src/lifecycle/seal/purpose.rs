@@ -1,6 +1,6 @@
 //! The purposes of seals, and the component that holds the key of each.
 
-use crate::names;
+use oz_api::names;
 
 /// A component that seals. No other component holds its private keys; verifiers have its public keys.
 #[derive(

@@ -1,9 +1,9 @@
 //! What makes no sense, and the field that is at fault: the same for webhook and operator.
 
+use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use serde_json::{Value, json};
 
 use super::world::*;
-use crate::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use crate::transient::Kind;
 
 fn fields<K: Kind>(object: Value) -> Vec<String> {

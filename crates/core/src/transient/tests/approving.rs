@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use oz_api::{
+    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
+    EndReason, Phase, Requester, TicketConfig, TransientClusterRoleBinding, TransientRoleBinding,
+    conditions, example_com, labels,
+};
 use serde_json::json;
 
 use super::world::*;
 use crate::access::lock::Locks;
 use crate::access::policy::{self, Applied, Extra, Judgement, Longest, Refused, Rule, TicketRule};
-use crate::access::stamp::{Requester, Stamp};
-use crate::api::{
-    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
-    EndReason, Phase, TicketConfig, TransientClusterRoleBinding, TransientRoleBinding, example_com,
-};
-use crate::conditions;
+use crate::access::stamp::Stamp;
 use crate::kinds::Kind as _;
-use crate::labels;
 
 const OWN: &str = "oz-system";
 

@@ -2,14 +2,12 @@
 //! and whole, whatever the process dies of.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{Phase, TransientRoleBinding, conditions, labels};
 use serde_json::json;
 
 use super::world::*;
 use crate::access::testing::done_by;
-use crate::api::{Phase, TransientRoleBinding};
-use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Step};
-use crate::labels;
 
 fn active() -> World<TransientRoleBinding> {
     let mut world = namespaced(|_| {});
@@ -214,7 +212,7 @@ fn meddling_revokes() {
 fn binding_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
     let mut world = active();
     let annotations = world.live[0].object.metadata.annotations.as_mut().unwrap();
-    let text = annotations.get_mut(crate::labels::GRANT).unwrap();
+    let text = annotations.get_mut(oz_api::labels::GRANT).unwrap();
     *text = text.replacen("\"sig\":", "\"mac\":", 1);
     assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
     assert!(world.bound().is_empty());

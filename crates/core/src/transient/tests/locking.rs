@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use oz_api::{AccessLock, EndReason, Phase};
 use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::lock::Locks;
-use crate::api::{AccessLock, EndReason, Phase};
 
 fn lock(target: &Value) -> Locks {
     let lock: AccessLock = serde_json::from_value(json!({

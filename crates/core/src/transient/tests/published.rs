@@ -1,10 +1,10 @@
 //! The published kinds, `example.com/v1`, by the same plan. The first test is the policy's own four:
 //! {role, cluster} × {in its window → one child, expired → none}.
 
+use oz_api::{Phase, example_com};
 use serde_json::{Value, json};
 
 use super::world::*;
-use crate::api::{Phase, example_com};
 use crate::controller::Step;
 
 fn sample(kind: &str, from: &str, until: &str) -> Value {

@@ -1,9 +1,9 @@
 //! What is not bound: checked when the window opens, however long ago admission let it in.
 
+use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, labels};
+
 use super::world::*;
-use crate::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
 use crate::controller::{Controller as _, Failure, FailureClass};
-use crate::labels;
 
 type Change = fn(&mut World<TransientRoleBinding>);
 
@@ -109,7 +109,7 @@ fn what_is_dangerous_about_a_role_that_is_named_in_full_is_told() {
         let before = world.status();
         let status = world.settle(at(60));
         assert_eq!(status.phase, Phase::Active);
-        let told = crate::conditions::find(&status.conditions, "RoleHarmless");
+        let told = oz_api::conditions::find(&status.conditions, "RoleHarmless");
         assert_eq!(told.is_some(), danger);
         assert_eq!(
             told.map(|_| world.condition("RoleHarmless")).as_deref(),

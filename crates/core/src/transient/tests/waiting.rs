@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{BindingStatus, Phase, TransientRoleBinding};
 use serde_json::json;
 
 use super::world::*;
-use crate::api::{BindingStatus, Phase, TransientRoleBinding};
 use crate::controller::Controller as _;
 use crate::transient::{Facts, Kind as _, Policy, Question, WaitingWindow};
 
@@ -54,7 +54,7 @@ fn window_that_opens_beyond_the_lead_is_denied_when_it_is_created_and_says_when_
             assert_eq!(world.actions(), ["RequestDenied"]);
             let earliest = at(opens - LEAD).to_string();
             let conditions = world.status().conditions;
-            let said = &crate::conditions::find(&conditions, "Ready")
+            let said = &oz_api::conditions::find(&conditions, "Ready")
                 .unwrap()
                 .message;
             assert!(said.contains(&earliest), "{said}");

@@ -1,14 +1,14 @@
 //! When a binding is in effect: inside its window, at both ends to the nanosecond.
 
 use jiff::SignedDuration;
+use oz_api::Phase;
 use proptest::prelude::*;
 
 use super::world::*;
-use crate::api::Phase;
 use crate::controller::Step;
 
 /// What a plan does about the binding.
-fn does(world: &World<crate::api::TransientRoleBinding>, seconds: i64, nanos: i64) -> &'static str {
+fn does(world: &World<oz_api::TransientRoleBinding>, seconds: i64, nanos: i64) -> &'static str {
     let plan = world.plan(at(seconds) + SignedDuration::from_nanos(nanos));
     let mut does = "nothing";
     for step in plan.steps() {

@@ -7,19 +7,18 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{
+    AccessRequestApproval, BindingStatus, Requester, TransientClusterRoleBinding,
+    TransientRoleBinding, example_com, labels,
+};
+use oz_trail::Record;
 use serde_json::{Value, json};
 
 use crate::access::lock::Locks;
 use crate::access::policy::Judgement;
-use crate::access::stamp::{Requester, Stamp};
+use crate::access::stamp::Stamp;
 use crate::access::testing::reword;
-use crate::api::{
-    AccessRequestApproval, BindingStatus, TransientClusterRoleBinding, TransientRoleBinding,
-    example_com,
-};
-use crate::audit::Record;
 use crate::controller::{Answers, Child, Controller, Decision, Failure, Live, Outcome, Plan, Step};
-use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::transient::{
     Assessment, BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, Transient,

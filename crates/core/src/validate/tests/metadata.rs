@@ -1,11 +1,11 @@
 //! The heads of objects, by number and by bytes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::labels;
 use serde_json::{Value, json};
 
 use super::super::*;
 use super::texts;
-use crate::labels;
 
 fn head(more: Value) -> ObjectMeta {
     serde_json::from_value(more).unwrap()

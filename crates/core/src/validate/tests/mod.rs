@@ -5,10 +5,10 @@ mod metadata;
 mod request;
 mod template;
 
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
 use serde_json::{Value, json};
 
 use super::Violation;
-use crate::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
 
 /// An object of the kind of `base`, with the change merged into it as a JSON Merge Patch does.
 fn object<T: serde::de::DeserializeOwned>(mut base: Value, change: Value) -> T {

@@ -1,10 +1,10 @@
 //! Requests of both kinds.
 
+use oz_api::PodAccessRequest;
 use serde_json::json;
 
 use super::super::*;
 use super::{exec_request, lines, object};
-use crate::api::PodAccessRequest;
 use crate::kinds::AccessRequest;
 
 fn checked<R: AccessRequest>(request: &R) -> Result<ValidatedRequest, Vec<Violation>> {

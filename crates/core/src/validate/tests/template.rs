@@ -1,10 +1,10 @@
 //! Templates: the terms that both kinds share, and the target.
 
+use oz_api::{Operation, TargetKind};
 use serde_json::{Value, json};
 
 use super::super::*;
 use super::{exec_template, lines, pod_template};
-use crate::api::{Operation, TargetKind};
 
 #[test]
 fn a_plain_template_is_valid_and_has_the_documented_defaults() {
@@ -18,7 +18,7 @@ fn a_plain_template_is_valid_and_has_the_documented_defaults() {
         (valid.target.kind, valid.target.name.as_str()),
         (TargetKind::Deployment, "web")
     );
-    assert_eq!(valid.command.source(), crate::api::DEFAULT_ACCESS_COMMAND);
+    assert_eq!(valid.command.source(), oz_api::DEFAULT_ACCESS_COMMAND);
 
     let valid = pod_access_template(&pod_template(json!({}))).unwrap();
     assert_eq!(

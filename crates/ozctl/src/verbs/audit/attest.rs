@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use oz_core::entitlements::attest::{Decided, Sheet};
+use oz_compliance::entitlements::attest::{Decided, Sheet};
 
 use super::verify::Oz;
 use crate::attest::attest;

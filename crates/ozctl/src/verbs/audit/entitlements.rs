@@ -1,8 +1,8 @@
 //! `ozctl audit entitlements`: who could get into pods, whether anybody did or not.
 
 use clap::{Args, ValueEnum};
-use oz_core::entitlements::COLUMNS;
-use oz_core::entitlements::attest::{DECISION, RATIONALE};
+use oz_compliance::entitlements::COLUMNS;
+use oz_compliance::entitlements::attest::{DECISION, RATIONALE};
 
 use super::verify::Oz;
 use crate::context::Context;

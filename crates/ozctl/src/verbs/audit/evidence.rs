@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use jiff::{SignedDuration, Timestamp, Unit};
-use oz_core::audit::verify::Verdict;
-use oz_core::duration::GoDuration;
-use oz_core::evidence::Sample;
+use oz_api::duration::GoDuration;
+use oz_compliance::evidence::Sample;
 use oz_core::lifecycle::window::has_come;
+use oz_trail::verify::Verdict;
 
 use super::read::when;
 use super::verify::{Oz, kept_since, pinned};
-use crate::choose;
 use crate::cluster::Cluster;
 use crate::context::{Context, Style};
 use crate::evidence::{Assembly, Checked, Wanted, check, gather, seal};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{instant, line};
-use crate::trail;
+use crate::{choose, trail};
 
 /// How long ago it is until when evidence is made if nobody says: writers have signed by then how far they came.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);

@@ -2,14 +2,13 @@
 //! change them.
 
 use clap::Args;
-use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
+use oz_api::names::AUDIT_PUBLIC_KEYS as KEYS;
 
 use super::verify::Oz;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::output;
-use crate::trail;
+use crate::{output, trail};
 
 /// Print the public keys of the trail, to keep them outside the cluster
 #[derive(Args)]

@@ -1,8 +1,8 @@
 //! `ozctl audit list` and `export`: records as a table, JSON or CSV.
 
 use clap::{Args, ValueEnum};
-use oz_core::audit::Entry;
-use oz_core::csv;
+use oz_compliance::csv;
+use oz_trail::Entry;
 use serde_json::{Value, json};
 
 use super::read::{Filter, cells, table};
@@ -103,8 +103,8 @@ fn table_csv(entries: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};
-    use oz_core::audit::verify::{Evidence, Terms, verify};
-    use oz_core::audit::{Action, AuditKey, Chain, Decision, Record, Trust, Writer};
+    use oz_trail::verify::{Evidence, Terms, verify};
+    use oz_trail::{Action, AuditKey, Chain, Decision, Record, Trust, Writer};
 
     use super::*;
 

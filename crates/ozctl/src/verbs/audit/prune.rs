@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::audit::PruneOrder;
-use oz_core::names;
+use oz_api::names;
+use oz_trail::PruneOrder;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use oz_core::audit::{Action, Decision, Entry, Query};
-use oz_core::duration::GoDuration;
+use oz_api::duration::GoDuration;
+use oz_trail::{Action, Decision, Entry, Query};
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};

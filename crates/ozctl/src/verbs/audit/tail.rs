@@ -5,7 +5,7 @@ use futures::{Stream, TryStreamExt};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use oz_client::request::Retry;
-use oz_core::audit::{Entry, Query};
+use oz_trail::{Entry, Query};
 
 use super::read::{Filter, cells, table};
 use crate::cluster::Cluster;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use oz_core::audit::verify::{Evidence, Report, Terms, UnknownKey, Verdict, verify};
-use oz_core::audit::{Published, Query, Trust};
-use oz_core::duration::GoDuration;
-use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
+use oz_api::duration::GoDuration;
+use oz_api::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
+use oz_trail::verify::{Evidence, Report, Terms, UnknownKey, Verdict, verify};
+use oz_trail::{Published, Query, Trust};
 use serde_json::json;
 
 use super::read::{log, plain, when};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use oz_core::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
+use oz_api::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 
 use super::{Finding, logs};
 use crate::cluster::Cluster;
@@ -59,7 +59,7 @@ fn judge(oz: &str, keys: &Keys, gone: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::audit::AuditKey;
+    use oz_trail::AuditKey;
 
     use super::super::Verdict;
     use super::*;

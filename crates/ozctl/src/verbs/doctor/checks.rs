@@ -11,11 +11,11 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::{
+use oz_api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
+    labels,
 };
 use oz_core::kinds::{self, Role};
-use oz_core::labels;
 
 use super::{Finding, logs};
 use crate::cluster::Cluster;
@@ -83,7 +83,7 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
         }
         Err(failure) => return Finding::unknown(CHECK, failure.message()),
     };
-    let wanted = oz_core::api::crds()
+    let wanted = oz_core::kinds::crds()
         .into_iter()
         .map(|crd| crd.spec.names.kind);
     let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();

@@ -4,14 +4,13 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::composite::Declaration;
+use oz_composites::Declaration;
 
 use super::Finding;
 use super::installed::operator_arguments;
 use crate::cluster::Cluster;
-use crate::composites;
 use crate::failure::Result;
-use crate::output;
+use crate::{composites, output};
 
 const CHECK: &str = "composites";
 /// How many workloads are looked at for a second controller.

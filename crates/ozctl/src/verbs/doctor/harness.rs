@@ -3,9 +3,9 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use oz_core::api::harness::GROUP;
-use oz_core::harness::authority::{BUNDLE_KEY, trusted};
-use oz_core::names;
+use oz_api::harness::GROUP;
+use oz_api::names;
+use oz_runs::authority::{BUNDLE_KEY, trusted};
 
 use super::installed::operator_arguments;
 use super::registrations::Registration;

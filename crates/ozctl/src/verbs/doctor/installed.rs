@@ -11,8 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;
-use oz_core::api::GROUP;
-use oz_core::names;
+use oz_api::{GROUP, names};
 use x509_parser::pem::Pem;
 
 use super::registrations::{Hook, MUTATING, Registration, VALIDATING};

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::{Egress, PodAccessTemplate};
+use oz_api::{Egress, PodAccessTemplate};
 use oz_core::build::NameServer;
 
 use super::Finding;

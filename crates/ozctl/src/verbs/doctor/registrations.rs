@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::names;
+use oz_api::names;
 
 use crate::cluster::Cluster;
 use crate::failure::Result;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use oz_core::names;
+use oz_api::names;
 
 use super::Finding;
 use crate::cluster::Cluster;

@@ -10,11 +10,11 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_core::access::grant::object_name;
-use oz_core::api::{
+use oz_api::{
     BindingStatus, ExecAccessRequest, Phase, PodAccessRequest, TransientClusterRoleBinding,
     TransientRoleBinding,
 };
+use oz_core::access::grant::object_name;
 use oz_core::connect::copied;
 use serde::de::DeserializeOwned;
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
-use oz_core::entitlements::{Entitlement, sources};
+use oz_compliance::entitlements::{Entitlement, sources};
 use oz_core::for_each_kind;
 use oz_core::transient::Kind;
 
@@ -97,7 +97,7 @@ fn text(windows: &Windows) -> String {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::entitlements::{SubjectKind, Way};
+    use oz_compliance::entitlements::{SubjectKind, Way};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! An explanation on the screen, and as JSON.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oz_api::RequestStatus;
 use oz_core::access::decide::Rule;
-use oz_core::api::RequestStatus;
 use oz_core::controller::{Plan, Step, Which};
 use oz_core::sessions::Sessions;
 use oz_core::tickets;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use oz_core::composite::Moment;
+use oz_composites::Moment;
 use oz_core::controller::{Live, Plan, Step};
 use serde_json::{Value, json};
 

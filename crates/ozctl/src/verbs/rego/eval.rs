@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::core::DynamicObject;
 use kube::discovery::{Discovery, Scope};
-use oz_core::composite::{compared, ends};
+use oz_composites::{compared, ends};
 use oz_rego::{Answer, EvaluateError, Limits};
 use serde_json::{Value, json};
 

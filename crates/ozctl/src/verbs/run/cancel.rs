@@ -5,7 +5,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
-use oz_core::api::harness::HarnessRun;
+use oz_api::harness::HarnessRun;
 
 use super::{found, outcome};
 use crate::cluster::Cluster;

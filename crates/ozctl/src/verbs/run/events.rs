@@ -2,16 +2,15 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCandidates;
-use oz_core::api::harness::RunEvent;
+use oz_api::harness::RunEvent;
 
 use super::{found, outcome};
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::harness::{follow, fresh, installed};
 use crate::interrupts::Interrupts;
-use crate::output;
+use crate::{complete, output};
 
 /// Show what happens in a run
 #[derive(Args)]
@@ -50,7 +49,7 @@ impl Events {
         let cluster = context.cluster().await?;
         let run = found(&cluster, &self.name).await.map_err(installed)?;
         let mut before: Vec<RunEvent> = Vec::new();
-        let mut each = |run: &oz_core::api::harness::HarnessRun| {
+        let mut each = |run: &oz_api::harness::HarnessRun| {
             let events = run.status.as_ref().map(|status| &status.recent_events);
             let events = events.cloned().unwrap_or_default();
             for event in fresh(&before, &events) {

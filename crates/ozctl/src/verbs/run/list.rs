@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_core::api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -6,21 +6,20 @@ use futures::{AsyncRead, AsyncReadExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::harness::HarnessRun;
-use oz_core::harness::pod::RUN_LABEL;
-use oz_core::harness::reader::{EVENTS_FILE, RAW_FILE, RESULT_FILE};
-use oz_core::harness::reserved::{AGENT, RUNTIME};
-use oz_core::labels;
+use oz_api::harness::HarnessRun;
+use oz_api::labels;
+use oz_runs::pod::RUN_LABEL;
+use oz_runs::reader::{EVENTS_FILE, RAW_FILE, RESULT_FILE};
+use oz_runs::reserved::{AGENT, RUNTIME};
 
 use super::reader::{self, ReaderFlags};
 use super::{found, outcome};
 use crate::cluster::Cluster;
-use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::harness::installed;
-use crate::output;
+use crate::{complete, output};
 
 /// Show what a run writes, or the transcript of one that is over
 #[derive(Args)]

@@ -1,7 +1,7 @@
 //! What a run is like, in words: its events, what is in its way, what came of it.
 
-use oz_core::api::harness::{HarnessRun, HarnessRunStatus, RunEvent, RunPhase};
-use oz_core::conditions;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, HarnessRunStatus, RunEvent, RunPhase};
 
 use crate::exit::Exit;
 use crate::harness::in_the_way;

@@ -8,9 +8,9 @@ use futures::io::{AsyncReadExt as _, Cursor};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
-use oz_core::api::harness::HarnessRun;
-use oz_core::harness::queue::workspace_of;
-use oz_core::harness::reader::{self, CONTAINER, Program, Reading};
+use oz_api::harness::HarnessRun;
+use oz_runs::queue::workspace_of;
+use oz_runs::reader::{self, CONTAINER, Program, Reading};
 
 use super::logs::copy;
 use crate::cluster::Cluster;

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use oz_core::api::harness::HarnessRun;
-use oz_core::harness::queue::workspace_of;
+use oz_api::harness::HarnessRun;
+use oz_runs::queue::workspace_of;
 
 use super::{found, outcome};
 use crate::complete;

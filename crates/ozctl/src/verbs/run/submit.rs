@@ -7,9 +7,9 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::api::PostParams;
-use oz_core::api::harness::{HarnessRun, HarnessRunSpec, TemplateKind, TemplateRef};
-use oz_core::harness::admission;
+use oz_api::harness::{HarnessRun, HarnessRunSpec, TemplateKind, TemplateRef};
 use oz_core::validate::Violation;
+use oz_runs::admission;
 
 use super::{outcome, template_kind};
 use crate::cluster::Cluster;

@@ -4,9 +4,9 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use oz_core::api::harness::{EgressNeed, TemplateKind, TemplateRef};
-use oz_core::harness::policy::Matching;
-use oz_core::harness::requires::gaps;
+use oz_api::harness::{EgressNeed, TemplateKind, TemplateRef};
+use oz_runs::policy::Matching;
+use oz_runs::requires::gaps;
 use serde_json::{Value, json};
 
 use super::template_kind;

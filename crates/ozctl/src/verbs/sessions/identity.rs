@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use oz_core::recording::{Form, PartName};
+use oz_gating::recording::{Form, PartName};
 use oz_recording::age::{self, AgeError, Identity, Recipient, read_identities};
 use oz_recording::frames::{self, FramesError};
 

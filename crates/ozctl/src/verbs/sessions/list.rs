@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use jiff::Timestamp;
-use oz_core::audit::{Action, Query, Record};
-use oz_core::recording::ENCRYPTED_TO;
+use oz_gating::recording::ENCRYPTED_TO;
+use oz_trail::{Action, Query, Record};
 use serde_json::json;
 
 use super::live;

@@ -11,10 +11,10 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use kube::client::Body;
 use oz_core::for_each_kind;
-use oz_core::gate::live::{self, Listing, Session};
-use oz_core::gate::moderation;
+use oz_core::gate;
 use oz_core::kinds::AccessRequest as _;
-use oz_core::recording::{Code, Event, Header, MAX_LINE, SessionKey};
+use oz_gating::live::{self, Listing, Session};
+use oz_gating::recording::{Code, Event, Header, MAX_LINE, SessionKey};
 
 use super::harmless::{Harmless, RESET};
 use crate::cluster::Cluster;
@@ -335,7 +335,7 @@ fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
                     "Moderated",
                     one.moderation
                         .as_ref()
-                        .map(moderation::who)
+                        .map(gate::watchers)
                         .unwrap_or_default(),
                 ),
                 ("Command", command),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use oz_core::recording::{Code, Event, SessionKey};
+use oz_gating::recording::{Code, Event, SessionKey};
 
 use super::harmless::{Harmless, RESET};
 use super::identity::{Identities, IdentityArgs};
@@ -143,7 +143,7 @@ impl Player<'_> {
         let mut wanted = 0;
         for name in names
             .iter()
-            .filter_map(|name| oz_core::recording::PartName::read(name))
+            .filter_map(|name| oz_gating::recording::PartName::read(name))
         {
             if name.number != wanted {
                 self.context

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use oz_core::gate::recordings;
-use oz_core::recording::{Listing, Part, PartName, SessionKey, Stored};
+use oz_gating::recording::{Listing, Part, PartName, SessionKey, Stored};
+use oz_gating::recordings;
 
 use super::identity::Identities;
 use crate::cluster::Cluster;

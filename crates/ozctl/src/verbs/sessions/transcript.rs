@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use avt::Terminal;
 use avt::observer::Transcript;
 use clap::Args;
-use oz_core::recording::{Code, Header};
+use oz_gating::recording::{Code, Header};
 
 use super::identity::IdentityArgs;
 use super::play::namespace;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use oz_core::audit::{Action, Query};
-use oz_core::recording::{Form, Head, SessionKey, Stored, check};
+use oz_gating::recording::{Form, Head, SessionKey, Stored, check};
+use oz_trail::{Action, Query};
 use serde::Serialize;
 
 use super::identity::{Identities, IdentityArgs};

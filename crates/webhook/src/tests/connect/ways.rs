@@ -1,7 +1,7 @@
 //! Ways into pods of enforcing namespaces that no session is opened for, and options of sessions that
 //! are not known.
 
-use oz_core::api::Operation;
+use oz_api::Operation;
 use serde_json::json;
 
 use super::{BREAK_GLASS, Connection, ENFORCING, OBSERVING, exec, grant, webhook};

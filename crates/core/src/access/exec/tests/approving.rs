@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-
+use oz_api::{
+    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
+    ApprovedKind, EndReason, Phase, Requester, conditions, labels,
+};
+use oz_trail::Action;
 use serde_json::json;
 
 use super::world::*;
@@ -12,16 +16,9 @@ use crate::access::approval;
 use crate::access::grant::Grant;
 use crate::access::kind::Question;
 use crate::access::lock::Locks;
-use crate::access::stamp::{Requester, Stamp};
-use crate::api::{
-    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
-    ApprovedKind, EndReason, Phase,
-};
-use crate::audit::Action;
-use crate::conditions;
+use crate::access::stamp::Stamp;
 use crate::controller::Live;
 use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
-use crate::labels;
 
 /// Alice's request, which bob or carol of security has to approve within ten minutes.
 fn world() -> World {

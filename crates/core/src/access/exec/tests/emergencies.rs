@@ -6,12 +6,12 @@
     reason = "tables whose rows the formatter spreads over many lines"
 )]
 
+use oz_api::{Bind, EmergencyConfig, Phase, ReviewConfig, conditions};
+use oz_trail::Action;
+
 use super::world::*;
 use crate::access::emergency::{on_record, review, subject};
 use crate::access::kind::Question;
-use crate::api::{Bind, EmergencyConfig, Phase, ReviewConfig};
-use crate::audit::Action;
-use crate::conditions;
 use crate::controller::{Failure, Step};
 
 /// Alice of the devs asks as an emergency, with this reason; by a template that bob has to approve, and that lets
@@ -121,7 +121,7 @@ fn nobody_gets_in_without_the_record() {
 fn only_the_one_who_asked_is_bound_whatever_the_template_says_of_groups() {
     let mut world = world();
     world.config().bind = Bind::Groups;
-    world.config().follow = crate::api::Follow::End;
+    world.config().follow = oz_api::Follow::End;
     world.settle(at(1));
     let subjects = world.decision("Role").subjects;
     let names: Vec<&str> = subjects.iter().map(|one| one.name.as_str()).collect();

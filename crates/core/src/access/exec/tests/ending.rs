@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
+use oz_api::{ExecAccessRequestSpec, Phase, conditions, encode};
 use proptest::prelude::*;
 use serde_json::json;
 use strum::IntoEnumIterator as _;
@@ -14,10 +15,7 @@ use crate::access::grant::Grant;
 use crate::access::kind::{KeepFinished, PodSeen};
 use crate::access::status::transitions;
 use crate::access::testing::UID;
-use crate::api::{ExecAccessRequestSpec, Phase};
-use crate::conditions;
 use crate::controller::{Controller, Failure, Outcome, Step};
-use crate::encode;
 use crate::lifecycle::seal::{Keys, Owner};
 use crate::sessions::{self, Sessions, SessionsEnded};
 
@@ -166,7 +164,7 @@ fn meddling_revokes_and_is_not_repaired() {
         ("a longer decision", |world| {
             world.edit("Role", |role| {
                 let sealed = role.metadata.annotations.as_mut().unwrap();
-                let text = sealed.get_mut(crate::labels::GRANT).unwrap();
+                let text = sealed.get_mut(oz_api::labels::GRANT).unwrap();
                 *text = text.replace("2026-01-01T12:05", "2027-01-01T12:05");
             });
         }),
@@ -184,7 +182,7 @@ fn meddling_revokes_and_is_not_repaired() {
         }),
         ("a broken stamp", |world| {
             let annotations = world.request.metadata.annotations.as_mut().unwrap();
-            annotations.insert(crate::labels::REQUESTER.into(), "{}".into());
+            annotations.insert(oz_api::labels::REQUESTER.into(), "{}".into());
         }),
     ];
     for (what, meddle) in cases {
@@ -208,7 +206,7 @@ fn meddling_revokes_and_is_not_repaired() {
 /// Replaces the seal of an object by one of an earlier release.
 fn retire(object: &mut DynamicObject) {
     let annotations = object.metadata.annotations.as_mut().unwrap();
-    let text = annotations.get_mut(crate::labels::GRANT).unwrap();
+    let text = annotations.get_mut(oz_api::labels::GRANT).unwrap();
     let mut sealed: serde_json::Value = serde_json::from_str(text).unwrap();
     let members = sealed.as_object_mut().unwrap();
     members.remove("sig").unwrap();
@@ -286,7 +284,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
         let grant = world.decision(kind).seal(&other).unwrap();
         world.edit(kind, |object| {
             let annotations = object.metadata.annotations.as_mut().unwrap();
-            annotations.insert(crate::labels::GRANT.into(), grant);
+            annotations.insert(oz_api::labels::GRANT.into(), grant);
         });
     }
     adopt(&[[8; 32]]);
@@ -307,7 +305,7 @@ fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
     for kind in ["Role", "RoleBinding"] {
         world.edit(kind, |object| {
             let annotations = object.metadata.annotations.as_mut().unwrap();
-            annotations.insert(crate::labels::GRANT.into(), sealed.clone());
+            annotations.insert(oz_api::labels::GRANT.into(), sealed.clone());
         });
     }
     assert!(world.plan(at(10)).stages.is_empty());
@@ -330,7 +328,7 @@ fn rules_of_another_release_are_not_meddling() {
     world.edit("Role", |role| {
         role.data["rules"] = rules;
         let annotations = role.metadata.annotations.as_mut().unwrap();
-        annotations.insert(crate::labels::GRANT.into(), sealed);
+        annotations.insert(oz_api::labels::GRANT.into(), sealed);
     });
     assert!(world.plan(at(10)).stages.is_empty());
 }

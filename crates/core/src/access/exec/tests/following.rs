@@ -1,11 +1,11 @@
 //! A grant whose pod is replaced goes on in a successor, where its template says so.
 
+use oz_api::{Follow, OnTemplateChange, Phase, conditions};
+
 use super::world::*;
 use crate::access::grant::Grant;
 use crate::access::kind::PodSeen;
 use crate::access::testing::UID;
-use crate::api::{Follow, OnTemplateChange, Phase};
-use crate::conditions;
 use crate::controller::{Failure, Step};
 
 /// A grant that follows, of a workload of this kind, and the pod that it is for.

@@ -1,19 +1,17 @@
 //! A grant: what is written, in which order, for whom.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use oz_api::{
+    ExecAccessRequestSpec, OnTemplateChange, Operation, Phase, SessionProbe, Timeout, conditions,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::continued::Continued;
 use crate::access::exec::Facts;
-use crate::access::kind::Kind as _;
-use crate::access::kind::Question;
+use crate::access::kind::{Kind as _, Question};
 use crate::access::request::Request;
-use crate::api::{
-    ExecAccessRequestSpec, OnTemplateChange, Operation, Phase, SessionProbe, Timeout,
-};
-use crate::conditions;
 use crate::controller::{Answers, Controller, Failure, Live, Outcome, Step};
 
 #[test]

@@ -2,15 +2,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
+use oz_api::{Phase, conditions, labels};
 use serde_json::json;
 
 use super::world::*;
 use crate::access::leftover::{Finding, Sweep};
 use crate::access::testing::UID;
-use crate::api::Phase;
-use crate::conditions;
 use crate::controller::{Controller, Live, Step};
-use crate::labels;
 
 fn granted() -> World {
     let mut world = World::new();

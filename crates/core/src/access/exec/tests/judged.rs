@@ -1,11 +1,11 @@
 //! A grant that policies over all templates have a say in: by what is sealed in the stamp, and by nothing else.
 
+use oz_api::{Phase, conditions};
+use oz_trail::Action;
+
 use super::world::*;
 use crate::access::grant::Grant;
 use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule, When, seen};
-use crate::api::Phase;
-use crate::audit::Action;
-use crate::conditions;
 
 /// What one policy, which matched, came to by the template as it is.
 fn judgement(world: &World) -> Judgement {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use oz_api::{AccessLock, Bind, EndReason, Phase, conditions};
+use oz_trail::Decision;
 use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::lock::Locks;
-use crate::api::{AccessLock, Bind, EndReason, Phase};
-use crate::audit::Decision;
-use crate::conditions;
 
 fn lock(target: &Value, until: Option<&str>) -> Locks {
     let lock: AccessLock = serde_json::from_value(json!({

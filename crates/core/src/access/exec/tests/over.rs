@@ -2,12 +2,11 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{Phase, conditions};
 
 use super::world::*;
 use crate::access::kind::KeepFinished;
 use crate::access::testing::UID;
-use crate::api::Phase;
-use crate::conditions;
 use crate::controller::{Controller, Failure, Step};
 use crate::sessions;
 

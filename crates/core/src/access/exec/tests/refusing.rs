@@ -1,8 +1,8 @@
 //! Requests that get nothing: for good, or not yet.
 
+use oz_api::{ExecAccessRequestSpec, Phase, conditions};
+
 use super::world::*;
-use crate::api::{ExecAccessRequestSpec, Phase};
-use crate::conditions;
 use crate::controller::{Failure, FailureClass, Step};
 
 #[test]
@@ -13,7 +13,7 @@ fn who_cannot_be_verified_or_is_not_allowed_is_denied_for_good() {
         }),
         ("StampForged", |world| {
             let annotations = world.request.metadata.annotations.as_mut().unwrap();
-            let stamp = annotations.get_mut(crate::labels::REQUESTER).unwrap();
+            let stamp = annotations.get_mut(oz_api::labels::REQUESTER).unwrap();
             *stamp = stamp.replace("alice", "admin");
         }),
         ("StampOfAnotherRequest", |world| {

@@ -3,15 +3,14 @@
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::DynamicObject;
+use oz_api::{Phase, labels, names};
 use serde_json::json;
 
 use super::hidden::{WAYS, binding};
 use super::world::*;
 use crate::access::kind::Question;
 use crate::access::leftover::{Finding, Sweep};
-use crate::api::Phase;
 use crate::controller::{Controller, Live, Step};
-use crate::{labels, names};
 
 fn reserved(number: u16) -> World {
     let mut world = World::new();
@@ -184,11 +183,11 @@ fn the_role_of_another_grant_that_has_the_name_since_stays() {
     other.object.metadata.uid = Some("another-role".to_owned());
     let metadata = &mut other.object.metadata;
     metadata.annotations.get_or_insert_default().insert(
-        crate::labels::GRANT.to_owned(),
+        oz_api::labels::GRANT.to_owned(),
         "{\"sealed\":\"for another\"}".to_owned(),
     );
     let labels = metadata.labels.get_or_insert_default();
-    labels.insert(crate::labels::OWNER_UID.to_owned(), "another".to_owned());
+    labels.insert(oz_api::labels::OWNER_UID.to_owned(), "another".to_owned());
     world.remove("Role");
     world.hidden.push(other);
     assert_eq!(world.settle(at(10)).phase, Phase::Revoked);

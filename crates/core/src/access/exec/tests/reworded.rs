@@ -1,11 +1,11 @@
 //! Messages are for people: whoever corrects one changes nothing of what is decided.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::OnTemplateChange;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::PodSeen;
-use crate::api::OnTemplateChange;
 use crate::controller::Failure;
 use crate::sessions::{NOT_ENDED, SessionsEnded};
 

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use oz_api::{EmergencyConfig, EndReason, Phase, ReviewConfig, TicketConfig, conditions};
 
 use super::world::*;
 use crate::access::policy::{Judgement, TicketRule};
-use crate::api::{EmergencyConfig, EndReason, Phase, ReviewConfig, TicketConfig};
-use crate::conditions;
 use crate::controller::{Plan, Step};
 use crate::tickets::{Answer, Ask, CheckTerms, Said, WhenAway};
 

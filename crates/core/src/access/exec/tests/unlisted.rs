@@ -1,8 +1,9 @@
 //! What ends on time although a kind cannot be listed, by what the others tell.
 
+use oz_api::Phase;
+use oz_trail::Action;
+
 use super::world::*;
-use crate::api::Phase;
-use crate::audit::Action;
 use crate::controller::{Controller, Live, Step};
 
 fn granted() -> World {

@@ -3,13 +3,12 @@
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use oz_api::{Phase, RequestStatus, conditions};
 use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::kind::Question;
 use crate::access::{grant, testing};
-use crate::api::{Phase, RequestStatus};
-use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
 
 /// A settled grant with a seal by HMAC: the request, the Role and the RoleBinding.

@@ -3,15 +3,15 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use oz_api::{
+    AccessConfig, ApprovalConfig, ApprovalRule, CrossVersionObjectReference, ExecAccessRequestSpec,
+    ExecAccessTemplateSpec, RequestStatus, TargetApiVersion, TargetKind,
+};
 
 use super::super::*;
 use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
-use crate::api::{
-    AccessConfig, ApprovalConfig, ApprovalRule, CrossVersionObjectReference, ExecAccessRequestSpec,
-    ExecAccessTemplateSpec, RequestStatus, TargetApiVersion, TargetKind,
-};
 
 pub(super) type World = testing::World<ExecAccess>;
 /// Something that happens to it.

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{OnTemplateChange, Phase, conditions};
 use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::Question;
 use crate::access::lock::Locks;
-use crate::api::{OnTemplateChange, Phase};
-use crate::conditions;
 use crate::controller::{Answers, Controller, Outcome, Plan, Step};
 use crate::sessions::Sessions;
 

@@ -1,11 +1,11 @@
 //! A pod that somebody puts in the place of the one that was made, before there is a Role.
 
+use oz_api::Phase;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::PodMade;
 use crate::access::testing::at;
-use crate::api::Phase;
 use crate::controller::{Controller, Outcome, Step};
 
 /// The pod is there, and nothing else yet.

@@ -5,19 +5,16 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::DynamicObject;
+use oz_api::{Phase, PodAccessRequestSpec, Requester, conditions, labels};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::author;
 use crate::access::kind::Question;
-use crate::access::stamp::Requester;
-use crate::api::{Phase, PodAccessRequestSpec};
 use crate::build::{self, NameServer};
-use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Step};
 use crate::kinds::Kind as _;
-use crate::labels;
 
 #[test]
 fn the_pod_comes_first_and_the_binding_only_when_it_is_known() {
@@ -295,7 +292,7 @@ fn policies_that_open_what_the_template_closes_are_named() {
         world.policies = None;
         let status = world.settle(at(3));
         assert!(status.ready);
-        let there = crate::conditions::find(&status.conditions, "NetworkIsolated").is_some();
+        let there = oz_api::conditions::find(&status.conditions, "NetworkIsolated").is_some();
         assert_eq!(there, expected.is_some());
         if let Some((holds, reason, words)) = expected {
             let (status, told, message) = world.condition("NetworkIsolated");

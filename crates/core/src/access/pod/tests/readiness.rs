@@ -1,11 +1,11 @@
 //! Getting ready: what a person is told meanwhile, and when it is given up.
 
+use oz_api::Phase;
+use oz_api::conditions::{self, ACCESS_RESOURCES_READY};
 use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::pod_state;
-use crate::api::Phase;
-use crate::conditions::{self, ACCESS_RESOURCES_READY};
 
 fn container(state: Value) -> Value {
     json!([{

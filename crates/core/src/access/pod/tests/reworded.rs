@@ -1,10 +1,10 @@
 //! Messages are for people: whoever corrects one changes nothing of what is decided about a pod.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::OnTemplateChange;
 use serde_json::json;
 
 use super::world::*;
-use crate::api::OnTemplateChange;
 
 /// Something that happens to the cluster, at ten seconds.
 type Change = fn(&mut World);

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
+use oz_api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
 use serde_json::{Value, json};
 
 use super::super::*;
 use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, at, keys};
-use crate::api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
 
 pub(super) type World = testing::World<PodAccess>;
 pub(super) const NAME: &str = "mine-0a1b2c3d";
@@ -134,7 +134,7 @@ impl World {
     /// The condition, as status, reason and message.
     pub(super) fn condition(&self, type_: &str) -> (String, String, String) {
         let status = self.status();
-        let found = crate::conditions::find(&status.conditions, type_).unwrap();
+        let found = oz_api::conditions::find(&status.conditions, type_).unwrap();
         (
             found.status.clone(),
             found.reason.clone(),

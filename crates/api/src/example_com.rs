@@ -1,0 +1,133 @@
+//! The kinds as they were published, `example.com/v1`: flat, without a schema for most of what they
+//! hold. They are read whatever they hold; what it means is found out where the kinds of our own
+//! group are given a meaning, see `oz_core::transient::Terms`.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::BindingStatus;
+
+/// The published API group.
+pub const GROUP: &str = "example.com";
+/// Its version.
+pub const VERSION: &str = "v1";
+
+/// What both published kinds hold, at top level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flat {
+    /// First instant, RFC 3339.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub valid_from: Value,
+    /// First instant after it, RFC 3339.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub valid_until: Value,
+    /// As in a RoleBinding.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub role_ref: Value,
+    /// As in a RoleBinding.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub subjects: Value,
+}
+
+macro_rules! published {
+    ($name:ident, $kind:literal, $plural:literal, $scope:ty, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            /// `example.com/v1`.
+            #[serde(default)]
+            pub api_version: String,
+            /// Kind.
+            #[serde(default)]
+            pub kind: String,
+            /// Metadata.
+            pub metadata: ObjectMeta,
+            /// What it says.
+            #[serde(flatten)]
+            pub flat: Flat,
+            /// What became of it.
+            #[serde(
+                default,
+                deserialize_with = "status",
+                skip_serializing_if = "Option::is_none"
+            )]
+            pub status: Option<BindingStatus>,
+        }
+
+        impl Resource for $name {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                GROUP.into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                VERSION.into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+published!(
+    RoleBinding,
+    "TransientRoleBinding",
+    "transientrolebindings",
+    NamespaceResourceScope,
+    "The published TransientRoleBinding."
+);
+published!(
+    ClusterRoleBinding,
+    "TransientClusterRoleBinding",
+    "transientclusterrolebindings",
+    ClusterResourceScope,
+    "The published TransientClusterRoleBinding."
+);
+
+/// What does not read as a status counts as none, and is written anew.
+fn status<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BindingStatus>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whatever_is_stored_is_read() {
+        for status in [json!(null), json!("none"), json!({"phase": "Unheard"})] {
+            let binding: RoleBinding = serde_json::from_value(json!({
+                "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",
+                "metadata": {"name": "a", "namespace": "b"},
+                "validFrom": 7, "roleRef": [], "subjects": "nobody", "more": {"x": 1},
+                "status": status,
+            }))
+            .unwrap();
+            assert_eq!(binding.flat.valid_from, json!(7));
+            assert_eq!(binding.status, None);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The kinds of harness runs, group `paddock.dev`: names, fields, types, enumerations and defaults are those of
+//! Paddock, so that its manifests stay valid; what is new here is optional. What one object can break by itself
+//! is refused by rules of the definitions, which hold while no process of ours does.
+//!
+//! The rules over them are in `oz-runs`.
+//!
+//! The defaults of durations are not in the schemas but given when a template is resolved: what the API server
+//! fills into a template that inherits could not be told from what its author wrote.
+
+#![allow(
+    unreachable_pub,
+    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
+)]
+
+mod broker_policy;
+mod overrides;
+mod policy_grants;
+mod policy_status;
+mod run;
+mod run_status;
+mod template;
+mod template_parts;
+pub mod wire;
+mod workspace;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
+
+pub use broker_policy::{BrokerPolicy, BrokerPolicySpec, EgressDiscovery, Limits};
+pub use overrides::InteractiveOverrides;
+pub use policy_grants::{
+    Accepted, BasicAuth, CredentialGrant, DeliveryMode, EgressGrant, GitAccess, GitRepo, Grants,
+    Header, Interception, Provider, ProviderKind, ProxyInjected, QueryParam, RunGrants, SecretKey,
+    Shell, ShellTarget, Transparent,
+};
+pub use policy_status::PolicyStatus;
+pub use run::{
+    EnvEntry, HarnessRun, HarnessRunSpec, KeyRef, PromptSource, RunMode, TemplateKind, TemplateRef,
+};
+pub use run_status::{
+    DeliveryName, HarnessRunStatus, InteractiveStatus, IssuedLease, PoolRef, RunCredential,
+    RunEvent, RunOutputs, RunPhase, SlotSecret,
+};
+pub use template::{
+    ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessTemplate, HarnessTemplateSpec,
+    HarnessTemplateStatus,
+};
+pub use template_parts::{
+    BaseTemplateRef, CredentialNeed, DEFAULT_MOUNT_PATH, EgressNeed, InteractiveMode,
+    InteractiveTerms, Requires, RunDefaults, RuntimeImage, TemplateWorkspace,
+};
+pub use workspace::{
+    AccessMode, Repository, RepositoryCredential, SecretName, Seed, Storage, Workspace,
+    WorkspacePhase, WorkspaceSource, WorkspaceSpec, WorkspaceStatus,
+};
+
+/// The API group of these kinds.
+pub const GROUP: &str = "paddock.dev";
+
+/// The definitions of these kinds, in the order of their names.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let all = [
+        BrokerPolicy::crd(),
+        ClusterHarnessTemplate::crd(),
+        HarnessRun::crd(),
+        HarnessTemplate::crd(),
+        Workspace::crd(),
+    ];
+    all.into_iter().map(super::schema::finished).collect()
+}

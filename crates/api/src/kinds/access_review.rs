@@ -1,0 +1,166 @@
+//! AccessReview: an emergency, or a time of break-glass, that somebody has to look at. oz makes one for each; it has
+//! no owner and outlives its request, so that nothing is forgotten by deleting something else. An attestation of who
+//! could get in is one too, made and written at once by whoever attests.
+
+use jiff::Timestamp;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use crate::optional::not_empty;
+use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, timestamp};
+use crate::{
+    AccessRequestReference, Attestation, BreakGlassWindow, Finding, RecordsSoFar, ReviewStatus,
+    Reviewed, Reviewers,
+};
+
+/// What is reviewed, by whom it may be, and what they found.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crds.wizardofoz.co",
+    version = "v1alpha1",
+    kind = "AccessReview",
+    plural = "accessreviews",
+    namespaced,
+    status = "ReviewStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "arv",
+    category = "oz",
+    doc = "An emergency, or a time of break-glass, that somebody has to look at who had no part in it: made by oz alone. Or an attestation of who could get in.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
+    validation = Rule::new(FINDING_IS_FINAL).message(FINDING_IS_FINAL_MESSAGE).field_path(".spec"),
+    validation = Rule::new(ABOUT_ONE_THING).message(ABOUT_ONE_THING_MESSAGE).field_path(".spec"),
+    validation = Rule::new(ATTESTATION_ALONE).message(ATTESTATION_ALONE_MESSAGE).field_path(".spec"),
+    validation = Rule::new(FINDING_HAS_REASON).message(FINDING_HAS_REASON_MESSAGE).field_path(".spec"),
+    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.accessRequestRef.name", "description":"What is reviewed"}"#,
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.accessRequestRef.kind", "description":"Kind of the request", "priority":1}"#,
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".spec.requester.user", "description":"Who asked"}"#,
+    printcolumn = r#"{"name":"Due", "type":"string", "jsonPath":".spec.dueAt", "description":"Until when somebody has to look at it"}"#,
+    printcolumn = r#"{"name":"Overdue", "type":"string", "jsonPath":".status.conditions[?(@.type=='Overdue')].status", "description":"Whether nobody did in time"}"#,
+    printcolumn = r#"{"name":"Finding", "type":"string", "jsonPath":".spec.finding", "description":"What was found"}"#,
+    printcolumn = r#"{"name":"By", "type":"string", "jsonPath":".metadata.annotations.crds\\.wizardofoz\\.co/reviewed-by", "description":"Who looked at it"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was opened"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessReviewSpec {
+    /// The request that was an emergency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_request_ref: Option<AccessRequestReference>,
+
+    /// The time of break-glass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub break_glass: Option<BreakGlassWindow>,
+
+    /// What was decided about each line of who could get in. It is there from the beginning, and nothing else is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attestation: Option<Attestation>,
+
+    /// Who asked, or got in.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub requester: Reviewed,
+
+    /// Name of the template.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
+    pub template: String,
+
+    /// Why it was an emergency, in the words of whoever asked; of a time of break-glass, what was opened first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub emergency: String,
+
+    /// When it was granted, or when somebody got in first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(schema_with = "timestamp")]
+    pub granted_at: Timestamp,
+
+    /// What was on record when the review was opened.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub records: RecordsSoFar,
+
+    /// Until when somebody has to look at it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(schema_with = "timestamp")]
+    pub due_at: Timestamp,
+
+    /// Who may. Of a time of break-glass, none stands for whoever may write reviews there.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reviewers: Reviewers,
+
+    /// What was found. Written once, by one of the reviewers who did not ask, together with reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+
+    /// Why that was found.
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl AccessReviewSpec {
+    /// Whether somebody has written what there is to write.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.finding.is_some() || self.attestation.is_some()
+    }
+
+    /// What oz wrote of it: all but what was found.
+    #[must_use]
+    pub fn opened(&self) -> Self {
+        Self {
+            finding: None,
+            reason: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// What was found stays, and so does all that it is about.
+const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) \
+    || self.spec == oldSelf.spec || !has(oldSelf.spec.finding) && has(self.spec.finding) \
+    && has(self.spec.accessRequestRef) == has(oldSelf.spec.accessRequestRef) \
+    && (!has(self.spec.accessRequestRef) || self.spec.accessRequestRef == oldSelf.spec.accessRequestRef) \
+    && has(self.spec.breakGlass) == has(oldSelf.spec.breakGlass) \
+    && (!has(self.spec.breakGlass) || self.spec.breakGlass == oldSelf.spec.breakGlass) \
+    && has(self.spec.requester) == has(oldSelf.spec.requester) \
+    && (!has(self.spec.requester) || self.spec.requester == oldSelf.spec.requester) \
+    && has(self.spec.dueAt) == has(oldSelf.spec.dueAt) \
+    && (!has(self.spec.dueAt) || self.spec.dueAt == oldSelf.spec.dueAt) \
+    && has(self.spec.reviewers) == has(oldSelf.spec.reviewers) \
+    && (!has(self.spec.reviewers) || self.spec.reviewers == oldSelf.spec.reviewers))";
+
+/// Said by [`FINDING_IS_FINAL`].
+const FINDING_IS_FINAL_MESSAGE: &str =
+    "a review is written once: spec.finding and spec.reason, and nothing else of it changes";
+
+const ABOUT_ONE_THING: &str = "!has(self.spec) || (has(self.spec.accessRequestRef) ? 1 : 0) \
+    + (has(self.spec.breakGlass) ? 1 : 0) + (has(self.spec.attestation) ? 1 : 0) == 1";
+
+/// Said by [`ABOUT_ONE_THING`].
+const ABOUT_ONE_THING_MESSAGE: &str =
+    "a review is about one of spec.accessRequestRef, spec.breakGlass and spec.attestation";
+
+const ATTESTATION_ALONE: &str = "!has(self.spec) || (has(self.spec.attestation) \
+    ? !has(self.spec.requester) && !has(self.spec.emergency) && !has(self.spec.grantedAt) \
+    && !has(self.spec.records) && !has(self.spec.dueAt) && !has(self.spec.finding) \
+    && !has(self.spec.reason) && !has(self.spec.template) && !has(self.spec.reviewers) \
+    : has(self.spec.requester) && has(self.spec.emergency) && has(self.spec.grantedAt) \
+    && has(self.spec.records) && has(self.spec.dueAt))";
+
+/// Said by [`ATTESTATION_ALONE`].
+const ATTESTATION_ALONE_MESSAGE: &str = "an attestation has nothing but spec.attestation; any other review has \
+    spec.requester, emergency, grantedAt, records and dueAt";
+
+const FINDING_HAS_REASON: &str =
+    "!has(self.spec) || has(self.spec.finding) == has(self.spec.reason)";
+
+/// Said by [`FINDING_HAS_REASON`].
+const FINDING_HAS_REASON_MESSAGE: &str = "spec.finding and spec.reason go together";

@@ -1,0 +1,26 @@
+//! A user, as every component of oz knows one.
+
+use serde::{Deserialize, Serialize};
+
+/// A user as the API server authenticated them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Requester {
+    /// User name.
+    pub user: String,
+    /// The identity provider's unique id, if it gave one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Groups.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+impl Requester {
+    /// Namespace and name, if this is a service account.
+    #[must_use]
+    pub fn service_account(&self) -> Option<(&str, &str)> {
+        self.user
+            .strip_prefix("system:serviceaccount:")?
+            .split_once(':')
+    }
+}

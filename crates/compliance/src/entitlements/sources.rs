@@ -1,0 +1,146 @@
+//! Who could get in by what oz's own objects and flags say: templates, rules of approval, roles that may be bound for
+//! a time, transient bindings whose windows are still to open, groups for emergencies.
+
+use jiff::Timestamp;
+use oz_api::{AccessConfig, ApprovalRule};
+use oz_core::kinds::AccessTemplate;
+use oz_core::transient::{Binding, Closes};
+
+use super::{Entitlement, SubjectKind, Way};
+
+/// What a template lets people do: ask, and approve what others ask for.
+#[must_use]
+pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
+    let config = template.config();
+    let namespace = template.meta().namespace.clone().unwrap_or_default();
+    let source = format!("{} {namespace}/{}", T::title(), template.name());
+    let mut permits: Vec<String> = template
+        .hands_out()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    permits.sort();
+    let of = |way, kind, subject: &String, source: &str, limits: &str| Entitlement {
+        way,
+        namespace: namespace.clone(),
+        kind,
+        subject: subject.clone(),
+        permits: permits.clone(),
+        objects: Vec::new(),
+        source: source.to_owned(),
+        limits: limits.to_owned(),
+    };
+    let (group, user) = (SubjectKind::Group, SubjectKind::User);
+    let limits = limits(config);
+    let mut found = Vec::new();
+    let groups = config.allowed_groups.iter();
+    found.extend(groups.map(|name| of(Way::Request, group, name, &source, &limits)));
+    let users = config.allowed_users.iter();
+    found.extend(users.map(|name| of(Way::Request, user, name, &source, &limits)));
+    if let Some(emergency) = &config.emergency {
+        let source = format!("{source}, emergency");
+        let limits = format!(
+            "without approvals, for at most {}; reviewed afterwards",
+            emergency.max_duration
+        );
+        let groups = emergency.groups.iter();
+        found.extend(groups.map(|name| of(Way::Emergency, group, name, &source, &limits)));
+        let users = emergency.users.iter();
+        found.extend(users.map(|name| of(Way::Emergency, user, name, &source, &limits)));
+    }
+    for rule in config.approval.iter().flat_map(|approval| &approval.rules) {
+        let ApprovalRule {
+            name,
+            groups,
+            users,
+            approvals,
+            notify: _,
+        } = rule;
+        let source = format!("{source}, rule {name}");
+        let limits = format!("{approvals} must approve; nobody for themselves");
+        let groups = groups.iter();
+        found.extend(groups.map(|name| of(Way::Approve, group, name, &source, &limits)));
+        let users = users.iter();
+        found.extend(users.map(|name| of(Way::Approve, user, name, &source, &limits)));
+    }
+    found
+}
+
+/// What stands between asking and getting in.
+fn limits(config: &AccessConfig) -> String {
+    let mut limits = vec![format!("for at most {}", config.max_duration)];
+    if let Some(approval) = &config.approval {
+        let rules: Vec<&str> = approval.rules.iter().map(|rule| &rule.name[..]).collect();
+        let when = approval.when.as_ref().map(|when| format!(" where {when}"));
+        let when = when.unwrap_or_default();
+        limits.push(format!("approved by {}{when}", rules.join(" and ")));
+    }
+    if !config.allow_service_accounts {
+        limits.push("no service accounts".to_owned());
+    }
+    limits.join("; ")
+}
+
+/// That this group gets into every pod, as `source` says.
+#[must_use]
+pub fn break_glass(group: &str, source: &str) -> Entitlement {
+    Entitlement {
+        way: Way::BreakGlass,
+        namespace: String::new(),
+        kind: SubjectKind::Group,
+        subject: group.to_owned(),
+        permits: vec!["connect to pods of enforcing namespaces".to_owned()],
+        objects: Vec::new(),
+        source: source.to_owned(),
+        limits: "as far as RBAC lets them".to_owned(),
+    }
+}
+
+/// Returns the subjects of a transient binding whose window is still to open at `now`.
+#[must_use]
+pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
+    let (Ok(terms), Some(_)) = (&binding.terms, binding.waiting(now)) else {
+        return Vec::new();
+    };
+    let opens = terms.opens(binding.created());
+    let namespace = binding.namespace().unwrap_or_default();
+    let source = match namespace {
+        "" => format!("{} {}", binding.kind, binding.name()),
+        _ => format!("{} {namespace}/{}", binding.kind, binding.name()),
+    };
+    let until = match terms.closes {
+        Closes::At(until) => format!("until {until}"),
+        Closes::After(duration) => format!("for {duration}"),
+    };
+    let subjects = terms.subjects.iter();
+    subjects
+        .filter_map(|subject| {
+            let own = subject.namespace.as_deref().unwrap_or_default();
+            Some(Entitlement {
+                way: Way::Waiting,
+                namespace: namespace.to_owned(),
+                kind: subject.kind.parse().ok()?,
+                subject: match own {
+                    "" => subject.name.clone(),
+                    own => format!("{own}/{}", subject.name),
+                },
+                permits: vec![format!("{} {}", terms.role.kind, terms.role.name)],
+                objects: Vec::new(),
+                source: source.clone(),
+                limits: format!("from {opens} {until}"),
+            })
+        })
+        .collect()
+}
+
+/// That whoever may ask for transient bindings, `holder`, may ask for one of this role.
+#[must_use]
+pub fn bindable(holder: &Entitlement, role: &str, source: &str) -> Entitlement {
+    Entitlement {
+        way: Way::TransientBinding,
+        permits: vec![format!("bind {role}")],
+        source: format!("{}; {source}", holder.source),
+        limits: "with the verb bind on the role".to_owned(),
+        ..holder.clone()
+    }
+}

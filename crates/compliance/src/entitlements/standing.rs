@@ -1,0 +1,234 @@
+//! What RBAC hands out: every right to get into pods that a binding gives somebody, by Kubernetes' own reading of
+//! wildcards, with aggregated ClusterRoles resolved to the roles that they are made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{Selector, SelectorExt as _};
+use oz_core::connect::copied;
+
+use super::{Entitlement, SubjectKind, Way};
+
+/// Namespace (none: of the cluster) and name.
+pub type Key = (Option<String>, String);
+
+/// A rule of a role, and the ClusterRole that it comes from if that is another.
+struct Given {
+    rule: PolicyRule,
+    from: Option<String>,
+}
+
+struct Binding {
+    key: Key,
+    role: RoleRef,
+    subjects: Vec<Subject>,
+}
+
+/// What was read of RBAC.
+#[derive(Default)]
+pub struct Rbac {
+    roles: BTreeMap<Key, Vec<Given>>,
+    bindings: Vec<Binding>,
+    granted: BTreeSet<Key>,
+}
+
+fn key(metadata: ObjectMeta) -> Key {
+    (metadata.namespace, metadata.name.unwrap_or_default())
+}
+
+impl Rbac {
+    /// The Roles.
+    pub fn roles(&mut self, roles: Vec<Role>) {
+        for role in roles {
+            let rules = role.rules.unwrap_or_default().into_iter();
+            let given = rules.map(|rule| Given { rule, from: None }).collect();
+            self.roles.insert(key(role.metadata), given);
+        }
+    }
+
+    /// The ClusterRoles, all at once: some are made of others.
+    pub fn cluster_roles(&mut self, roles: &[ClusterRole]) {
+        for role in roles {
+            let name = role.metadata.name.clone().unwrap_or_default();
+            let mut given = Vec::new();
+            collect(role, roles, &mut BTreeSet::from([name.clone()]), &mut given);
+            // The controller of aggregation writes what others give among the role's own rules.
+            let theirs: Vec<PolicyRule> = given.iter().map(|one| one.rule.clone()).collect();
+            let own = role.rules.iter().flatten();
+            let own = own.filter(|rule| !theirs.contains(rule)).cloned();
+            given.extend(own.map(|rule| Given { rule, from: None }));
+            self.roles.insert((None, name), given);
+        }
+    }
+
+    /// The RoleBindings.
+    pub fn role_bindings(&mut self, bindings: Vec<RoleBinding>) {
+        let bindings = bindings.into_iter().map(|one| Binding {
+            key: key(one.metadata),
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        });
+        self.bindings.extend(bindings);
+    }
+
+    /// The ClusterRoleBindings.
+    pub fn cluster_role_bindings(&mut self, bindings: Vec<ClusterRoleBinding>) {
+        let bindings = bindings.into_iter().map(|one| Binding {
+            key: key(one.metadata),
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        });
+        self.bindings.extend(bindings);
+    }
+
+    /// The bindings that grants and transient bindings made: what they give ends.
+    pub fn granted(&mut self, bindings: impl IntoIterator<Item = Key>) {
+        self.granted.extend(bindings);
+    }
+
+    /// Every right to get into pods.
+    #[must_use]
+    pub fn into_pods(&self) -> Vec<Entitlement> {
+        self.rights(|rule, cluster| {
+            let mut permits: BTreeSet<String> = copied::entries(rule)
+                .into_iter()
+                .map(|entry| format!("{} pods/{}", entry.verb, entry.subresource))
+                .collect();
+            // Nodes are in no namespace.
+            if cluster && copied::into_nodes(rule) {
+                permits.insert("nodes/proxy".to_owned());
+            }
+            permits
+        })
+    }
+
+    /// Who may do this with objects of this resource.
+    #[must_use]
+    pub fn holders(&self, verb: &str, group: &str, resource: &str) -> Vec<Entitlement> {
+        let has = |all: Option<&Vec<String>>, wanted: &str| {
+            let mut all = all.into_iter().flatten();
+            all.any(|one| one == wanted || one == "*")
+        };
+        self.rights(|rule, _| {
+            let holds = has(Some(&rule.verbs), verb)
+                && has(rule.api_groups.as_ref(), group)
+                && has(rule.resources.as_ref(), resource)
+                // Nothing that is yet to be created has a name to RBAC.
+                && rule.resource_names.as_ref().is_none_or(Vec::is_empty);
+            match holds {
+                true => BTreeSet::from([format!("{verb} {resource}")]),
+                false => BTreeSet::new(),
+            }
+        })
+    }
+
+    /// What `permits` finds in the rules that each binding gives.
+    fn rights(&self, permits: impl Fn(&PolicyRule, bool) -> BTreeSet<String>) -> Vec<Entitlement> {
+        let mut found = Vec::new();
+        for binding in &self.bindings {
+            let (namespace, name) = &binding.key;
+            let of = match binding.role.kind.as_str() {
+                "ClusterRole" => None,
+                _ => namespace.clone(),
+            };
+            let Some(rules) = self.roles.get(&(of, binding.role.name.clone())) else {
+                continue;
+            };
+            let mut ways: BTreeMap<(Option<&String>, Vec<String>), BTreeSet<String>> =
+                BTreeMap::new();
+            for Given { rule, from } in rules {
+                let permits = permits(rule, namespace.is_none());
+                if permits.is_empty() {
+                    continue;
+                }
+                let mut objects = rule.resource_names.clone().unwrap_or_default();
+                objects.sort();
+                objects.dedup();
+                ways.entry((from.as_ref(), objects))
+                    .or_default()
+                    .extend(permits);
+            }
+            let place = match namespace {
+                Some(namespace) => format!("RoleBinding {namespace}/{name}"),
+                None => format!("ClusterRoleBinding {name}"),
+            };
+            let way = match self.granted.contains(&binding.key) {
+                true => Way::Granted,
+                false => Way::Standing,
+            };
+            for ((from, objects), permits) in ways {
+                let role = format!("{} {}", binding.role.kind, binding.role.name);
+                let source = match from {
+                    Some(from) => format!("{place}: {role}, by ClusterRole {from}"),
+                    None => format!("{place}: {role}"),
+                };
+                let subjects = binding.subjects.iter().filter_map(subject);
+                found.extend(subjects.map(|(kind, subject)| Entitlement {
+                    way,
+                    namespace: namespace.clone().unwrap_or_default(),
+                    kind,
+                    subject,
+                    permits: permits.iter().cloned().collect(),
+                    objects: objects.clone(),
+                    source: source.clone(),
+                    limits: String::new(),
+                }));
+            }
+        }
+        found
+    }
+}
+
+/// The rules of the roles that a ClusterRole is made of, and of those that these are made of.
+fn collect(
+    role: &ClusterRole,
+    roles: &[ClusterRole],
+    seen: &mut BTreeSet<String>,
+    given: &mut Vec<Given>,
+) {
+    let aggregation = role.aggregation_rule.iter();
+    let selectors = aggregation.flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
+    for selector in selectors {
+        // One that makes no sense selects nothing, as with the controller of aggregation.
+        let Ok(selector) = Selector::try_from(selector.clone()) else {
+            continue;
+        };
+        for other in roles {
+            let labels = other.metadata.labels.clone().unwrap_or_default();
+            let name = other.metadata.name.clone().unwrap_or_default();
+            if !selector.matches(&labels) || !seen.insert(name.clone()) {
+                continue;
+            }
+            let rules = other.rules.iter().flatten().cloned();
+            let from = Some(name);
+            let before = given.len();
+            collect(other, roles, seen, given);
+            let theirs: Vec<PolicyRule> =
+                given[before..].iter().map(|one| one.rule.clone()).collect();
+            given.extend(
+                rules
+                    .filter(|rule| !theirs.contains(rule))
+                    .map(|rule| Given {
+                        rule,
+                        from: from.clone(),
+                    }),
+            );
+        }
+    }
+}
+
+/// A subject, as Kubernetes reads it; `None` for a kind that it does not know, which gives nobody anything.
+fn subject(subject: &Subject) -> Option<(SubjectKind, String)> {
+    let kind: SubjectKind = subject.kind.parse().ok()?;
+    let name = match kind {
+        SubjectKind::ServiceAccount => {
+            let namespace = subject.namespace.as_deref().unwrap_or_default();
+            format!("{namespace}/{}", subject.name)
+        }
+        SubjectKind::User | SubjectKind::Group => subject.name.clone(),
+    };
+    Some((kind, name))
+}

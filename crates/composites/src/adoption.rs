@@ -1,0 +1,76 @@
+//! Which objects that nobody controls a parent may adopt. Its author writes the selector, and what its function does not
+//! name is deleted with the rights of the account: without a rule here, an author would delete whatever the account may.
+
+use kube::core::{ApiResource, DynamicObject};
+use oz_api::{RBAC_GROUP, Requester, labels};
+use oz_core::controller::Live;
+use oz_core::kinds::requested;
+
+use super::declared::Declared;
+use super::rights::{self, Found, Want};
+
+/// Annotation on an object: UID of the parent that may adopt it. Whoever may write it on the object may delete the object.
+pub const ADOPTABLE_BY: &str = "oz.wizardofoz.co/adoptable-by";
+
+/// Objects that one pass asks about. A selector may match everything that there is; what is left comes next time.
+const MOST_ASKED: usize = 32;
+
+/// Kinds of which no object is adopted, with any configuration: what others are kept from, or let into, hangs on them.
+const NEVER: [(&str, &str); 2] = [("", "secrets"), ("networking.k8s.io", "networkpolicies")];
+
+/// What a parent adopts of what it may not, or this has to be asked first.
+pub(super) fn adopted(
+    declared: &Declared,
+    parent: &DynamicObject,
+    authors: Option<&[Requester]>,
+    found: &[(Want, Found)],
+    adoptable: Vec<Live>,
+) -> Result<Vec<Live>, Vec<Want>> {
+    let uid = parent.metadata.uid.as_deref().unwrap_or_default();
+    let mut adopted = Vec::new();
+    let mut asked = Vec::new();
+    let requested = requested();
+    let candidates = adoptable.into_iter();
+    for live in candidates.filter(|live| !is_never(live, &requested)) {
+        if declared.adopts_as_original || is_given_to(uid, &live) {
+            adopted.push(live);
+        } else if let Some(authors) = authors
+            && asked.len() < MOST_ASKED
+        {
+            let want = rights::adoption(authors, &live);
+            let answer = want.is_allowed(found);
+            adopted.extend(answer.filter(|may| *may).map(|_| live));
+            asked.push((want, answer));
+        }
+    }
+    let unknown = asked.into_iter().filter(|(_, answer)| answer.is_none());
+    let unknown: Vec<Want> = unknown.map(|(want, _)| want).collect();
+    if unknown.is_empty() {
+        Ok(adopted)
+    } else {
+        Err(unknown)
+    }
+}
+
+/// Whether no parent adopts it: it hands out rights, users request it, or oz made it.
+fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
+    let kind = (live.resource.group.as_str(), live.resource.plural.as_str());
+    let mut labels = live.object.metadata.labels.iter().flatten();
+    let is_requested = |one: &ApiResource| (one.group.as_str(), one.plural.as_str()) == kind;
+    kind.0 == RBAC_GROUP
+        || requested.iter().any(is_requested)
+        || NEVER.contains(&kind)
+        || labels.any(|(name, value)| {
+            labels::is_own(name) || (name == labels::MANAGED_BY && value == labels::OZ)
+        })
+}
+
+/// Whether it names the parent.
+fn is_given_to(uid: &str, live: &Live) -> bool {
+    let metadata = &live.object.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let annotated = annotations.and_then(|annotations| annotations.get(ADOPTABLE_BY));
+    let labelled = labels::said_controller(metadata);
+    let named = [annotated.map(String::as_str), labelled];
+    !uid.is_empty() && named.contains(&Some(uid))
+}

@@ -1,0 +1,108 @@
+//! Who may declare composites. A composite reads and writes with its account's rights, so whoever
+//! declares one uses them: Kubernetes calls that impersonation, and its authorizer is asked about it.
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde_json::json;
+
+use super::account::Account;
+use super::source::Source;
+
+/// The right to be an account, as it is asked for: in the account's own namespace.
+#[must_use]
+pub fn impersonation(account: &Account) -> ResourceAttributes {
+    ResourceAttributes {
+        namespace: Some(account.namespace.clone()),
+        verb: Some("impersonate".to_owned()),
+        resource: Some("serviceaccounts".to_owned()),
+        name: Some(account.name.clone()),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// What somebody is told who lacks it, with the rule that gives it.
+#[must_use]
+pub fn lacks(user: &str, account: &Account) -> String {
+    let rule = json!({
+        "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [account.name],
+        "verbs": ["impersonate"],
+    });
+    format!(
+        "a composite reads and writes as service account {account}, whom {user} may not impersonate; \
+         that takes this rule of a Role in namespace {}: {rule}",
+        account.namespace
+    )
+}
+
+/// Whether a change of a declaration changes what is done in its account's name. Functions are
+/// told labels and annotations as well; finalizers and status are how one ends.
+#[must_use]
+pub fn changes<S: Source>(old: &S, new: &S) -> bool {
+    !old.is_same_spec(new)
+        || old.meta().labels != new.meta().labels
+        || old.meta().annotations != new.meta().annotations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oz_api::composite::CompositeController;
+
+    fn account() -> Account {
+        "oz-system/oz-composites".parse().unwrap()
+    }
+
+    fn composite() -> CompositeController {
+        serde_json::from_value(json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+            "metadata": {"name": "fleets"},
+            "spec": {"parentResource": {"apiVersion": "example.org/v1", "resource": "fleets"}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_right_is_on_one_account_in_its_namespace() {
+        let right = impersonation(&account());
+        assert_eq!(right.namespace.as_deref(), Some("oz-system"));
+        assert_eq!(right.name.as_deref(), Some("oz-composites"));
+        assert_eq!(right.group, None, "service accounts are in the core group");
+    }
+
+    #[test]
+    fn who_lacks_it_is_told_the_rule() {
+        let message = lacks("ina", &account());
+        let rule = r#"{"apiGroups":[""],"resourceNames":["oz-composites"],"resources":["serviceaccounts"],"verbs":["impersonate"]}"#;
+        assert!(message.contains(rule), "{message}");
+        assert!(message.contains("in namespace oz-system"), "{message}");
+    }
+
+    #[test]
+    fn what_functions_are_told_counts_and_how_one_ends_does_not() {
+        type Change = fn(&mut CompositeController);
+        let cases: [(&str, Change, bool); 6] = [
+            ("nothing", |_| {}, false),
+            ("spec", |it| it.spec.generate_selector = Some(true), true),
+            (
+                "label",
+                |it| it.metadata.labels = Some([("a".into(), "b".into())].into()),
+                true,
+            ),
+            (
+                "annotation",
+                |it| it.metadata.annotations = Some([("a".into(), "b".into())].into()),
+                true,
+            ),
+            (
+                "finalizer",
+                |it| it.metadata.finalizers = Some(vec!["a/b".into()]),
+                false,
+            ),
+            ("status", |it| it.status = Some(Default::default()), false),
+        ];
+        for (name, change, expected) in cases {
+            let mut new = composite();
+            change(&mut new);
+            assert_eq!(changes(&composite(), &new), expected, "{name}");
+        }
+    }
+}

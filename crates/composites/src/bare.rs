@@ -1,0 +1,115 @@
+//! What is left of a declaration that is wrong: its kinds, as far as they can be read. What was made when it was
+//! right still comes to its end in them, and parents are still let go of.
+
+use oz_api::composite::{CompositeController, CompositeControllerSpec, Hook, Hooks, Webhook};
+use oz_api::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, RunAs};
+
+use super::annotations;
+use super::declared::{Declared, KindName, MOST_KINDS, reserved};
+
+/// Where no function is: nobody asks it.
+const NOWHERE: &str = "http://nowhere.invalid/";
+
+/// A CompositeController without what can be wrong with it, but its kind of parent.
+pub(super) fn composite(source: &CompositeController) -> CompositeController {
+    let spec = source.spec.clone();
+    let nobody = || Hook {
+        webhook: Some(Webhook {
+            url: Some(NOWHERE.to_owned()),
+            ..Webhook::default()
+        }),
+        ..Hook::default()
+    };
+    let children = kinds(spec.child_resources, |child| KindName {
+        api_version: child.api_version.clone(),
+        resource: child.resource.clone(),
+    });
+    let finalize = spec.hooks.and_then(|hooks| hooks.finalize);
+    let mut bare = CompositeController {
+        metadata: source.metadata.clone(),
+        spec: CompositeControllerSpec {
+            parent_resource: spec.parent_resource,
+            child_resources: children,
+            generate_selector: spec.generate_selector,
+            hooks: Some(Hooks {
+                sync: Some(nobody()),
+                // Parents that are finalized wait until their function can be asked again.
+                finalize: finalize.map(|_| nobody()),
+                ..Hooks::default()
+            }),
+            ..CompositeControllerSpec::default()
+        },
+        status: None,
+    };
+    for child in &mut bare.spec.child_resources {
+        child.update_strategy = None;
+    }
+    if Declared::of(&bare).is_err() {
+        bare.spec.parent_resource.label_selector = None;
+    }
+    let annotations = bare.metadata.annotations.get_or_insert_default();
+    annotations.remove(annotations::MODE);
+    annotations.remove(annotations::MAX_DELETIONS);
+    if annotations::declared(&bare).is_err() {
+        let annotations = bare.metadata.annotations.get_or_insert_default();
+        for name in [annotations::WINDOW_FROM, annotations::WINDOW_UNTIL] {
+            annotations.remove(name);
+        }
+    }
+    if annotations::declared(&bare).is_err() {
+        let annotations = bare.metadata.annotations.get_or_insert_default();
+        annotations.remove(annotations::RUN_AS);
+    }
+    bare
+}
+
+/// A RegoController without what can be wrong with it, but its name and its kind of parent.
+pub(super) fn rego(source: &RegoController) -> RegoController {
+    let spec = source.spec.clone();
+    let children = kinds(spec.children, |child| KindName {
+        api_version: child.api_version.clone(),
+        resource: child.resource.clone(),
+    });
+    let mut bare = RegoController {
+        metadata: source.metadata.clone(),
+        spec: RegoControllerSpec {
+            parent: spec.parent,
+            children,
+            policy: PolicySource {
+                inline: Some("package controller".to_owned()),
+                package: "controller".to_owned(),
+                ..PolicySource::default()
+            },
+            window: spec.window,
+            resync: "5m".to_owned(),
+            run_as: RunAs {
+                namespace: "nobody".to_owned(),
+                service_account: "nobody".to_owned(),
+            },
+            limits: Limits::default(),
+            ..RegoControllerSpec::default()
+        },
+        status: None,
+    };
+    if Declared::of_rego(&bare).is_err() {
+        bare.spec.parent.label_selector = None;
+    }
+    if Declared::of_rego(&bare).is_err() {
+        bare.spec.window = None;
+    }
+    bare
+}
+
+/// Those that may be kinds of children, each once.
+fn kinds<C>(mut children: Vec<C>, name: impl Fn(&C) -> KindName) -> Vec<C> {
+    let mut known: Vec<KindName> = Vec::new();
+    children.retain(|child| {
+        let kind = name(child);
+        let mut violations = Vec::new();
+        reserved(&kind, "", &mut violations);
+        let is_one = violations.is_empty() && known.len() < MOST_KINDS && !known.contains(&kind);
+        known.extend(is_one.then_some(kind));
+        is_one
+    });
+    children
+}

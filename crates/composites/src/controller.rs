@@ -1,0 +1,909 @@
+//! One composite as a controller: what is done about a parent, given what there is and what the function
+//! answered. What has come to its end goes first, and asks nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::core::{ApiResource, DynamicObject, Selector, SelectorExt};
+use oz_api::composite::Method;
+use oz_api::labels;
+use oz_core::controller::{
+    Child, Controller, Decision, Failure, Key, Live, Outcome, Plan, Step, Transition, Verdict,
+    has_content, has_metadata,
+};
+use oz_core::lifecycle::seal::Keys;
+use oz_core::lifecycle::window::{after, has_come};
+use oz_core::transient::Policy;
+use serde_json::{Map, Value, json};
+
+use super::adoption::adopted;
+use super::claim::{Claimed, claim, controller_reference, selector};
+use super::declared::{Declared, Family};
+use super::desired::{APPLIED, desired};
+use super::function::{Called, Function, title};
+use super::guard::Report;
+use super::related::{Related, Rule};
+use super::rights::{self, Found, Judge, Judged, Want};
+use super::settling::Change;
+use super::supervise::Mode;
+use super::window::Bounds;
+use super::{ends, protocol};
+
+/// The shortest time between two looks because a function asked for it.
+const SHORTEST_RESYNC: SignedDuration = SignedDuration::from_millis(100);
+/// The longest, and where a number that is none ends up.
+const LONGEST_RESYNC: SignedDuration = SignedDuration::from_hours(24 * 365);
+/// When a parent is looked at again whose policy has changed, if nothing has happened until then.
+const POLICY_CHANGED: SignedDuration = SignedDuration::from_secs(5);
+/// When rights are judged again that somebody lacked.
+const JUDGED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// When what is left is looked at after something has come to its end.
+const NEXT: SignedDuration = SignedDuration::from_millis(1);
+
+/// Runs one CompositeController.
+#[derive(Clone)]
+pub struct Composite {
+    /// What it is called among controllers.
+    pub name: String,
+    /// What is declared.
+    pub declared: Declared,
+    /// The kinds, as the API server describes them.
+    pub family: Family,
+    /// Whether the parents' status may hold observedGeneration.
+    pub observes_generation: bool,
+    /// What ends are sealed with.
+    pub keys: Keys,
+    /// How far it is run.
+    pub mode: Mode,
+    /// Digest of the policy for which that was decided; `None` if that is asked over HTTP.
+    pub policy: Option<String>,
+    /// Which rights its children may hand out; `None` where that is not judged, since nothing is written.
+    pub bindable: Option<Arc<Policy>>,
+}
+
+/// What was found out about one parent.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Whether the API server itself says that the parent is there and is not being deleted.
+    pub alive: Option<Result<bool, Failure>>,
+    /// Which other objects the function wants to see.
+    pub rules: Option<Result<Vec<Rule>, Refused>>,
+    /// These objects.
+    pub related: Option<Result<Vec<Related>, Failure>>,
+    /// What the function answered.
+    pub called: Option<Result<Called, Refused>>,
+    /// What was found out about the rights of its authors.
+    pub rights: Vec<(Want, Found)>,
+    /// Until when nothing is to be changed that would be, `None` if it may be now.
+    pub slowed: Option<Option<Timestamp>>,
+}
+
+/// Why a function did not answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// What is told.
+    pub failure: Failure,
+    /// When it is to be asked again, if it said so.
+    pub again: Option<Timestamp>,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        let again = None;
+        Self { failure, again }
+    }
+}
+
+/// What has to be found out about one parent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// Whether it is there and is not being deleted.
+    Alive,
+    /// Which other objects a function wants to see, that is asked this.
+    Customize(Value),
+    /// The objects that these rules select.
+    Related(Vec<Rule>),
+    /// What a function says to this request.
+    Call(Function, Value),
+    /// Whether the authors of the parent may do this.
+    Rights(Vec<Want>),
+    /// Until when this change has to wait.
+    Slowed(Change),
+}
+
+/// Why a function is not asked.
+enum Unshown {
+    /// This has to be found out first.
+    Need(Question),
+    /// It cannot be told what it is to be shown.
+    Refused(Refused),
+}
+
+/// Why an answer is not followed.
+enum Otherwise {
+    /// It is none.
+    Wrong(String),
+    /// This has to be found out first.
+    Need(Question),
+}
+
+impl From<String> for Otherwise {
+    fn from(error: String) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+/// What a pass comes to, for the status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pass {
+    /// The status that the function named; `None` if the parent's stays.
+    pub status: Option<Map<String, Value>>,
+}
+
+/// One parent in one pass.
+struct Parent<'a> {
+    object: &'a DynamicObject,
+    uid: &'a str,
+    deleting: bool,
+    /// Whether it is to have no children of ours any more: it is being deleted, or not selected.
+    finalizing: bool,
+    /// Whether our finalizer is on it.
+    held: bool,
+    /// UIDs of the children that it is known to have.
+    seen: BTreeSet<String>,
+}
+
+impl Composite {
+    fn parent<'a>(&self, object: &'a DynamicObject, live: &[Live]) -> Parent<'a> {
+        let metadata = &object.metadata;
+        let is_its = |child: &&Live| {
+            let owner = labels::controller(&child.object.metadata);
+            owner.is_some_and(|owner| Some(&owner.uid) == metadata.uid.as_ref())
+        };
+        let seen = live.iter().filter(is_its);
+        let seen = seen.filter_map(|child| child.object.metadata.uid.clone());
+        let deleting = metadata.deletion_timestamp.is_some();
+        let none = BTreeMap::new();
+        let selected = self
+            .declared
+            .selects(metadata.labels.as_ref().unwrap_or(&none));
+        Parent {
+            object,
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+            deleting,
+            finalizing: deleting || !selected,
+            held: self.declared.holds(metadata),
+            // Only those that are told of it.
+            seen: match self.mode {
+                Mode::Guard => seen.collect(),
+                _ => BTreeSet::new(),
+            },
+        }
+    }
+
+    fn title(&self, parent: &DynamicObject) -> Key {
+        Key::of(&self.family.parent.resource, &parent.metadata)
+    }
+
+    /// The children of a parent that have an end: written on them, or named by the parent's window. A child
+    /// that lost its reference by an orphaning deletion is one still, by what is written on it.
+    fn with_end<'a>(
+        &self,
+        object: Option<&DynamicObject>,
+        live: &'a [Live],
+    ) -> Vec<(&'a Live, Timestamp)> {
+        let uid = object.and_then(|object| object.metadata.uid.as_deref());
+        let uid = uid.unwrap_or_default();
+        let window = object.zip(self.declared.window.as_ref());
+        let window = window.and_then(|(object, window)| {
+            let selector = selector(&self.declared, object).ok()?;
+            Some((window.end(&object.data)?, selector))
+        });
+        let end = |child: &Live| {
+            let metadata = &child.object.metadata;
+            let controller = labels::controller(metadata);
+            if controller.is_some_and(|controller| controller.uid != uid) {
+                return None;
+            }
+            let none = BTreeMap::new();
+            let labels = metadata.labels.as_ref().unwrap_or(&none);
+            let window = window
+                .as_ref()
+                .filter(|(_, selector)| controller.is_some() && selector.matches(labels));
+            let ends = [
+                ends::read(&self.keys, uid, child),
+                window.map(|(end, _)| *end),
+            ];
+            ends.into_iter().flatten().min()
+        };
+        live.iter()
+            .filter_map(|child| Some((child, end(child)?)))
+            .collect()
+    }
+
+    /// When the first of them comes to it.
+    fn first_end(&self, object: &DynamicObject, live: &[Live]) -> Option<Timestamp> {
+        let ends = self.with_end(Some(object), live);
+        ends.iter().map(|(_, until)| *until).min()
+    }
+
+    /// What is done when something has come to its end.
+    fn overdue(&self, now: Timestamp, object: &DynamicObject, live: &[Live]) -> Option<Plan> {
+        let ends = self.with_end(Some(object), live);
+        let over = ends.iter().filter(|(child, until)| {
+            has_come(now, *until) && child.object.metadata.deletion_timestamp.is_none()
+        });
+        let over: Vec<Step> = over
+            .map(|(child, _)| Step::Delete(child.reference()))
+            .collect();
+        (!over.is_empty()).then(|| Plan::default().then(over).wake_at(after(now, NEXT)))
+    }
+
+    /// The parent is being deleted, and no function is asked about that: what has an end goes with it.
+    fn leave(&self, parent: &Parent<'_>, live: &[Live]) -> Plan {
+        let left = self.with_end(Some(parent.object), live);
+        let deletes = left
+            .iter()
+            .map(|(child, _)| Step::Delete(child.reference()));
+        let plan = Plan::default().then(deletes);
+        let finalizer = parent.held.then(|| self.declared.finalizer.clone());
+        plan.then(finalizer.map(Step::Release))
+    }
+
+    /// The other objects that the function is shown.
+    fn related<'a>(&self, parent: &Parent<'_>, facts: &'a Facts) -> Result<&'a [Related], Unshown> {
+        let (declared, metadata) = (&self.declared, &parent.object.metadata);
+        let own = metadata.namespace.as_ref();
+        let mut rules: Vec<Rule> = declared.related.clone();
+        for rule in &mut rules {
+            rule.namespace = rule.namespace.take().or_else(|| own.cloned());
+        }
+        if declared.customize.is_some() {
+            match &facts.rules {
+                None => {
+                    let request = protocol::customizing(declared, &self.family, parent.object);
+                    return Err(Unshown::Need(Question::Customize(request)));
+                }
+                Some(Err(refused)) => return Err(Unshown::Refused(refused.clone())),
+                Some(Ok(named)) => rules.extend(named.iter().cloned()),
+            }
+        }
+        match &facts.related {
+            _ if rules.is_empty() => Ok(&[]),
+            None => Err(Unshown::Need(Question::Related(rules))),
+            Some(Err(failure)) => Err(Unshown::Refused(failure.clone().into())),
+            Some(Ok(related)) => Ok(related),
+        }
+    }
+
+    fn call(&self, parent: &Parent<'_>, claimed: &Claimed, related: &[Related]) -> Question {
+        let (function, call) = match &self.declared.finalize {
+            Some(finalize) if parent.finalizing => (Function::Finalize, finalize),
+            _ => (Function::Sync, &self.declared.sync),
+        };
+        let (declared, family) = (&self.declared, &self.family);
+        let children: Vec<Live> = claimed
+            .own
+            .iter()
+            .chain(&claimed.adoptable)
+            .cloned()
+            .collect();
+        let request = protocol::request(
+            declared,
+            family,
+            call.version,
+            parent.object,
+            &children,
+            related,
+            function == Function::Finalize,
+        );
+        Question::Call(function, request)
+    }
+
+    /// What is done about a parent that the function is asked about.
+    fn sync(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Verdict<Question, Decision<Pass>> {
+        let object = parent.object;
+        let until = self.first_end(object, live);
+        let waking = |plan: Plan| until.into_iter().fold(plan, Plan::wake_at);
+        let selector = match selector(&self.declared, object) {
+            Ok(selector) => selector,
+            Err(error) => {
+                let error = format!("{} {error}", self.title(object));
+                let failure = Failure::invalid("SelectorInvalid", error);
+                return decided(waking(self.unanswered(parent, live, failure)));
+            }
+        };
+        let bounds = match self.bounds(parent) {
+            Ok(bounds) => bounds,
+            Err(failure) => return decided(waking(self.unanswered(parent, live, failure))),
+        };
+        let mut claimed = claim(&self.family, object, &selector, live);
+        match &facts.alive {
+            _ if claimed.adoptable.is_empty() || parent.deleting => claimed.adoptable.clear(),
+            None => {
+                return Verdict::Need {
+                    question: Question::Alive,
+                    until,
+                };
+            }
+            Some(Ok(true)) => match self.adopts(object, facts, claimed.adoptable) {
+                Ok(adoptable) => claimed.adoptable = adoptable,
+                Err(question) => return Verdict::Need { question, until },
+            },
+            Some(_) => claimed.adoptable.clear(),
+        }
+        let refuse = |refused: &Refused| {
+            let failure = refused.failure.clone();
+            let plan = waking(self.unanswered(parent, &claimed.own, failure));
+            decided(refused.again.into_iter().fold(plan, Plan::wake_at))
+        };
+        let related = match self.related(parent, facts) {
+            Ok(related) => related,
+            Err(Unshown::Need(question)) => return Verdict::Need { question, until },
+            Err(Unshown::Refused(refused)) => return refuse(&refused),
+        };
+        let called = match &facts.called {
+            None => {
+                let question = self.call(parent, &claimed, related);
+                return Verdict::Need { question, until };
+            }
+            Some(Err(refused)) => return refuse(refused),
+            Some(Ok(called)) if self.is_of_another_policy(called) => {
+                let again = after(now, POLICY_CHANGED);
+                return decided(waking(Plan::default().wake_at(again)));
+            }
+            Some(Ok(called)) => called,
+        };
+        let rights = facts.rights.as_slice();
+        match self.follow(now, parent, &claimed, &selector, (called, rights), bounds) {
+            Ok(plan) => {
+                let status = Some(called.answer.status.clone().unwrap_or_default());
+                let state = Pass { status };
+                let decision = Decision { plan, state };
+                match self.slowed(now, parent, called, live, &decision) {
+                    None => Verdict::Decided(decision),
+                    Some(change) => self.settle(facts, change, decision, until),
+                }
+            }
+            Err(Otherwise::Need(question)) => Verdict::Need { question, until },
+            Err(Otherwise::Wrong(error)) => {
+                let message = format!(
+                    "{}: what the function answers for {}: {error}",
+                    self.declared.name,
+                    self.title(object)
+                );
+                let failure = Failure::invalid("AnswerInvalid", message);
+                decided(waking(self.unanswered(parent, &claimed.own, failure)))
+            }
+        }
+    }
+
+    /// What of these objects the parent adopts.
+    fn adopts(
+        &self,
+        object: &DynamicObject,
+        facts: &Facts,
+        adoptable: Vec<Live>,
+    ) -> Result<Vec<Live>, Question> {
+        let kind = &self.family.parent.resource;
+        let kind = rights::title(&kind.kind, &kind.group);
+        // Of authors who are not known none may anything.
+        let authors = rights::authors_of(&self.keys, &kind, object).ok();
+        let authors = authors.as_deref();
+        adopted(&self.declared, object, authors, &facts.rights, adoptable).map_err(Question::Rights)
+    }
+
+    /// What a decision changes of what there is already; `None` if it only adds to it.
+    fn slowed(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        called: &Called,
+        live: &[Live],
+        decision: &Decision<Pass>,
+    ) -> Option<Change> {
+        if self.mode == Mode::DryRun || parent.deleting {
+            return None;
+        }
+        let mut steps = decision.plan.steps();
+        let mut what = Vec::new();
+        if steps.any(|step| matches!(step, Step::Apply(_) | Step::Delete(_))) {
+            let there: BTreeSet<Key> = live.iter().map(Live::key).collect();
+            let changes = decision.plan.steps().filter(|step| match step {
+                Step::Apply(child) => there.contains(&child.key()),
+                Step::Delete(_) => true,
+                _ => false,
+            });
+            what.extend(changes.filter_map(name));
+        }
+        let status = parent.object.data.get("status");
+        if status.is_some_and(|now| *now != self.status_of(parent.object, &decision.state)) {
+            what.push("its status".to_owned());
+        }
+        if what.is_empty() {
+            return None;
+        }
+        let asked = called.answer.resync_after.map(resync_after);
+        let resync = self.declared.resync.into_iter().chain(asked).min();
+        // Time that passes is a cause as well, at the instants that the parent names.
+        let time = ends::instants(&parent.object.data, now).first().copied();
+        let policy = called.policy.as_deref();
+        let of = (policy, time);
+        Some(Change::new(parent.object, of, live, resync, what))
+    }
+
+    /// What comes of a decision by which something is changed.
+    fn settle(
+        &self,
+        facts: &Facts,
+        change: Change,
+        decision: Decision<Pass>,
+        until: Option<Timestamp>,
+    ) -> Verdict<Question, Decision<Pass>> {
+        match facts.slowed {
+            None => Verdict::Need {
+                question: Question::Slowed(change),
+                until,
+            },
+            Some(None) => Verdict::Decided(decision),
+            Some(Some(again)) => {
+                let plan = Plan::default().because(change.failure(&self.declared.name));
+                let plan = until.into_iter().fold(plan, Plan::wake_at);
+                decided(plan.wake_at(again))
+            }
+        }
+    }
+
+    /// The status that a parent comes to have.
+    fn status_of(&self, object: &DynamicObject, pass: &Pass) -> Value {
+        let Some(mut status) = pass.status.clone() else {
+            return self.current_status(object).unwrap_or_default();
+        };
+        if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
+            newest_of_each_type(conditions);
+        }
+        if self.observes_generation
+            && let Some(generation) = object.metadata.generation
+        {
+            status.insert("observedGeneration".to_owned(), json!(generation));
+        }
+        Value::Object(status)
+    }
+
+    /// Whether the policy has changed since it was decided how far it is run: what it may delete is not known,
+    /// and another controller is about to stand in for this one.
+    fn is_of_another_policy(&self, called: &Called) -> bool {
+        let guards = self.declared.most_deletions.is_some();
+        guards && self.policy.is_some() && self.policy != called.policy
+    }
+
+    /// From when until when the parent has children.
+    fn bounds(&self, parent: &Parent<'_>) -> Result<Bounds, Failure> {
+        let window = self.declared.window.as_ref();
+        let bounds = window.map(|window| window.of(&parent.object.data));
+        bounds
+            .transpose()
+            .map(Option::unwrap_or_default)
+            .map_err(|error| {
+                let message = format!("{} {error}", self.title(parent.object));
+                Failure::invalid("WindowInvalid", message)
+            })
+    }
+
+    /// Nothing is known of what the function wants.
+    fn unanswered(&self, parent: &Parent<'_>, own: &[Live], failure: Failure) -> Plan {
+        let report = || Report {
+            doubtful: own.len(),
+            ..self.report(parent)
+        };
+        let withholds = matches!(self.mode, Mode::Guard | Mode::DryRun);
+        let told = withholds.then(|| report().step(parent.uid));
+        Plan::default().because(failure).then(told)
+    }
+
+    fn report(&self, parent: &Parent<'_>) -> Report {
+        let metadata = &parent.object.metadata;
+        let namespace = metadata.namespace.iter();
+        let names = namespace.chain(&metadata.name).map(String::as_str);
+        Report {
+            composite: self.declared.uid.clone(),
+            parent: names.collect::<Vec<_>>().join("/"),
+            seen: parent.seen.clone(),
+            ..Report::default()
+        }
+    }
+
+    /// What the function's answer comes to.
+    fn follow(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        claimed: &Claimed,
+        selector: &Selector,
+        (called, rights): (&Called, &[(Want, Found)]),
+        bounds: Bounds,
+    ) -> Result<Plan, Otherwise> {
+        let answer = &called.answer;
+        let mut wanted = self.wanted(now, parent, selector, called, bounds)?;
+        let have: BTreeMap<Key, &Live> = (claimed.own.iter().chain(&claimed.adoptable))
+            .map(|live| (live.key(), live))
+            .collect();
+        for (child, until) in &mut wanted {
+            let live = have.get(&child.key()).copied();
+            ends::write(&self.keys, parent.uid, child, *until, live)
+                .map_err(|error| format!("has a child whose end cannot be sealed: {error}"))?;
+        }
+        let ends = wanted.iter().filter_map(|(_, until)| *until);
+        let mut plan = ends.min().into_iter().fold(Plan::default(), Plan::wake_at);
+        let holds = self.declared.finalize.is_some() || plan.wake.is_some();
+        if holds && !parent.held && !parent.finalizing {
+            plan = plan.then([Step::Hold(self.declared.finalizer.clone())]);
+        }
+        if !parent.deleting {
+            let reference = controller_reference(&self.family, parent.object);
+            let adopted = claimed.adoptable.iter();
+            let adopted = adopted.map(|one| Step::Adopt(one.reference(), reference.clone()));
+            let released = claimed.released.iter();
+            plan = plan.then(adopted.chain(released.map(|one| Step::Disown(one.reference()))));
+        }
+        let mut changes = self.changes(&have, &wanted);
+        let judge = self.bindable.as_deref().map(|policy| Judge {
+            policy,
+            keys: &self.keys,
+            kind: &self.family.parent.resource,
+            have: &have,
+        });
+        // The garbage collector deletes the children of a parent that is being deleted, and asks nobody.
+        let deletions = changes.deletions().filter(|_| !parent.deleting);
+        let steps = changes.applies.iter().chain(deletions);
+        match judge.map(|judge| judge.judge(parent.object, steps, rights)) {
+            Some(Judged::Ask(wants)) => return Err(Otherwise::Need(Question::Rights(wants))),
+            Some(Judged::Refused(keys, Some(failure))) => {
+                changes.leave_out(&keys);
+                plan = plan.because(failure).wake_at(after(now, JUDGED_AGAIN));
+            }
+            Some(Judged::Refused(_, None)) | None => {}
+        }
+        plan = self.carries_out(plan, parent, changes);
+        let mut bounds = [bounds.from, bounds.until].into_iter().flatten();
+        let ahead = bounds.find(|at| !has_come(now, *at));
+        plan = ahead.into_iter().fold(plan, Plan::wake_at);
+        if parent.finalizing && answer.finalized {
+            plan = plan.then([Step::Release(self.declared.finalizer.clone())]);
+        }
+        Ok(self.wakes(now, plan, parent, called))
+    }
+
+    /// The children that the parent is to have now, and until when each lasts.
+    fn wanted(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        selector: &Selector,
+        called: &Called,
+        bounds: Bounds,
+    ) -> Result<Vec<(Child, Option<Timestamp>)>, String> {
+        let children = &called.answer.children;
+        let (count, most) = (children.len(), self.declared.most_children);
+        if count > most {
+            return Err(format!("has {count} children, of at most {most}"));
+        }
+        let wanted = desired(
+            &self.declared,
+            &self.family,
+            parent.object,
+            selector,
+            children,
+        )?;
+        if !bounds.are_around(now) {
+            return Ok(Vec::new());
+        }
+        let until = |named: &Value| {
+            let ends = [called.gone_at(named), bounds.until];
+            ends.into_iter().flatten().min()
+        };
+        let wanted = wanted.into_iter().zip(children);
+        Ok(wanted.map(|(child, named)| (child, until(named))).collect())
+    }
+
+    /// What of the changes is made, and what is told instead.
+    fn carries_out(&self, plan: Plan, parent: &Parent<'_>, changes: Changes) -> Plan {
+        let names = |steps: &[Step]| steps.iter().filter_map(name).collect();
+        let delete = Report {
+            delete: names(&changes.unwanted),
+            ..self.report(parent)
+        };
+        match self.mode {
+            Mode::Guard => {
+                let mut plan = plan.then(changes.replaced).then(changes.applies);
+                // Told before anything can fail.
+                plan.stages.insert(0, vec![delete.step(parent.uid)]);
+                plan
+            }
+            Mode::DryRun => {
+                let is_new = |step: &Step| name(step).is_some_and(|it| changes.new.contains(&it));
+                let (create, change) = changes
+                    .applies
+                    .iter()
+                    .cloned()
+                    .partition::<Vec<_>, _>(is_new);
+                let report = Report {
+                    create: names(&create),
+                    change: names(&change),
+                    ..delete
+                };
+                plan.then([report.step(parent.uid)])
+            }
+            _ => plan
+                .then(changes.unwanted.into_iter().chain(changes.replaced))
+                .then(changes.applies),
+        }
+    }
+
+    fn changes(
+        &self,
+        have: &BTreeMap<Key, &Live>,
+        wanted: &[(Child, Option<Timestamp>)],
+    ) -> Changes {
+        let mut changes = Changes::default();
+        for live in have.values() {
+            let is_wanted = wanted.iter().any(|(child, _)| child.key() == live.key());
+            if !is_wanted && live.object.metadata.deletion_timestamp.is_none() {
+                changes.unwanted.push(Step::Delete(live.reference()));
+            }
+        }
+        for (child, _) in wanted {
+            let Some(live) = have.get(&child.key()) else {
+                let step = Step::Apply(child.clone());
+                changes.new.extend(name(&step));
+                changes.applies.push(step);
+                continue;
+            };
+            // It is created anew when it is gone.
+            if live.object.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let method = self.family.children.iter();
+            let mut method = method.filter(|(placed, _)| placed.resource == child.resource);
+            let method = method
+                .next()
+                .map_or(Method::OnDelete, |(_, method)| *method);
+            let same = is_as_named(live, child);
+            match method {
+                Method::InPlace
+                    if !same || !has_metadata(&live.object.metadata, &child.object.metadata) =>
+                {
+                    changes.applies.push(Step::Apply(child.clone()));
+                }
+                Method::Recreate if !same => {
+                    changes.replaced.push(Step::Delete(live.reference()));
+                    changes.applies.push(Step::Apply(child.clone()));
+                }
+                // Until when it lasts may have changed.
+                _ if same
+                    && annotation(&live.object, ends::UNTIL)
+                        != annotation(&child.object, ends::UNTIL) =>
+                {
+                    changes.applies.push(Step::Apply(child.clone()));
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    /// When the parent is looked at again, though nothing changes.
+    fn wakes(&self, now: Timestamp, mut plan: Plan, parent: &Parent<'_>, called: &Called) -> Plan {
+        let asked = called.answer.resync_after.map(resync_after);
+        for length in [self.declared.resync, asked].into_iter().flatten() {
+            plan = plan.wake_at(after(now, length));
+        }
+        let first = called.ahead.first().map(|(at, _)| *at);
+        let at = match (self.declared.sync.in_process.is_some(), first) {
+            (true, at) => at.or(called.look_again),
+            (false, _) => ends::instants(&parent.object.data, now)
+                .into_iter()
+                .find(|instant| !has_come(now, *instant)),
+        };
+        at.into_iter().fold(plan, Plan::wake_at)
+    }
+}
+
+/// What is to be deleted, and what is to be applied after that.
+#[derive(Default)]
+struct Changes {
+    /// What the function does not name.
+    unwanted: Vec<Step>,
+    /// What is created anew.
+    replaced: Vec<Step>,
+    applies: Vec<Step>,
+    /// Which of them are not there yet.
+    new: BTreeSet<String>,
+}
+
+impl Changes {
+    fn deletions(&self) -> impl Iterator<Item = &Step> {
+        self.unwanted.iter().chain(&self.replaced)
+    }
+
+    /// As if these children were as they are to be.
+    fn leave_out(&mut self, keys: &BTreeSet<Key>) {
+        let of = |step: &Step| match step {
+            Step::Apply(child) => Some(child.key()),
+            Step::Delete(child) => Some(child.key()),
+            _ => None,
+        };
+        let stays = |step: &Step| !of(step).is_some_and(|key| keys.contains(&key));
+        self.unwanted.retain(stays);
+        self.replaced.retain(stays);
+        self.applies.retain(stays);
+    }
+}
+
+/// When a function asks to be asked again, as far as that is heeded.
+fn resync_after(seconds: f64) -> SignedDuration {
+    let asked = SignedDuration::try_from_secs_f64(seconds).unwrap_or(LONGEST_RESYNC);
+    asked.clamp(SHORTEST_RESYNC, LONGEST_RESYNC)
+}
+
+/// The child that a step is about, for people.
+fn name(step: &Step) -> Option<String> {
+    let (kind, namespace, name) = match step {
+        Step::Apply(child) => {
+            let metadata = &child.object.metadata;
+            let name = metadata.name.as_deref().unwrap_or_default();
+            (&child.resource.kind, &metadata.namespace, name)
+        }
+        Step::Delete(child) => (&child.resource.kind, &child.namespace, child.name.as_str()),
+        _ => return None,
+    };
+    Some(title(kind, namespace.as_deref(), name))
+}
+
+/// A plan of which nothing is done but what is told.
+fn told_only(mut plan: Plan) -> Plan {
+    for stage in &mut plan.stages {
+        stage.retain(|step| matches!(step, Step::Effect(_)));
+    }
+    plan.stages.retain(|stage| !stage.is_empty());
+    plan
+}
+
+/// Whether a child has the content that the function named. Told by the digest of what was named when it
+/// was made, so that a field that is not named any more is noticed; and by its content, so that what others
+/// changed is.
+fn is_as_named(live: &Live, child: &Child) -> bool {
+    let before = annotation(&live.object, APPLIED);
+    let is_named_so = before.is_none() || before == annotation(&child.object, APPLIED);
+    // Nobody has changed it since it was made: what looks otherwise is written so by the API server.
+    let is_untouched = before.is_some() && live.object.metadata.generation == Some(1);
+    is_named_so && (is_untouched || has_content(&live.object, &child.object))
+}
+
+fn annotation<'a>(object: &'a DynamicObject, name: &str) -> Option<&'a str> {
+    let annotations = object.metadata.annotations.as_ref()?;
+    annotations.get(name).map(String::as_str)
+}
+
+/// A decision by which the status stays as it is.
+fn decided(plan: Plan) -> Verdict<Question, Decision<Pass>> {
+    let state = Pass::default();
+    Verdict::Decided(Decision { plan, state })
+}
+
+impl Controller for Composite {
+    type Object = DynamicObject;
+    type Facts = Facts;
+    type Question = Question;
+    type State = Pass;
+    type Status = Value;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn dynamic_type(&self) -> ApiResource {
+        self.family.parent.resource.clone()
+    }
+
+    fn current_status(&self, object: &DynamicObject) -> Option<Value> {
+        object.data.get("status").cloned()
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        object: &DynamicObject,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Verdict<Question, Decision<Pass>> {
+        let parent = self.parent(object, live);
+        if let Some(plan) = self.overdue(now, object, live) {
+            return decided(plan);
+        }
+        match self.mode {
+            Mode::Run | Mode::Guard | Mode::DryRun => {}
+            // Nobody would be asked about it in the other modes either.
+            Mode::Ends if parent.deleting && self.declared.finalize.is_none() => {
+                return decided(self.leave(&parent, live));
+            }
+            Mode::Ends => {
+                let first = self.first_end(object, live);
+                return decided(first.into_iter().fold(Plan::default(), Plan::wake_at));
+            }
+            Mode::Leave => return decided(self.leave(&parent, live)),
+        }
+        let asks_finalize = self.declared.finalize.is_some() && parent.held;
+        if parent.finalizing && !asks_finalize {
+            return decided(if parent.deleting || parent.held {
+                self.leave(&parent, live)
+            } else {
+                Plan::default()
+            });
+        }
+        match self.sync(now, &parent, facts, live) {
+            Verdict::Decided(decision) if self.mode == Mode::DryRun => {
+                decided(told_only(decision.plan))
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn status(
+        &self,
+        _: Timestamp,
+        object: &DynamicObject,
+        decision: &Decision<Pass>,
+        _: &Outcome,
+    ) -> Value {
+        self.status_of(object, &decision.state)
+    }
+
+    fn orphaned(&self, _: Timestamp, object: Option<&DynamicObject>, live: &[Live]) -> Plan {
+        // The garbage collector looks after the others.
+        let left = self.with_end(object, live);
+        Plan::default().then(
+            left.iter()
+                .map(|(child, _)| Step::Delete(child.reference())),
+        )
+    }
+
+    fn selects(&self, object: &DynamicObject) -> Option<Selector> {
+        if self.declared.generate_selector {
+            return None;
+        }
+        selector(&self.declared, object).ok()
+    }
+
+    fn lasts_until(&self, object: Option<&DynamicObject>, live: &[Live]) -> Option<Timestamp> {
+        self.first_end(object?, live)
+    }
+
+    fn failed(&self, _: &DynamicObject, failure: &Failure) -> Option<Transition> {
+        Some(Transition {
+            warning: true,
+            reason: "SyncError",
+            action: "Sync",
+            note: format!("{} ({}): {failure}", self.declared.name, failure.reason),
+            due: None,
+        })
+    }
+}
+
+/// Conditions of one type say the same thing at different times: the newest comes first, and counts.
+fn newest_of_each_type(conditions: &mut Vec<Value>) {
+    let mut seen = std::collections::BTreeSet::new();
+    conditions.retain(
+        |condition| match condition.get("type").and_then(Value::as_str) {
+            Some(type_) => seen.insert(type_.to_owned()),
+            None => true,
+        },
+    );
+}

@@ -1,0 +1,158 @@
+//! Until when a child lasts: written on it, sealed, when it is made, so that it ends at that instant
+//! whatever has become of the function by then.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_core::controller::{Child, Key, Live};
+use oz_core::lifecycle::seal::{self, Keys, Purpose, SealError};
+use oz_core::lifecycle::window::has_come;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Annotation on a child: until when it lasts, sealed.
+pub const UNTIL: &str = "oz.wizardofoz.co/until";
+const PURPOSE: Purpose = Purpose::ChildUntil;
+
+/// The statement.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Until {
+    /// UID of the parent.
+    parent: String,
+    group: String,
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+    /// `None` if it does not end any more.
+    until: Option<Timestamp>,
+}
+
+impl Until {
+    fn of(parent: &str, key: Key, until: Option<Timestamp>) -> Self {
+        let Key {
+            group,
+            kind,
+            namespace,
+            name,
+        } = key;
+        Self {
+            parent: parent.to_owned(),
+            group,
+            kind,
+            namespace,
+            name,
+            until,
+        }
+    }
+}
+
+/// Returns the expiry of a child of this parent, if a valid seal states one. A child whose expiry an earlier release sealed has
+/// expired: its expiry is not trusted, and its function creates it again.
+#[must_use]
+pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
+    let annotations = child.object.metadata.annotations.as_ref()?;
+    let text = annotations.get(UNTIL)?;
+    let (said, until) = match seal::open::<Until>(keys, PURPOSE, text) {
+        Ok(said) => {
+            let until = said.until;
+            (said, until)
+        }
+        Err(SealError::Retired) => {
+            let said: Until = serde_json::from_str(text).ok()?;
+            let until = said.until.map(|_| Timestamp::UNIX_EPOCH);
+            (said, until)
+        }
+        Err(_) => return None,
+    };
+    let expected = Until::of(parent, child.key(), said.until);
+    if said == expected { until } else { None }
+}
+
+/// UID of the parent that a child which ends says it has, believed: for those who have not the key, and end what its
+/// holder does not end any more.
+#[must_use]
+pub fn parent_of(child: &ObjectMeta) -> Option<String> {
+    let said: Until = serde_json::from_str(child.annotations.as_ref()?.get(UNTIL)?).ok()?;
+    said.until.map(|_| said.parent)
+}
+
+/// Seals what a child says of its end with these keys, whoever had sealed it: for those who have not the key
+/// that it was sealed with, and explain what its holder does.
+pub fn take_on_trust(keys: &Keys, child: &mut Live) {
+    let annotations = child.object.metadata.annotations.as_mut();
+    let text = annotations.and_then(|annotations| annotations.get_mut(UNTIL));
+    if let Some(text) = text
+        && let Ok(said) = serde_json::from_str::<Until>(text)
+        && let Ok(sealed) = seal::seal(keys, PURPOSE, &said)
+    {
+        *text = sealed;
+    }
+}
+
+/// Puts the plain instant in the place of the statement: for those who show what a child is to be, and cannot
+/// seal as the operator does.
+pub fn unseal(child: &mut Child) {
+    let annotations = child.object.metadata.annotations.as_mut();
+    if let Some(text) = annotations.and_then(|annotations| annotations.get_mut(UNTIL))
+        && let Ok(said) = serde_json::from_str::<Until>(text)
+    {
+        *text = said
+            .until
+            .map(|until| until.to_string())
+            .unwrap_or_default();
+    }
+}
+
+/// Writes on a child until when it lasts. One that has said so before says it again, also when it does
+/// not end any more.
+///
+/// # Errors
+/// When the statement cannot be sealed.
+pub fn write(
+    keys: &Keys,
+    parent: &str,
+    child: &mut Child,
+    until: Option<Timestamp>,
+    live: Option<&Live>,
+) -> Result<(), SealError> {
+    let before = live.and_then(|live| live.object.metadata.annotations.as_ref()?.get(UNTIL));
+    let known = live.and_then(|live| read(keys, parent, live));
+    let text = match before {
+        // The same statement sealed by another key is still the same.
+        Some(before) if known == until && (until.is_some() || before.is_empty()) => before.clone(),
+        _ if until.is_some() => seal::seal(keys, PURPOSE, &Until::of(parent, child.key(), until))?,
+        Some(_) => String::new(),
+        None => return Ok(()),
+    };
+    let annotations = child.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(UNTIL.to_owned(), text);
+    Ok(())
+}
+
+/// The instants that a parent names from now on, the earliest first: at each, or right after it, a function
+/// may answer otherwise. What the API server or a status tell is none to wait for.
+#[must_use]
+pub fn instants(parent: &Value, now: Timestamp) -> Vec<Timestamp> {
+    let mut found = BTreeSet::new();
+    let fields = parent.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"));
+    let mut rest: Vec<&Value> = fields.map(|(_, value)| value).collect();
+    while let Some(value) = rest.pop() {
+        match value {
+            // No instant is longer, and most texts are.
+            Value::String(text) if text.len() <= LONGEST_INSTANT => {
+                let instant = text.parse::<Timestamp>().ok();
+                // Now is one of them: right after it the answer may be another.
+                found.extend(instant.filter(|instant| has_come(*instant, now)));
+            }
+            Value::Array(items) => rest.extend(items),
+            Value::Object(fields) => rest.extend(fields.values()),
+            _ => {}
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The longest text that may be an instant, in bytes.
+const LONGEST_INSTANT: usize = 64;

@@ -1,0 +1,113 @@
+//! Kinds: as they are declared, and as the API server describes them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::Resource;
+use kube::core::ApiResource;
+use oz_api::composite::ParentResource;
+use serde::{Deserialize, Serialize};
+
+/// A kind as it is declared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KindName {
+    /// Group and version.
+    pub api_version: String,
+    /// Plural.
+    pub resource: String,
+}
+
+impl KindName {
+    /// The kind that a type stands for.
+    #[must_use]
+    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            resource: K::plural(&()).into_owned(),
+        }
+    }
+
+    /// The kind, whose singular is `kind`, for a client.
+    #[must_use]
+    pub fn api_resource(&self, kind: &str) -> ApiResource {
+        ApiResource {
+            group: self.group().to_owned(),
+            version: self.version().to_owned(),
+            api_version: self.api_version.clone(),
+            kind: kind.to_owned(),
+            plural: self.resource.clone(),
+        }
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+    }
+
+    /// The version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        let (_, version) = self.api_version.split_once('/').unwrap_or_default();
+        if version.is_empty() {
+            &self.api_version
+        } else {
+            version
+        }
+    }
+}
+
+impl From<&ParentResource> for KindName {
+    fn from(parent: &ParentResource) -> Self {
+        Self {
+            api_version: parent.api_version.clone(),
+            resource: parent.resource.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for KindName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group() {
+            "" => formatter.write_str(&self.resource),
+            group => write!(formatter, "{}.{group}", self.resource),
+        }
+    }
+}
+
+/// Whether it is written as a kind is: its group, its version and its plural.
+pub(super) fn is_kind(kind: &KindName) -> bool {
+    let is_name = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_name = |byte| plain(byte) || matches!(byte, b'-' | b'.');
+        !text.is_empty() && text.bytes().all(is_name)
+    };
+    let mut parts = kind.api_version.split('/').chain([kind.resource.as_str()]);
+    parts.all(is_name) && kind.api_version.split('/').count() <= 2
+}
+
+/// A kind as the API server describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// Group, version, kind and plural.
+    pub resource: ApiResource,
+    /// Whether its objects are outside of namespaces.
+    pub cluster_scoped: bool,
+}
+
+impl Placed {
+    /// The kind of this plural, and whether it has a status subresource; `None` if it is not listed.
+    #[must_use]
+    pub fn listed(name: &KindName, listed: &APIResourceList) -> Option<(Self, bool)> {
+        let mut resources = listed.resources.iter();
+        let found = resources.find(|resource| resource.name == name.resource)?;
+        let status = format!("{}/status", name.resource);
+        let mut resources = listed.resources.iter();
+        let has_status = resources.any(|resource| resource.name == status);
+        let placed = Self {
+            resource: name.api_resource(&found.kind),
+            cluster_scoped: !found.namespaced,
+        };
+        Some((placed, has_status))
+    }
+}

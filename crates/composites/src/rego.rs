@@ -1,0 +1,268 @@
+//! What a RegoController declares, checked. What its schema refuses is refused here as well: a definition
+//! can be changed by others.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use oz_api::composite::{HookVersion, MAX_CHILDREN, Method};
+use oz_api::duration::GoDuration;
+use oz_api::rego::{Enforcement, Limits, RegoController, RegoControllerSpec, Update};
+use oz_core::validate::Violation;
+
+use crate::account::Account;
+use crate::declared::{
+    Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, parents,
+    reserved, reserved_parent,
+};
+use crate::guard::MOST_DELETIONS;
+use crate::kind::is_kind;
+use crate::related::Rule;
+use crate::window::{self, Window};
+
+/// The longest name: with what goes before it, it is a finalizer's.
+const LONGEST_NAME: usize = 48;
+/// The shortest time between two looks at all parents.
+const SHORTEST_RESYNC: Duration = Duration::from_secs(1);
+/// How long one evaluation may be allowed to take.
+const EVALUATIONS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// How often one question evaluates: now, and at most twice for each instant that the parent names.
+const EVALUATIONS_OF_A_CALL: u32 = 65;
+
+impl Declared {
+    /// What a RegoController declares.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or is not done yet.
+    pub fn of_rego(rego: &RegoController) -> Result<Self, Vec<Violation>> {
+        let spec = &rego.spec;
+        let mut violations = Vec::new();
+        let name = rego.metadata.name.clone().unwrap_or_default();
+        check(
+            name.len() <= LONGEST_NAME,
+            "metadata.name",
+            "has more than 48 characters",
+            &mut violations,
+        );
+        let parent = KindName {
+            api_version: spec.parent.api_version.clone(),
+            resource: spec.parent.resource.clone(),
+        };
+        reserved_parent(&parent, "spec.parent", &mut violations);
+        let selector = parents(
+            spec.parent.label_selector.as_ref(),
+            "spec.parent.labelSelector",
+            &mut violations,
+        );
+        let children = children(spec, &mut violations);
+        let resync = duration(&spec.resync, "spec.resync", &mut violations);
+        let is_long = resync.is_none_or(|resync| resync >= SHORTEST_RESYNC);
+        check(is_long, "spec.resync", "is less than 1s", &mut violations);
+        let related = related(spec, &mut violations);
+        let window = window(spec, &mut violations);
+        let evaluation = limits(&spec.limits, &mut violations);
+        let policy = policy(spec, evaluation, &mut violations);
+        let run_as = run_as(spec, &mut violations);
+        let (Some(policy), true) = (policy, violations.is_empty()) else {
+            return Err(violations);
+        };
+        Ok(Self {
+            name,
+            uid: rego.metadata.uid.clone().unwrap_or_default(),
+            finalizer: finalizer("oz.wizardofoz.co/regocontroller-", rego),
+            controller: as_told(rego),
+            parent,
+            selector,
+            ignores_status: false,
+            children,
+            generate_selector: true,
+            adopts_as_original: false,
+            resync: resync.and_then(|resync| SignedDuration::try_from(resync).ok()),
+            sync: Call {
+                url: String::new(),
+                version: HookVersion::V1,
+                strict: false,
+                timeout: evaluation.unwrap_or_default() * EVALUATIONS_OF_A_CALL,
+                in_process: Some(policy),
+            },
+            finalize: None,
+            related,
+            customize: None,
+            window,
+            most_children: usize::try_from(spec.limits.children).unwrap_or(MAX_CHILDREN),
+            most_deletions: usize::try_from(spec.limits.deletions).ok(),
+            dry_run: spec.mode == Enforcement::DryRun,
+            run_as: Some(run_as),
+        })
+    }
+}
+
+fn check(holds: bool, field: &str, message: &str, violations: &mut Vec<Violation>) {
+    if !holds {
+        violations.push(Violation::of(field, message));
+    }
+}
+
+fn duration(text: &str, field: &str, violations: &mut Vec<Violation>) -> Option<Duration> {
+    let read = text
+        .parse::<GoDuration>()
+        .map_err(|error| error.to_string());
+    let read = read.and_then(|read| {
+        Duration::try_from(SignedDuration::from(read)).map_err(|_| "is negative".to_owned())
+    });
+    read.map_err(|error| violations.push(Violation::of(field, error)))
+        .ok()
+}
+
+/// Which other objects are shown. Without a namespace, those in the parent's.
+fn related(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<Rule> {
+    let count = spec.related.len();
+    let is_few = count <= MOST_KINDS;
+    let message = format!("has {count} kinds, of at most {MOST_KINDS}");
+    check(is_few, "spec.related", &message, violations);
+    let kinds = spec.related.iter().take(MOST_KINDS).enumerate();
+    let rules = kinds.map(|(index, related)| {
+        let field = format!("spec.related[{index}]");
+        let kind = KindName {
+            api_version: related.api_version.clone(),
+            resource: related.resource.clone(),
+        };
+        check(is_kind(&kind), &field, "names no kind", violations);
+        let labels = parents(
+            related.label_selector.as_ref(),
+            &format!("{field}.labelSelector"),
+            violations,
+        );
+        Rule {
+            kind,
+            namespace: related.namespace.clone(),
+            names: Vec::new(),
+            labels,
+            namespaces: None,
+        }
+    });
+    rules.collect()
+}
+
+fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(KindName, Method)> {
+    let mut children: Vec<(KindName, Method)> = Vec::new();
+    let count = spec.children.len();
+    check(
+        (1..=MOST_KINDS).contains(&count),
+        "spec.children",
+        &format!("has {count} kinds, of 1 to {MOST_KINDS}"),
+        violations,
+    );
+    for (index, child) in spec.children.iter().take(MOST_KINDS).enumerate() {
+        let field = format!("spec.children[{index}]");
+        let name = KindName {
+            api_version: child.api_version.clone(),
+            resource: child.resource.clone(),
+        };
+        reserved(&name, &field, violations);
+        let is_new = !children.iter().any(|(known, _)| *known == name);
+        check(
+            is_new,
+            &field,
+            &format!("{name} is there twice"),
+            violations,
+        );
+        let method = match child.update {
+            Update::InPlace => Method::InPlace,
+            Update::Recreate => Method::Recreate,
+            Update::OnDelete => Method::OnDelete,
+        };
+        children.push((name, method));
+    }
+    children
+}
+
+fn window(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Option<Window> {
+    let window = spec.window.as_ref()?;
+    let from = window.from.as_deref();
+    let from = from.map(|from| ("spec.window.from", from));
+    let until = ("spec.window.until", window.until.as_str());
+    Some(window::checked(from, until, violations))
+}
+
+/// How long an evaluation may take.
+fn limits(limits: &Limits, violations: &mut Vec<Violation>) -> Option<Duration> {
+    let evaluation = duration(&limits.evaluation, "spec.limits.evaluation", violations);
+    let [least, most] = EVALUATIONS;
+    check(
+        evaluation.is_none_or(|evaluation| (least..=most).contains(&evaluation)),
+        "spec.limits.evaluation",
+        "is not from 1ms to 1s",
+        violations,
+    );
+    let most = u32::try_from(MAX_CHILDREN).unwrap_or(u32::MAX);
+    check(
+        (1..=most).contains(&limits.children),
+        "spec.limits.children",
+        &format!("is not from 1 to {most}"),
+        violations,
+    );
+    check(
+        limits.deletions <= MOST_DELETIONS,
+        "spec.limits.deletions",
+        &format!("is more than {MOST_DELETIONS}"),
+        violations,
+    );
+    evaluation
+}
+
+fn policy(
+    spec: &RegoControllerSpec,
+    evaluation: Option<Duration>,
+    violations: &mut Vec<Violation>,
+) -> Option<InProcess> {
+    let policy = &spec.policy;
+    let modules = match (&policy.inline, &policy.config_map_ref) {
+        (Some(text), None) => Modules::Inline(text.clone()),
+        (None, Some(key)) => Modules::Key {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            key: key.key.clone(),
+        },
+        _ => {
+            let message = "must have inline or configMapRef, and not both";
+            violations.push(Violation::of("spec.policy", message));
+            return None;
+        }
+    };
+    let mut names = policy.package.split('.');
+    let is_name = |name: &str| {
+        let mut letters = name.chars();
+        letters
+            .next()
+            .is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_')
+            && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    check(
+        names.all(is_name),
+        "spec.policy.package",
+        "is no path of a document, without data., such as controller",
+        violations,
+    );
+    Some(InProcess {
+        modules,
+        path: policy.package.clone(),
+        language: policy.language,
+        strict: policy.strict,
+        evaluation,
+    })
+}
+
+fn run_as(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Account {
+    let (namespace, name) = (&spec.run_as.namespace, &spec.run_as.service_account);
+    let is_named = !namespace.is_empty() && !name.is_empty();
+    check(
+        is_named,
+        "spec.runAs",
+        "names no service account",
+        violations,
+    );
+    Account {
+        namespace: namespace.clone(),
+        name: name.clone(),
+    }
+}

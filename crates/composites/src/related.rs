@@ -1,0 +1,166 @@
+//! Which other objects a function wants to see beside a parent and its children: named by a declaration, or by
+//! the function itself when it is asked to customize.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::core::{DynamicObject, Selector, SelectorExt};
+use oz_api::composite::HookVersion;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::kind::{KindName, Placed, is_kind};
+use super::value::kind_of;
+
+/// How many rules a function may name for one parent.
+pub const MOST_RULES: usize = 32;
+/// How many objects it may be shown.
+pub const MOST_OBJECTS: usize = 10_000;
+
+/// Which objects of a kind are shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The kind.
+    pub kind: KindName,
+    /// In which namespace; `None` if in any.
+    pub namespace: Option<String>,
+    /// With which names; empty if with any.
+    pub names: Vec<String>,
+    /// With which labels.
+    pub labels: Selector,
+    /// In namespaces with which labels; `None` if that does not matter.
+    pub namespaces: Option<Selector>,
+}
+
+/// Objects that are shown, of one kind.
+#[derive(Clone, Debug)]
+pub struct Related {
+    /// The kind.
+    pub kind: Placed,
+    /// The objects.
+    pub objects: Vec<Arc<DynamicObject>>,
+}
+
+/// A rule as a function answers it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    resource: String,
+    label_selector: Option<LabelSelector>,
+    namespace_selector: Option<LabelSelector>,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    names: Option<Vec<String>>,
+}
+
+impl Rule {
+    /// Whether an object of the kind is shown. `labels_of` gives the labels of a namespace, if there is one.
+    pub fn selects<'a>(
+        &self,
+        metadata: &ObjectMeta,
+        labels_of: impl Fn(&str) -> Option<&'a BTreeMap<String, String>>,
+    ) -> bool {
+        let none = BTreeMap::new();
+        let namespace = metadata.namespace.as_deref();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let is_there = self.namespace.is_none()
+            || namespace.is_none()
+            || self.namespace.as_deref() == namespace;
+        let is_in = || match (&self.namespaces, namespace) {
+            (Some(wanted), Some(namespace)) => {
+                labels_of(namespace).is_some_and(|labels| wanted.matches(labels))
+            }
+            _ => true,
+        };
+        is_there
+            && (self.names.is_empty() || self.names.iter().any(|known| known == name))
+            && self
+                .labels
+                .matches(metadata.labels.as_ref().unwrap_or(&none))
+            && is_in()
+    }
+}
+
+/// The rules that a function answered when it was asked to customize for this parent.
+///
+/// # Errors
+/// What is wrong with the answer.
+pub fn rules(
+    answer: &Value,
+    version: HookVersion,
+    parent: &ObjectMeta,
+) -> Result<Vec<Rule>, String> {
+    let Some(fields) = answer.as_object() else {
+        return Err(format!("is {}, not an object", kind_of(answer)));
+    };
+    let named = match fields.get("relatedResources") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(named)) => named,
+        Some(other) => return Err(format!("has {} as its relatedResources", kind_of(other))),
+    };
+    if named.len() > MOST_RULES {
+        let count = named.len();
+        return Err(format!(
+            "has {count} relatedResources, of at most {MOST_RULES}"
+        ));
+    }
+    let rules = named.iter().enumerate().map(|(index, value)| {
+        let rule = Named::deserialize(value).map_err(|error| error.to_string());
+        rule.and_then(|named| rule_of(named, version, parent))
+            .map_err(|error| format!("has relatedResources[{index}], which {error}"))
+    });
+    rules.collect()
+}
+
+fn rule_of(named: Named, version: HookVersion, parent: &ObjectMeta) -> Result<Rule, String> {
+    let kind = KindName {
+        api_version: named.api_version,
+        resource: named.resource,
+    };
+    if !is_kind(&kind) {
+        return Err(format!(
+            "names {kind} in {:?}, which is no kind",
+            kind.api_version
+        ));
+    }
+    let names = named.names.unwrap_or_default();
+    let namespace = named.namespace.filter(|namespace| !namespace.is_empty());
+    if !names.is_empty() && (named.label_selector.is_some() || named.namespace_selector.is_some()) {
+        return Err("has names and a selector; it is one or the other".to_owned());
+    }
+    if namespace.is_some() && named.namespace_selector.is_some() {
+        return Err(
+            "has a namespace and a selector of namespaces; it is one or the other".to_owned(),
+        );
+    }
+    let selector = |selector: Option<LabelSelector>| {
+        Selector::try_from(selector.unwrap_or_default())
+            .map_err(|error| format!("has no label selector: {error}"))
+    };
+    let namespaces = named.namespace_selector.map(|it| selector(Some(it)));
+    // By the first version, what is in a namespace sees no other.
+    let own = parent
+        .namespace
+        .clone()
+        .filter(|_| version == HookVersion::V1);
+    let namespace = match (namespace, own) {
+        (Some(namespace), Some(own)) if namespace != own => {
+            return Err(format!(
+                "is in namespace {namespace}; a parent in {own} is shown what is there, but by version v2"
+            ));
+        }
+        (namespace, own) => namespace.or(own),
+    };
+    Ok(Rule {
+        kind,
+        namespace,
+        names,
+        labels: selector(named.label_selector)?,
+        namespaces: namespaces.transpose()?,
+    })
+}

@@ -1,0 +1,415 @@
+//! Children that hand out rights: roles and their bindings, and the other privileged kinds. The API server judges the
+//! account that writes them; oz also judges each author of their parent, so that no author gets through a function what
+//! they could not do themselves. The same holds for what a parent adopts, since its function may delete that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::core::{ApiResource, DynamicObject};
+use oz_api::{RBAC_GROUP, Requester, RoleKind, RoleReference, encode, example_com, labels};
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::{self, StampError};
+use oz_core::controller::{Child, Failure, Key, Live, Step};
+use oz_core::transient::{Policy, on_role, privileged, review};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How many people may have had a hand in one parent.
+pub const MOST_AUTHORS: usize = 8;
+
+/// What has to be found out before a child is written that hands out rights, or before it is adopted or deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Want {
+    /// The authors of the parent. Each of them must be allowed to do it themselves.
+    pub authors: Vec<Requester>,
+    /// The namespace of the child; `None` for the whole cluster.
+    pub namespace: Option<String>,
+    /// What is done.
+    pub act: Act,
+}
+
+/// What is done with a child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// This role is bound.
+    Bind(RoleReference),
+    /// This role is written, with these rules.
+    Write(RoleReference, Vec<PolicyRule>),
+    /// An object is created, changed, deleted or adopted.
+    Touch(Target, &'static [&'static str]),
+}
+
+/// An object that an author must have rights on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural.
+    pub resource: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Target {
+    fn of(resource: &ApiResource, name: Option<&str>) -> Self {
+        Self {
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
+            name: name.unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// What was found out.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The first author who may not do it themselves.
+    pub lacks: Result<Option<String>, Failure>,
+    /// The rules of the role that is bound; `None` if there is no such role.
+    pub rules: Result<Option<Vec<PolicyRule>>, Failure>,
+}
+
+/// What comes of the children that hand out rights.
+pub(super) enum Judged {
+    /// This has to be found out first.
+    Ask(Vec<Want>),
+    /// These are not written, and why.
+    Refused(BTreeSet<Key>, Option<Failure>),
+}
+
+impl Act {
+    /// The rights that it takes, in a namespace or in the whole cluster.
+    fn rights(&self, namespace: Option<&str>) -> Vec<ResourceAttributes> {
+        match self {
+            Self::Bind(role) => vec![on_role(namespace, role, "bind")],
+            Self::Write(role, _) => vec![on_role(namespace, role, "escalate")],
+            Self::Touch(target, verbs) => verbs
+                .iter()
+                .map(|verb| ResourceAttributes {
+                    namespace: namespace.map(ToOwned::to_owned),
+                    verb: Some((*verb).to_owned()),
+                    group: Some(target.group.clone()),
+                    resource: Some(target.resource.clone()),
+                    name: Some(target.name.clone()),
+                    ..ResourceAttributes::default()
+                })
+                .collect(),
+        }
+    }
+
+    /// What an author is told who may not do it.
+    fn lacks(&self, author: &str) -> Failure {
+        let (reason, right) = match self {
+            Self::Bind(role) => (
+                "MayNotBind",
+                format!(
+                    "bind {} {} themselves (verb bind on the role)",
+                    role.kind, role.name
+                ),
+            ),
+            Self::Write(role, _) => (
+                "MayNotEscalate",
+                format!(
+                    "escalate {} {} themselves (verb escalate on the role)",
+                    role.kind, role.name
+                ),
+            ),
+            Self::Touch(target, verbs) => {
+                let verbs = verbs.join(" and ");
+                let group = match target.group.as_str() {
+                    "" => String::new(),
+                    group => format!(".{group}"),
+                };
+                let right = format!(
+                    "{verbs} {}{group} {} themselves",
+                    target.resource, target.name
+                );
+                ("MayNotTouch", right)
+            }
+        };
+        let message = format!(
+            "{author}, who had a hand in it, may not {right}, and so no function does it for them"
+        );
+        Failure::invalid(reason, message)
+    }
+}
+
+impl Want {
+    /// The questions to the API server, of each author.
+    pub fn reviews(&self) -> impl Iterator<Item = (&Requester, SubjectAccessReview)> {
+        let rights = self.act.rights(self.namespace.as_deref());
+        self.authors.iter().flat_map(move |author| {
+            let rights = rights.clone().into_iter();
+            rights.map(move |right| (author, review(author, right)))
+        })
+    }
+
+    /// Whether it is done, given what was found out.
+    fn judge(&self, policy: &Policy, found: &Found) -> Result<(), Failure> {
+        if let Some(author) = found.lacks.clone()? {
+            return Err(self.act.lacks(&author));
+        }
+        let namespace = self.namespace.as_deref();
+        let bound;
+        let (role, listed, rules) = match &self.act {
+            Act::Touch(..) => return Ok(()),
+            Act::Write(role, rules) => (role, policy.roles.listed(role, namespace), rules),
+            Act::Bind(role) => {
+                bound = found.rules.clone()?.ok_or_else(|| {
+                    let message = format!("{} {} does not exist", role.kind, role.name);
+                    Failure::transient("RoleMissing", message)
+                })?;
+                (role, policy.permits_role(role, namespace)?, &bound)
+            }
+        };
+        Policy::permits_content(role, listed, rules, namespace).map(drop)
+    }
+
+    /// Whether each author may do it.
+    pub(super) fn is_allowed(&self, found: &[(Self, Found)]) -> Option<bool> {
+        Some(matches!(self.answer(found)?.lacks, Ok(None)))
+    }
+
+    /// The answer to this question; `None` if it was not asked yet.
+    fn answer<'f>(&self, found: &'f [(Self, Found)]) -> Option<&'f Found> {
+        let mut answers = found.iter();
+        let (_, found) = answers.find(|(asked, _)| asked == self)?;
+        Some(found)
+    }
+}
+
+/// The question whether each author may have an object adopted: its function may then change and delete it.
+pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
+    let metadata = &live.object.metadata;
+    let target = Target::of(&live.resource, metadata.name.as_deref());
+    Want {
+        authors: authors.to_vec(),
+        namespace: metadata.namespace.clone(),
+        act: Act::Touch(target, &["update", "delete"]),
+    }
+}
+
+/// What the stamp of a parent is about, besides its name.
+#[must_use]
+pub fn stamped_kind(parent: &DynamicObject) -> String {
+    let types = parent.types.clone().unwrap_or_default();
+    let (group, _) = types.api_version.split_once('/').unwrap_or_default();
+    title(&types.kind, group)
+}
+
+/// With its group, which no kind of oz's own is called by.
+pub(super) fn title(kind: &str, group: &str) -> String {
+    format!("{kind}.{group}")
+}
+
+/// Digest of what a function is told of a parent by those who write it. The status is not, and neither is what
+/// the API server or oz write.
+#[must_use]
+pub fn digest(parent: &DynamicObject) -> String {
+    let mut content = parent.data.clone();
+    if let Some(fields) = content.as_object_mut() {
+        fields.remove("status");
+    }
+    let metadata = &parent.metadata;
+    let texts = |texts: &Option<std::collections::BTreeMap<String, String>>| -> Value {
+        let texts = texts.iter().flatten();
+        let others = texts.filter(|(name, _)| !labels::is_own(name));
+        others
+            .map(|(name, value)| (name.clone(), Value::from(value.clone())))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    encode::digest(&json!({
+        "content": content,
+        "labels": texts(&metadata.labels),
+        "annotations": texts(&metadata.annotations),
+    }))
+}
+
+/// Who had a hand in a parent, if that is proven.
+///
+/// # Errors
+/// Why it is not.
+pub fn authors(keys: &Keys, parent: &DynamicObject) -> Result<Vec<Requester>, StampError> {
+    authors_of(keys, &stamped_kind(parent), parent)
+}
+
+pub(super) fn authors_of(
+    keys: &Keys,
+    kind: &str,
+    parent: &DynamicObject,
+) -> Result<Vec<Requester>, StampError> {
+    stamp::authors(keys, kind, &parent.metadata, &digest(parent))
+}
+
+/// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights. `live`
+/// counts, since fields that a function omits keep their values.
+fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<Vec<Want>, String> {
+    let is_rbac = child.resource.group == RBAC_GROUP;
+    let is_privileged = privileged(&child.resource, &child.object).is_some()
+        || live.is_some_and(|live| privileged(&live.resource, &live.object).is_some());
+    if !is_rbac && !is_privileged {
+        return Ok(Vec::new());
+    }
+    let metadata = &child.object.metadata;
+    let want = |act| Want {
+        authors: authors.to_vec(),
+        namespace: metadata.namespace.clone(),
+        act,
+    };
+    let data = &child.object.data;
+    let bound = |role: &Value| {
+        let role = RoleReference::deserialize(role);
+        let role = role.map_err(|error| format!("has a roleRef that is none: {error}"));
+        role.map(|role| want(Act::Bind(role)))
+    };
+    if !is_rbac {
+        let target = Target::of(&child.resource, metadata.name.as_deref());
+        let verbs: &'static [&'static str] = match live {
+            None => &["create"],
+            Some(_) => &["update"],
+        };
+        let written = want(Act::Touch(target, verbs));
+        return match data.get("roleRef") {
+            Some(role) if child.resource.group == example_com::GROUP => {
+                Ok(vec![written, bound(role)?])
+            }
+            _ => Ok(vec![written]),
+        };
+    }
+    let kind = match child.resource.kind.as_str() {
+        "RoleBinding" | "ClusterRoleBinding" => return Ok(vec![bound(&data["roleRef"])?]),
+        "Role" => RoleKind::Role,
+        "ClusterRole" => RoleKind::ClusterRole,
+        other => return Err(format!("is a {other}, which no function writes")),
+    };
+    if !data["aggregationRule"].is_null() {
+        return Err("has an aggregationRule: nobody knows what it will permit".to_owned());
+    }
+    let rules = match &data["rules"] {
+        Value::Null => Ok(Vec::new()),
+        rules => Vec::<PolicyRule>::deserialize(rules),
+    };
+    let rules = rules.map_err(|error| format!("has rules that are none: {error}"))?;
+    let role = RoleReference {
+        api_group: RBAC_GROUP.to_owned(),
+        kind,
+        name: metadata.name.clone().unwrap_or_default(),
+    };
+    Ok(vec![want(Act::Write(role, rules))])
+}
+
+/// What has to be allowed for a child to be deleted, because its function does not name it or it is created anew. What only
+/// gives rights is always deleted: nobody keeps a right because an author may not take it back.
+fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
+    let kind = privileged(&live.resource, &live.object)?;
+    let metadata = &live.object.metadata;
+    let target = Target::of(&live.resource, metadata.name.as_deref());
+    (!kind.is_revoked_by_deletion()).then(|| Want {
+        authors: authors.to_vec(),
+        namespace: metadata.namespace.clone(),
+        act: Act::Touch(target, &["delete"]),
+    })
+}
+
+/// By what it is judged which rights the children of a parent may hand out.
+pub(super) struct Judge<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) keys: &'a Keys,
+    /// The kind of parent.
+    pub(super) kind: &'a ApiResource,
+    /// What there is of the children.
+    pub(super) have: &'a BTreeMap<Key, &'a Live>,
+}
+
+impl Judge<'_> {
+    /// Which of these children are not written or deleted because of the rights that they hand out.
+    pub(super) fn judge<'s>(
+        &self,
+        parent: &DynamicObject,
+        steps: impl Iterator<Item = &'s Step>,
+        found: &[(Want, Found)],
+    ) -> Judged {
+        let mut refused = BTreeSet::new();
+        let mut failure = None;
+        let mut asks = Vec::new();
+        let kind = title(&self.kind.kind, &self.kind.group);
+        let authors = authors_of(self.keys, &kind, parent);
+        for step in steps {
+            let Some((key, wants)) = self.wants(step, authors.as_deref().unwrap_or_default())
+            else {
+                continue;
+            };
+            let judged = wants
+                .map_err(|error| Failure::invalid("AnswerInvalid", error))
+                .and_then(|wants| {
+                    // Who is not known may do nothing.
+                    let _: &[Requester] = authors.as_deref().map_err(unproven)?;
+                    wants
+                        .into_iter()
+                        .try_for_each(|want| self.one(want, found, &mut asks))
+                });
+            if let Err(error) = judged {
+                let message = format!("{key}: {}", error.message);
+                failure.get_or_insert(Failure { message, ..error });
+                refused.insert(key);
+            }
+        }
+        if asks.is_empty() {
+            Judged::Refused(refused, failure)
+        } else {
+            Judged::Ask(asks)
+        }
+    }
+
+    /// The child that a step is about, and what has to be allowed for it; `None` if nothing has.
+    fn wants(
+        &self,
+        step: &Step,
+        authors: &[Requester],
+    ) -> Option<(Key, Result<Vec<Want>, String>)> {
+        let (key, wants) = match step {
+            Step::Apply(child) => {
+                let key = child.key();
+                let live = self.have.get(&key).copied();
+                let wants = handed(child, live, authors);
+                (key, wants)
+            }
+            Step::Delete(target) => {
+                let mut live = self.have.values();
+                let live = live.find(|live| live.reference() == *target)?;
+                (live.key(), Ok(taken(live, authors).into_iter().collect()))
+            }
+            _ => return None,
+        };
+        let is_nothing = wants.as_ref().is_ok_and(Vec::is_empty);
+        (!is_nothing).then_some((key, wants))
+    }
+
+    fn one(
+        &self,
+        want: Want,
+        found: &[(Want, Found)],
+        asks: &mut Vec<Want>,
+    ) -> Result<(), Failure> {
+        if let Act::Bind(role) = &want.act {
+            self.policy.permits_role(role, want.namespace.as_deref())?;
+        }
+        match want.answer(found) {
+            Some(found) => want.judge(self.policy, found),
+            None => {
+                asks.push(want);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn unproven(error: &StampError) -> Failure {
+    let message = format!("it hands out rights, and who made its parent is not proven: {error}");
+    Failure {
+        message,
+        ..error.failure()
+    }
+}

@@ -1,0 +1,727 @@
+//! CompositeControllers and RegoControllers themselves: which are run, as whom, and what is told of them. One
+//! that is wrong, or whose account lacks a right, says so and runs not; no other hears of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::core::{Selector, SelectorExt};
+use oz_api::composite::{CompositeControllerStatus, Method};
+use oz_api::conditions;
+use oz_api::encode::hex;
+use oz_core::controller::{
+    Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
+};
+use oz_core::lifecycle::drift;
+use oz_core::lifecycle::window::after;
+use oz_core::validate::Violation;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::account::{Account, Accounts};
+use super::declared::{Declared, Family, KindName};
+use super::guard::{self, Tally};
+use super::source::{Declaration, Source};
+
+/// Name of the port that starts and stops composites.
+pub const PORT: &str = "composites";
+/// The finalizer on a CompositeController whose children may have ends.
+pub const FINALIZER: &str = "oz.wizardofoz.co/composite";
+/// How often kinds and rights are looked up again, though nothing is known to have changed.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// How often, while something is missing.
+const LOOK_AGAIN_SOON: SignedDuration = SignedDuration::from_secs(15);
+/// How often, while parents are let go of.
+const LEAVING: SignedDuration = SignedDuration::from_millis(500);
+
+/// How often, while it is counted what a policy would delete.
+const COUNTING: SignedDuration = SignedDuration::from_secs(2);
+
+/// The reason of a kind that the API server does not have.
+pub const KIND_MISSING: &str = "KindMissing";
+
+/// How far a composite is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Functions are asked.
+    Run,
+    /// Functions are asked, and nothing is deleted because of what they say.
+    Guard,
+    /// Functions are asked, and nothing is written. What has an end comes to it.
+    DryRun,
+    /// What has an end comes to it; nothing else is done.
+    Ends,
+    /// What has an end goes now, and parents are let go of.
+    Leave,
+}
+
+impl Mode {
+    /// Whether functions are asked.
+    #[must_use]
+    pub fn asks(self) -> bool {
+        matches!(self, Self::Run | Self::Guard | Self::DryRun)
+    }
+}
+
+/// What is declared makes sense.
+pub const ACCEPTED: &str = "Accepted";
+/// Its account has the rights that it needs.
+pub const PERMITTED: &str = "Permitted";
+/// It runs.
+pub const RUNNING: &str = "Running";
+
+/// Reason of a composite whose policy would delete more than it may.
+pub const WOULD_DELETE: &str = "WouldDelete";
+
+/// Decides which composites of one kind of declaration run.
+#[derive(Clone, Debug)]
+pub struct Composites<S> {
+    accounts: Accounts,
+    natively: Vec<KindName>,
+    /// Which of them are run here.
+    selector: Selector,
+    declarations: PhantomData<fn() -> S>,
+}
+
+/// What was found out about one composite.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Its kinds, as the API server describes them, if it can be run with them.
+    pub family: Result<Family, Failure>,
+    /// Which of them there are, whether or not it can be run.
+    pub kinds: Kinds,
+    /// Whether the parents' status may hold observedGeneration.
+    pub observes_generation: bool,
+    /// The rights that the account lacks.
+    pub lacks: Result<Vec<ResourceAttributes>, Failure>,
+    /// The policy that is asked in process; `None` if it is asked over HTTP.
+    pub policy: Option<Result<PolicyFound, Failure>>,
+    /// How many parents it holds; `None` if that is not known.
+    pub held: Option<usize>,
+    /// What its parents told; `None` if that is not known.
+    pub tally: Option<Tally>,
+}
+
+/// Which of a composite's kinds there are: what was made before ends in these, though the composite cannot be run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kinds {
+    /// That is not known, or that of its parents is not served now, and may be again.
+    Unknown,
+    /// That of its parents has no definition: there are no parents.
+    NoParents,
+    /// These.
+    Served {
+        /// Without the kinds of children that are not served.
+        family: Family,
+        /// Whether one of those has a definition: there may be children that nobody can see now.
+        hidden: bool,
+    },
+}
+
+/// A policy that runs in process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFound {
+    /// Digest of its modules.
+    pub digest: String,
+    /// The language that it is written in.
+    pub language: String,
+}
+
+impl PolicyFound {
+    /// Several as one, whose digest is another one when that of any of them is; `None` of none.
+    #[must_use]
+    pub fn together(found: &[Self]) -> Option<Self> {
+        let of = |part: fn(&Self) -> &String| found.iter().map(part).collect::<BTreeSet<_>>();
+        let digests = of(|one| &one.digest);
+        let languages: Vec<&str> = of(|one| &one.language)
+            .into_iter()
+            .map(String::as_str)
+            .collect();
+        let digest = match (digests.first(), digests.len()) {
+            (first, ..=1) => (*first?).clone(),
+            _ => {
+                let all: Vec<&str> = found.iter().map(|one| one.digest.as_str()).collect();
+                format!("sha256:{}", hex(&Sha256::digest(all.join("\n"))))
+            }
+        };
+        Some(Self {
+            digest,
+            language: languages.join(", "),
+        })
+    }
+}
+
+/// What is to run, as the port is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// What is declared; `None` if nothing is to run for it.
+    pub composite: Option<Declaration>,
+    /// Its kinds.
+    pub family: Option<Family>,
+    /// As whom.
+    pub account: Account,
+    /// Whether the parents' status may hold observedGeneration.
+    pub observes_generation: bool,
+    /// Digest of the policy, so that another one is another thing to run.
+    pub policy: Option<String>,
+    /// How far.
+    pub mode: Mode,
+}
+
+/// What the port answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runs {
+    /// Whether functions are asked.
+    pub running: bool,
+}
+
+/// Where a composite stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    accepted: Option<(bool, &'static str, String)>,
+    permitted: Option<(bool, &'static str, String)>,
+    policy: Option<PolicyFound>,
+    /// Whether the policy may delete what it does not name, though it is guarded.
+    trusted: bool,
+    /// Whether something is not done that the policy says.
+    withholds: bool,
+    tally: Option<Tally>,
+}
+
+impl<S: Source> Composites<S> {
+    /// By whom they read and write, and the kinds that oz itself looks after: a composite of one would fight
+    /// it.
+    #[must_use]
+    pub fn new(accounts: Accounts, natively: Vec<KindName>) -> Self {
+        Self {
+            accounts,
+            natively,
+            selector: Selector::default(),
+            declarations: PhantomData,
+        }
+    }
+
+    /// Only those with these labels. What has not, or loses them, is somebody else's.
+    #[must_use]
+    pub fn selecting(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.selector = labels.into_iter().collect();
+        self
+    }
+
+    /// Whether it is to run no more.
+    fn is_leaving(&self, composite: &S) -> bool {
+        let metadata = composite.meta();
+        let none = BTreeMap::new();
+        let labels = metadata.labels.as_ref().unwrap_or(&none);
+        metadata.deletion_timestamp.is_some() || !self.selector.matches(labels)
+    }
+
+    fn stop(&self, uid: &str) -> Step {
+        self.effect(uid, None, None, None, Mode::Ends)
+    }
+
+    fn effect(
+        &self,
+        uid: &str,
+        composite: Option<&S>,
+        survey: Option<&Survey>,
+        policy: Option<String>,
+        mode: Mode,
+    ) -> Step {
+        // One that is not listed is not used, also to end what it made.
+        let account = composite.map(|composite| composite.account(&self.accounts.default));
+        let account = account.and_then(|named| self.accounts.listed(Some(&named)).cloned());
+        let composite = composite.map(|composite| {
+            let mut composite = composite.clone().without_status();
+            let metadata = composite.meta_mut();
+            metadata.managed_fields = None;
+            // What does not change what runs is not part of what runs.
+            metadata.resource_version = None;
+            metadata.finalizers = None;
+            metadata.deletion_timestamp = None;
+            metadata.deletion_grace_period_seconds = None;
+            composite.declaration()
+        });
+        let run = Run {
+            composite,
+            family: survey.and_then(|survey| match &survey.kinds {
+                Kinds::Served { family, .. } => Some(family.clone()),
+                Kinds::Unknown | Kinds::NoParents => None,
+            }),
+            account: account.unwrap_or_else(|| self.accounts.default.clone()),
+            observes_generation: survey.is_some_and(|survey| survey.observes_generation),
+            policy,
+            mode,
+        };
+        Step::Effect(Effect {
+            port: PORT.to_owned(),
+            key: uid.to_owned(),
+            payload: serde_json::to_value(run).unwrap_or_else(|_| json!({})),
+        })
+    }
+
+    fn not_listed(&self, declared: &Declared) -> String {
+        let named = declared.run_as.as_ref().map(ToString::to_string);
+        let all = std::iter::once(&self.accounts.default).chain(&self.accounts.others);
+        let all: Vec<String> = all.map(ToString::to_string).collect();
+        format!(
+            "it is to run as {}, which is none of the accounts of composites: {}; see --composite-accounts",
+            named.unwrap_or_default(),
+            all.join(", ")
+        )
+    }
+
+    /// It is not run. What was made before still comes to its end.
+    fn refused(
+        &self,
+        composite: &S,
+        survey: Option<&Survey>,
+        reason: &'static str,
+        message: String,
+    ) -> Decision<Standing> {
+        let uid = composite.meta().uid.as_deref().unwrap_or_default();
+        let ends = self.effect(uid, Some(composite), survey, None, Mode::Ends);
+        Decision {
+            plan: Plan::default().then([ends]),
+            state: Standing {
+                accepted: Some((false, reason, message)),
+                ..Standing::default()
+            },
+        }
+    }
+
+    /// What comes of what was found out.
+    fn surveyed(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        (composite, declared): (&S, &Declared),
+        survey: &Survey,
+    ) -> Decision<Standing> {
+        let soon = |mut decision: Decision<Standing>| {
+            decision.plan = decision.plan.wake_at(after(now, LOOK_AGAIN_SOON));
+            decision
+        };
+        if let Err(failure) = &survey.family {
+            let message = failure.message.clone();
+            return soon(self.refused(composite, Some(survey), failure.reason, message));
+        }
+        let policy = match &survey.policy {
+            Some(Err(failure)) => {
+                let message = failure.message.clone();
+                return soon(self.refused(composite, Some(survey), failure.reason, message));
+            }
+            Some(Ok(found)) => Some(found.clone()),
+            None => None,
+        };
+        let accepted = Some((true, "Accepted", "what is declared can be run".to_owned()));
+        let account = self.accounts.listed(declared.run_as.as_ref());
+        let lacks = match (account, &survey.lacks) {
+            (None, _) => Some(("AccountNotListed", self.not_listed(declared))),
+            (_, Ok(lacks)) if lacks.is_empty() => None,
+            (Some(account), Ok(lacks)) => Some(("RightMissing", rules(account, lacks))),
+            (_, Err(failure)) => Some((failure.reason, failure.message.clone())),
+        };
+        if let Some((reason, message)) = lacks {
+            let ends = self.effect(uid, Some(composite), Some(survey), None, Mode::Ends);
+            return soon(Decision {
+                plan: Plan::default().then([ends]),
+                state: Standing {
+                    accepted,
+                    permitted: Some((false, reason, message)),
+                    policy,
+                    ..Standing::default()
+                },
+            });
+        }
+        let account = account.unwrap_or(&self.accounts.default);
+        let may = format!("{account} has the rights that it needs");
+        let digest = policy.as_ref().map(|found| found.digest.clone());
+        let mut plan = Plan::default();
+        let held = is_held(composite);
+        if has_ends(declared, policy.is_some()) && !held {
+            plan = plan.then([Step::Hold(FINALIZER.to_owned())]);
+        }
+        let guarded = guard_of(composite, declared, survey, digest.as_deref());
+        let mode = match &guarded {
+            _ if declared.dry_run => Mode::DryRun,
+            Guarded::Not => Mode::Run,
+            Guarded::Counting | Guarded::TooMany(_) => Mode::Guard,
+        };
+        if matches!(guarded, Guarded::Counting) {
+            plan = plan.wake_at(after(now, COUNTING));
+        }
+        let trusted = mode == Mode::Run && declared.most_deletions.is_some();
+        let tally = survey.tally.clone();
+        let run = self.effect(uid, Some(composite), Some(survey), digest, mode);
+        Decision {
+            plan: plan.then([run]).wake_at(after(now, LOOK_AGAIN)),
+            state: Standing {
+                accepted: match guarded {
+                    Guarded::TooMany(message) if mode == Mode::Guard => {
+                        Some((false, WOULD_DELETE, message))
+                    }
+                    _ => accepted,
+                },
+                permitted: Some((true, "Permitted", may)),
+                policy,
+                trusted,
+                withholds: mode != Mode::Run,
+                tally,
+            },
+        }
+    }
+
+    /// It is not run as it is now. What was made when it was is in its kinds, if they can be read.
+    fn wrong(
+        &self,
+        now: Timestamp,
+        composite: &S,
+        survey: &Option<Survey>,
+        (reason, message): (&'static str, String),
+    ) -> Verdict<Box<Declared>, Decision<Standing>> {
+        let leaving = self.is_leaving(composite);
+        let bare = composite.bare();
+        match (bare.declared(), survey) {
+            (Ok(declared), None) => Verdict::Need {
+                question: Box::new(declared),
+                until: None,
+            },
+            (Ok(_), Some(survey)) if leaving => {
+                let uid = composite.meta().uid.as_deref().unwrap_or_default();
+                Verdict::Decided(self.leave(now, uid, &bare, survey))
+            }
+            (Ok(_), Some(survey)) => {
+                let mut decision = self.refused(&bare, Some(survey), reason, message);
+                let wake = match survey.kinds {
+                    Kinds::Served { hidden: false, .. } => LOOK_AGAIN,
+                    _ => LOOK_AGAIN_SOON,
+                };
+                decision.plan = decision.plan.wake_at(after(now, wake));
+                Verdict::Decided(decision)
+            }
+            (Err(_), _) => {
+                let mut decision = self.refused(composite, None, reason, message);
+                if leaving {
+                    // Nothing of it has ever run as it is now.
+                    decision.plan = decision.plan.then([Step::Release(FINALIZER.to_owned())]);
+                }
+                Verdict::Decided(decision)
+            }
+        }
+    }
+
+    /// It is being deleted: what has an end goes with it, and parents are let go of.
+    fn leave(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        composite: &S,
+        survey: &Survey,
+    ) -> Decision<Standing> {
+        let state = Standing::default();
+        let run = |mode| self.effect(uid, Some(composite), Some(survey), None, mode);
+        let over = || {
+            let release = Step::Release(FINALIZER.to_owned());
+            Plan::default().then([self.stop(uid)]).then([release])
+        };
+        let plan = match &survey.kinds {
+            Kinds::NoParents => over(),
+            _ if survey.held == Some(0) => over(),
+            // What cannot be seen now may have ends.
+            Kinds::Unknown | Kinds::Served { hidden: true, .. } => {
+                let ends = Plan::default().then([run(Mode::Ends)]);
+                ends.wake_at(after(now, LOOK_AGAIN_SOON))
+            }
+            Kinds::Served { .. } => {
+                let leaves = Plan::default().then([run(Mode::Leave)]);
+                leaves.wake_at(after(now, LEAVING))
+            }
+        };
+        Decision { plan, state }
+    }
+}
+
+fn is_held<S: Source>(composite: &S) -> bool {
+    drift::has_finalizer(composite.meta(), FINALIZER)
+}
+
+/// Whether a policy may delete what it does not name.
+enum Guarded {
+    /// It may.
+    Not,
+    /// That is not known yet.
+    Counting,
+    /// It would delete too many, and why that is so.
+    TooMany(String),
+}
+
+/// A policy that ran already, or whose digest somebody accepts, may; another must not delete too many.
+fn guard_of<S: Source>(
+    composite: &S,
+    declared: &Declared,
+    survey: &Survey,
+    digest: Option<&str>,
+) -> Guarded {
+    let (Some(most), Some(digest)) = (declared.most_deletions, digest) else {
+        return Guarded::Not;
+    };
+    let before = composite
+        .standing()
+        .and_then(|status| status.accepted_digest.as_deref());
+    let annotations = composite.meta().annotations.as_ref();
+    let accepted = annotations.and_then(|annotations| annotations.get(guard::ACCEPT));
+    if before == Some(digest) || accepted.is_some_and(|accepted| accepted == digest) {
+        return Guarded::Not;
+    }
+    // What runs may still be the policy before this one: what its parents told says nothing of this.
+    let tally = survey.tally.as_ref();
+    let tally = tally.filter(|tally| tally.complete && tally.policy.as_deref() == Some(digest));
+    let Some(tally) = tally else {
+        return Guarded::Counting;
+    };
+    if tally.is_within(most) {
+        return Guarded::Not;
+    }
+    let doubtful = match tally.doubtful {
+        0 => String::new(),
+        count => format!(", and for {count} more it does not say"),
+    };
+    Guarded::TooMany(format!(
+        "the policy {digest} would delete {} children{doubtful}; it may delete {most} (limits.deletions). It creates and changes meanwhile. To accept: annotate {}={digest}",
+        tally.deletions,
+        guard::ACCEPT,
+    ))
+}
+
+/// Whether it is held while it has parents: its children may have ends, or its parents wait for a function.
+fn has_ends(declared: &Declared, has_policy: bool) -> bool {
+    has_policy || declared.finalize.is_some() || declared.window.is_some()
+}
+
+/// The rights that an account needs to run a composite.
+#[must_use]
+pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
+    let mut needs = Vec::new();
+    let mut need = |kind: &KindName, subresource: Option<&str>, verbs: &[&str]| {
+        for verb in verbs {
+            needs.push(ResourceAttributes {
+                group: Some(kind.group().to_owned()),
+                version: Some(kind.version().to_owned()),
+                resource: Some(kind.resource.clone()),
+                subresource: subresource.map(ToOwned::to_owned),
+                verb: Some((*verb).to_owned()),
+                ..ResourceAttributes::default()
+            });
+        }
+    };
+    need(&declared.parent, None, &["get", "list", "watch"]);
+    need(&declared.parent, Some("status"), &["patch"]);
+    if has_ends || declared.finalize.is_some() {
+        need(&declared.parent, None, &["patch"]);
+    }
+    for (child, method) in &declared.children {
+        need(child, None, &["list", "watch", "create", "delete"]);
+        if has_ends || *method == Method::InPlace || !declared.generate_selector {
+            need(child, None, &["patch"]);
+        }
+    }
+    for rule in &declared.related {
+        need(&rule.kind, None, &["list", "watch"]);
+    }
+    needs
+}
+
+/// The rules that an account lacks, as they would be written in a ClusterRole.
+fn rules(account: &Account, lacks: &[ResourceAttributes]) -> String {
+    let of = |one: &ResourceAttributes| {
+        let resource = one.resource.clone().unwrap_or_default();
+        let resource = match &one.subresource {
+            Some(subresource) => format!("{resource}/{subresource}"),
+            None => resource,
+        };
+        (one.group.clone().unwrap_or_default(), resource)
+    };
+    let resources: BTreeSet<_> = lacks.iter().map(of).collect();
+    let rules = resources.iter().map(|(group, resource)| {
+        let verbs = lacks
+            .iter()
+            .filter(|one| of(one) == (group.clone(), resource.clone()));
+        let verbs: BTreeSet<_> = verbs.filter_map(|one| one.verb.clone()).collect();
+        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        rule.to_string()
+    });
+    let rules: Vec<String> = rules.collect();
+    format!(
+        "{account} lacks these rules of a ClusterRole: {}",
+        rules.join(", ")
+    )
+}
+
+impl<S: Source> Controller for Composites<S> {
+    type Object = S;
+    type Facts = Option<Survey>;
+    type Question = Box<Declared>;
+    type State = Standing;
+    type Status = CompositeControllerStatus;
+
+    fn name(&self) -> &str {
+        S::NAME
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &S) -> Option<CompositeControllerStatus> {
+        object.standing().cloned()
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        object: &S,
+        facts: &Option<Survey>,
+        _: &[Live],
+    ) -> Verdict<Box<Declared>, Decision<Standing>> {
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let leaving = self.is_leaving(object);
+        if leaving && !is_held(object) {
+            let plan = Plan::default().then([self.stop(uid)]);
+            return Verdict::Decided(Decision {
+                plan,
+                state: Standing::default(),
+            });
+        }
+        let declared = match object.declared() {
+            Ok(declared) if !self.natively.contains(&declared.parent) => declared,
+            Ok(declared) => {
+                let message = format!(
+                    "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
+                    declared.parent
+                );
+                return self.wrong(now, object, facts, ("ServedNatively", message));
+            }
+            Err(violations) => {
+                let message = Violation::list(&violations);
+                return self.wrong(now, object, facts, ("NotAccepted", message));
+            }
+        };
+        match facts {
+            None => Verdict::Need {
+                question: Box::new(declared),
+                until: None,
+            },
+            Some(survey) if leaving => Verdict::Decided(self.leave(now, uid, object, survey)),
+            Some(survey) => Verdict::Decided(self.surveyed(now, uid, (object, &declared), survey)),
+        }
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &S,
+        decision: &Decision<Standing>,
+        outcome: &Outcome,
+    ) -> CompositeControllerStatus {
+        let mut status = object.standing().cloned().unwrap_or_default();
+        let generation = object.meta().generation;
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let standing = &decision.state;
+        if standing.accepted.is_none() {
+            return status;
+        }
+        status.observed_generation = generation;
+        let account = object.account(&self.accounts.default);
+        status.account = Some(account.to_string());
+        status.policy_digest = standing.policy.as_ref().map(|policy| policy.digest.clone());
+        status.language = standing
+            .policy
+            .as_ref()
+            .map(|policy| policy.language.clone());
+        if S::COUNTS_PARENTS {
+            let digits = status.policy_digest.as_deref().and_then(|digest| {
+                let (_, digits) = digest.split_once(':')?;
+                digits.get(..8)
+            });
+            status.policy = digits.map(ToOwned::to_owned);
+            if let Some(tally) = &standing.tally {
+                status.parents = i64::try_from(tally.parents).ok();
+            }
+        }
+        if standing.trusted {
+            status.accepted_digest.clone_from(&status.policy_digest);
+        }
+        let tally = standing.tally.as_ref().filter(|_| standing.withholds);
+        status.pending = tally.map(|tally| tally.pending.clone()).unwrap_or_default();
+        let mut set = |type_: &str, (holds, reason, message): (bool, &str, String)| {
+            conditions::set(
+                &mut status.conditions,
+                type_,
+                holds,
+                reason,
+                message,
+                generation,
+                now,
+            );
+        };
+        let unknown = (
+            false,
+            "NotAccepted",
+            "what is declared cannot be run".to_owned(),
+        );
+        set(
+            ACCEPTED,
+            standing.accepted.clone().unwrap_or(unknown.clone()),
+        );
+        set(PERMITTED, standing.permitted.clone().unwrap_or(unknown));
+        let answer = outcome.answers.get(PORT, uid).cloned().unwrap_or_default();
+        let runs: Runs = serde_json::from_value(answer).unwrap_or_default();
+        let running = match (&outcome.failure, runs.running) {
+            (_, true) => (true, "Running", "parents are looked after".to_owned()),
+            (Some(failure), false) => (false, failure.reason, failure.message.clone()),
+            (None, false) => (false, "Stopped", "see the other conditions".to_owned()),
+        };
+        set(RUNNING, running);
+        status
+    }
+
+    fn orphaned(&self, _: Timestamp, object: Option<&S>, _: &[Live]) -> Plan {
+        let uid = object.and_then(|object| object.meta().uid.as_deref());
+        Plan::default().then(uid.map(|uid| self.stop(uid)))
+    }
+
+    fn transitions(
+        &self,
+        _: &S,
+        before: Option<&CompositeControllerStatus>,
+        after: &CompositeControllerStatus,
+    ) -> Vec<Transition> {
+        let mut transitions = Vec::new();
+        for type_ in [ACCEPTED, PERMITTED, RUNNING] {
+            let old = before.and_then(|before| conditions::find(&before.conditions, type_));
+            let Some(new) = conditions::find(&after.conditions, type_) else {
+                continue;
+            };
+            if old.is_some_and(|old| old.status == new.status && old.message == new.message) {
+                continue;
+            }
+            let (warning, reason) = match (type_, new.status.as_str()) {
+                (ACCEPTED, "False") => (true, "NotAccepted"),
+                (PERMITTED, "False") => (true, "NotPermitted"),
+                (RUNNING, "True") => (false, "Running"),
+                _ => continue,
+            };
+            transitions.push(Transition {
+                warning,
+                reason,
+                action: "Run",
+                note: new.message.clone(),
+                due: None,
+            });
+        }
+        transitions
+    }
+}

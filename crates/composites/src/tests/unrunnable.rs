@@ -1,0 +1,130 @@
+//! What a composite leaves behind that cannot be run, or is deleted: ends that hold, and finalizers.
+
+use oz_api::composite::CompositeController;
+use oz_core::controller::{Controller, Failure, Plan, Step};
+use serde_json::json;
+
+use super::supervising::{composites, decide, ends_only, survey};
+use super::world::*;
+use crate::supervise::{FINALIZER, KIND_MISSING, Kinds, Mode, PolicyFound, Run, Survey};
+
+/// The composite, held and being deleted.
+fn deleted(change: impl FnOnce(&mut serde_json::Value)) -> CompositeController {
+    let mut deleted = controller(change);
+    deleted.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    deleted.metadata.deletion_timestamp = Some(time());
+    deleted
+}
+
+fn releases(plan: &Plan) -> bool {
+    plan.steps().any(|step| matches!(step, Step::Release(_)))
+}
+
+fn missing() -> Failure {
+    Failure::transient(KIND_MISSING, "the API server has no widgets")
+}
+
+/// As if one kind of child were not served.
+fn without_child(hidden: bool) -> Survey {
+    let mut found = survey();
+    let mut family = found.family.unwrap();
+    family.children.clear();
+    found.kinds = Kinds::Served { family, hidden };
+    found.family = Err(missing());
+    found
+}
+
+fn mode(run: Option<Run>) -> (Mode, bool) {
+    let run = run.expect("the port is told nothing");
+    (run.mode, run.family.is_some() && run.composite.is_some())
+}
+
+#[test]
+fn a_missing_kind_of_child_is_no_missing_kind_of_parent() {
+    let object = deleted(|_| {});
+    let (plan, _, run) = decide(&object, Some(without_child(true)));
+    assert!(!releases(&plan), "children that are not served have ends");
+    assert_eq!(mode(run), (Mode::Ends, true));
+    assert!(plan.wake.is_some());
+    // Without a definition there are no children of that kind either.
+    let mut found = without_child(false);
+    let (plan, _, run) = decide(&object, Some(found.clone()));
+    assert!(!releases(&plan));
+    assert_eq!(mode(run), (Mode::Leave, true));
+    found.held = Some(0);
+    assert!(releases(&decide(&object, Some(found)).0));
+}
+
+#[test]
+fn a_kind_of_parent_that_is_not_served_for_a_moment_still_has_parents() {
+    let mut found = survey();
+    (found.family, found.kinds) = (Err(missing()), Kinds::Unknown);
+    let (plan, _, run) = decide(&deleted(|_| {}), Some(found));
+    assert!(!releases(&plan) && plan.wake.is_some());
+    assert_eq!(run.unwrap().mode, Mode::Ends);
+}
+
+#[test]
+fn parents_without_a_status_are_let_go_of() {
+    let mut found = survey();
+    found.family = Err(Failure::invalid("StatusMissing", "no status subresource"));
+    let (plan, _, run) = decide(&deleted(|_| {}), Some(found.clone()));
+    assert!(!releases(&plan));
+    assert_eq!(mode(run), (Mode::Leave, true));
+    found.held = Some(0);
+    assert!(releases(&decide(&deleted(|_| {}), Some(found)).0));
+}
+
+#[test]
+fn one_that_cannot_be_run_still_comes_to_its_ends_after_a_restart() {
+    let invalid = |composite: &mut serde_json::Value| {
+        composite["spec"]["endpointConfigs"] = json!([{"host": "a"}]);
+        composite["spec"]["hooks"]["sync"]["webhook"]["caBundle"] = json!({"inline": "x"});
+        let children = composite["spec"]["childResources"].as_array_mut().unwrap();
+        children[0]["updateStrategy"] = json!({"method": "RollingInPlace"});
+        children.push(
+            json!({"apiVersion": "crds.wizardofoz.co/v1alpha1", "resource": "podaccessrequests"}),
+        );
+    };
+    let object = controller(invalid);
+    let asked = composites::<CompositeController>().decide(at(0), &object, &None, &[]);
+    let asked = asked.question().expect("its kinds are looked up");
+    let kinds: Vec<_> = asked
+        .children
+        .iter()
+        .map(|(kind, _)| kind.to_string())
+        .collect();
+    assert_eq!(kinds, ["configmaps"], "what is reserved is nobody's child");
+    let (_, status, run) = decide(&object, Some(survey()));
+    assert_eq!(status["Accepted"][1], "NotAccepted");
+    ends_only(run);
+    let (_, _, run) = decide(&deleted(invalid), Some(survey()));
+    assert_eq!(mode(run), (Mode::Leave, true));
+
+    let (_, status, run) = decide(&controller(|_| {}), Some(without_child(true)));
+    assert_eq!(status["Accepted"][1], KIND_MISSING);
+    ends_only(run);
+    let mut broken = survey();
+    broken.policy = Some(Err(Failure::invalid("PolicyInvalid", "does not compile")));
+    ends_only(decide(&controller(|_| {}), Some(broken)).2);
+}
+
+#[test]
+fn one_that_finalizes_by_http_holds_parents_and_is_held() {
+    let holds = |plan: &Plan| {
+        let mut steps = plan.steps();
+        steps.any(|step| matches!(step, Step::Hold(name) if name == FINALIZER))
+    };
+    let finalizing = controller(|composite| {
+        composite["spec"]["hooks"]["finalize"] =
+            json!({"webhook": {"url": "http://functions/end"}});
+    });
+    assert!(holds(&decide(&finalizing, Some(survey())).0));
+    assert!(!holds(&decide(&controller(|_| {}), Some(survey())).0));
+    let mut found = survey();
+    found.policy = Some(Ok(PolicyFound {
+        digest: "d".to_owned(),
+        language: "v1".to_owned(),
+    }));
+    assert!(holds(&decide(&controller(|_| {}), Some(found)).0));
+}

@@ -1,0 +1,112 @@
+//! From when until when a parent has children: fields of the parent, which hold whatever the function says.
+
+use jiff::Timestamp;
+use oz_core::lifecycle::window::has_come;
+use oz_core::validate::Violation;
+use serde_json::Value;
+
+/// The fields with the first and the last instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    from: Option<Vec<String>>,
+    until: Vec<String>,
+}
+
+/// A window by fields of a parent, each with the field that names it.
+pub(super) fn checked(
+    from: Option<(&str, &str)>,
+    until: (&str, &str),
+    violations: &mut Vec<Violation>,
+) -> Window {
+    for (field, path) in from.into_iter().chain([until]) {
+        let names = path.strip_prefix('.').unwrap_or_default();
+        let mut names = names.split('.');
+        let first = names.clone().next().unwrap_or_default();
+        if !names.all(|name| !name.is_empty()) {
+            let message = "is no path such as .spec.validUntil";
+            violations.push(Violation::of(field, message));
+        }
+        if matches!(first, "metadata" | "status") {
+            let message = "is of metadata or status, which the parent's author does not write";
+            violations.push(Violation::of(field, message));
+        }
+    }
+    if from.is_some_and(|(_, from)| from == until.1) {
+        let message = "begins and ends with the same field";
+        violations.push(Violation::of(until.0, message));
+    }
+    Window::new(from.map(|(_, from)| from), until.1)
+}
+
+/// What these fields of one parent say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// The first instant; `None` if there was none before.
+    pub(super) from: Option<Timestamp>,
+    /// The first instant after.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Bounds {
+    /// Whether a parent has children now.
+    pub(super) fn are_around(self, now: Timestamp) -> bool {
+        self.from.is_none_or(|from| has_come(now, from))
+            && self.until.is_none_or(|until| !has_come(now, until))
+    }
+}
+
+impl Window {
+    /// By paths, such as `.spec.validUntil`.
+    #[must_use]
+    pub fn new(from: Option<&str>, until: &str) -> Self {
+        let path = |text: &str| text.split('.').skip(1).map(ToOwned::to_owned).collect();
+        Self {
+            from: from.map(path),
+            until: path(until),
+        }
+    }
+
+    /// What a parent says.
+    ///
+    /// # Errors
+    /// When it does not say until when, or a field is no instant.
+    pub(super) fn of(&self, parent: &Value) -> Result<Bounds, String> {
+        let from = self.from.as_deref();
+        let from = from.map(|path| instant(parent, path)).transpose()?;
+        let until = instant(parent, &self.until)?;
+        if until.is_none() {
+            return Err(format!(
+                "has no {}, until which its children last",
+                name(&self.until)
+            ));
+        }
+        Ok(Bounds {
+            from: from.flatten(),
+            until,
+        })
+    }
+
+    /// The end that a parent names, if it can be read.
+    pub(super) fn end(&self, parent: &Value) -> Option<Timestamp> {
+        instant(parent, &self.until).ok().flatten()
+    }
+}
+
+fn name(path: &[String]) -> String {
+    path.iter().map(|field| format!(".{field}")).collect()
+}
+
+fn instant(parent: &Value, path: &[String]) -> Result<Option<Timestamp>, String> {
+    let mut value = parent;
+    for field in path {
+        value = value.get(field).unwrap_or(&Value::Null);
+    }
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) => match text.parse() {
+            Ok(instant) => Ok(Some(instant)),
+            Err(_) => Err(format!("has {:.80?} as {}, no instant", text, name(path))),
+        },
+        _ => Err(format!("has no text as {}, no instant", name(path))),
+    }
+}

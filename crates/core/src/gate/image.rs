@@ -1,0 +1,94 @@
+//! Names of images, and which of them a template lists for `kubectl debug`.
+
+/// How many images a template can list.
+pub const MAX_IMAGES: usize = 32;
+/// The longest name of an image that is read.
+pub const MAX_IMAGE: usize = 512;
+/// Images that may be run: one, or all that begin with something that ends in `/`, `:` or `@`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern<'a> {
+    start: &'a str,
+    /// Whether it is the whole name.
+    whole: bool,
+}
+
+impl<'a> Pattern<'a> {
+    /// As a template says it; `None` if it cannot be read.
+    #[must_use]
+    pub fn read(text: &'a str) -> Option<Self> {
+        let (start, whole) = match text.strip_suffix('*') {
+            Some(start) => (start, false),
+            None => (text, true),
+        };
+        let ends = start.ends_with(['/', ':', '@']);
+        (is_image(start) && ends != whole && text.len() <= MAX_IMAGE && start.len() > 1)
+            .then_some(Self { start, whole })
+    }
+
+    /// Whether this image is one of them. `:*` and `@*` are tags and digests, and no further path.
+    #[must_use]
+    pub fn matches(self, image: &str) -> bool {
+        if self.whole {
+            return image == self.start;
+        }
+        let Some(rest) = image.strip_prefix(self.start).filter(|_| is_image(image)) else {
+            return false;
+        };
+        let below = self.start.ends_with('/');
+        !rest.is_empty() && !rest.contains("..") && (below || !rest.contains('/'))
+    }
+}
+
+/// Whether this is of the letters that names of images are made of.
+fn is_image(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
+    (1..=MAX_IMAGE).contains(&text.len()) && text.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_named_whole_or_as_what_is_below_something() {
+        for (pattern, image, good) in [
+            ("busybox", "busybox", true),
+            ("busybox", "busybox:1", false),
+            ("busybox", "docker.io/library/busybox", false),
+            ("r.test/tools/*", "r.test/tools/a:1", true),
+            ("r.test/tools/*", "r.test/tools/a/b@sha256:0", true),
+            ("r.test/tools/*", "r.test/tools/", false),
+            ("r.test/tools/*", "r.test/toolset", false),
+            ("r.test/tools/*", "r.test/tools/../evil", false),
+            ("r.test/tools/*", "evil/r.test/tools/a", false),
+            ("r.test/shell:*", "r.test/shell:2", true),
+            ("r.test/shell:*", "r.test/shell:2@sha256:0", true),
+            ("r.test/shell:*", "r.test/shell", false),
+            ("r.test/shell:*", "r.test/shell:2/evil", false),
+            ("r.test:*", "r.test:5000/evil", false),
+            ("r.test/shell@*", "r.test/shell@sha256:0", true),
+            ("r.test/shell@*", "r.test/shell:2", false),
+            ("r.test/*", "r.test/a b", false),
+        ] {
+            let read = Pattern::read(pattern).unwrap();
+            assert_eq!(read.matches(image), good, "{pattern} {image}");
+        }
+        let long = "a".repeat(MAX_IMAGE + 1);
+        for pattern in [
+            "",
+            "*",
+            "/*",
+            ":*",
+            "busybox*",
+            "r.test/*/x",
+            "r.test/**",
+            "a b",
+            "a/",
+            "a:",
+            "a@",
+            &long,
+        ] {
+            assert_eq!(Pattern::read(pattern), None, "{pattern:?}");
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! `kubectl debug` through the gate: whether the patch that it sends adds one container, of an image that the grant's
+//! template lists, with nothing about it that gives more than a shell beside the others. What is passed on is what was
+//! read here, written anew: nothing goes on that nobody has looked at.
+
+use oz_core::access::grant::Grant;
+use oz_core::connect::Refusal;
+use oz_core::connect::cut::MARK;
+use oz_core::gate::image::Pattern;
+use oz_core::validate::dns_label;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The longest patch that is read, in bytes.
+pub const MAX_PATCH: usize = 64 << 10;
+/// What kubectl says of its patch. Nothing else is read.
+pub const PATCH_TYPE: &str = "application/strategic-merge-patch+json";
+/// What lets the processes of a container look into others that they see. kubectl asks for it by itself.
+const TRACE: &str = "SYS_PTRACE";
+
+/// One container to be added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Added {
+    /// What it is called.
+    pub name: String,
+    /// What it runs.
+    pub image: String,
+    /// The container whose processes it sees, if it sees any.
+    pub target: Option<String>,
+    container: Container,
+}
+
+impl Added {
+    /// The patch that adds it, marked as one that came by this grant.
+    #[must_use]
+    pub fn patch(&self, grant: &Grant) -> String {
+        let mut container = self.container.clone();
+        container.env.push(Variable {
+            name: MARK.to_owned(),
+            value: grant.request.uid.clone(),
+        });
+        let container = serde_json::json!(container);
+        serde_json::json!({ "spec": { "ephemeralContainers": [container] } }).to_string()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Patch {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spec {
+    /// In which order all of them are, which the API server knows by itself.
+    #[serde(rename = "$setElementOrder/ephemeralContainers", default)]
+    _order: Vec<Named>,
+    #[serde(rename = "ephemeralContainers")]
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    #[serde(rename = "name")]
+    _name: String,
+}
+
+/// What is known of a container. What is not named here is refused by its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Container {
+    name: String,
+    image: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    args: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    env: Vec<Variable>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    working_dir: Option<String>,
+    #[serde(default)]
+    stdin: bool,
+    #[serde(default)]
+    stdin_once: bool,
+    #[serde(default)]
+    tty: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image_pull_policy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    termination_message_policy: Option<String>,
+    #[serde(default, skip_serializing)]
+    #[serde(rename = "resources")]
+    _resources: Nothing,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target_container_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    security_context: Option<SecurityContext>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// A value that is written out: what comes from Secrets and the like is not read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variable {
+    name: String,
+    #[serde(default)]
+    value: String,
+}
+
+/// What takes rights away. What gives some has no place here, but for one that kubectl asks for by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SecurityContext {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allow_privilege_escalation: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run_as_non_root: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capabilities: Option<Capabilities>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seccomp_profile: Option<SeccompProfile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Capabilities {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    add: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    drop: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeccompProfile {
+    #[serde(rename = "type")]
+    type_: String,
+}
+
+/// The one container that a patch adds, if the grant allows it; `pod` is as the API server has it.
+///
+/// # Errors
+/// Which field stands against it, and what to do next.
+pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
+    if body.len() > MAX_PATCH {
+        let why = format!("the patch is longer than {MAX_PATCH} bytes");
+        return Err(refused("PatchTooLong", &why));
+    }
+    let patch: Patch = serde_json::from_slice(body).map_err(|error| {
+        refused(
+            "PatchNotTaken",
+            &format!("the patch says something that the gate does not pass on: {error}"),
+        )
+    })?;
+    let Ok([container]) = <[Container; 1]>::try_from(patch.spec.containers) else {
+        let why = "spec.ephemeralContainers has to name one new container";
+        return Err(refused("PatchNotTaken", why));
+    };
+    checked(&container, grant)?;
+    fits(&container, grant, pod)?;
+    apart(grant, pod)?;
+    harmless(&container, pod)?;
+    Ok(Added {
+        name: container.name.clone(),
+        image: container.image.clone(),
+        target: container.target_container_name.clone(),
+        container,
+    })
+}
+
+/// Whether the pod has a container of this name that came by this grant; `pod` is as the API server has it.
+#[must_use]
+pub fn came_by(pod: &Value, grant: &Grant, name: &str) -> bool {
+    let containers = pod["spec"]["ephemeralContainers"].as_array();
+    let is_marked = |container: &Value| {
+        let variables = container["env"].as_array();
+        variables.is_some_and(|all| {
+            all.iter()
+                .any(|one| one["name"] == MARK && one["value"] == grant.request.uid.as_str())
+        })
+    };
+    containers.is_some_and(|all| all.iter().any(|one| one["name"] == name && is_marked(one)))
+}
+
+fn checked(container: &Container, grant: &Grant) -> Result<(), Refusal> {
+    if dns_label(&container.name).is_err() {
+        let why = format!("name {:?} is none of a container", container.name);
+        return Err(refused("PatchNotTaken", &why));
+    }
+    let images = &grant.sessions.debug_images;
+    let mut patterns = images.iter().filter_map(|image| Pattern::read(image));
+    if !patterns.any(|pattern| pattern.matches(&container.image)) {
+        let why = format!(
+            "image {:?} is not among those of template {} (spec.accessConfig.debug.images): {}",
+            container.image,
+            grant.template,
+            images.join(", ")
+        );
+        return Err(refused("ImageNotGranted", &why));
+    }
+    if container.env.iter().any(|variable| variable.name == MARK) {
+        let why = format!("env may not set {MARK}, which oz does");
+        return Err(refused("PatchNotTaken", &why));
+    }
+    Ok(())
+}
+
+/// Whether a container of this name can be added to the pod, and beside which one.
+fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+    let has = |list: &str, name: &str| {
+        let containers = pod["spec"][list].as_array();
+        containers.is_some_and(|all| all.iter().any(|one| one["name"] == name))
+    };
+    let name = &container.name;
+    if ["containers", "initContainers", "ephemeralContainers"]
+        .iter()
+        .any(|list| has(list, name))
+    {
+        let why = format!("the pod has a container {name} already, which is not changed");
+        return Err(refused("NameTaken", &why));
+    }
+    let Some(target) = &container.target_container_name else {
+        return Ok(());
+    };
+    if !has("containers", target) || !grant.may_enter(Some(target)) {
+        let why = format!(
+            "targetContainerName: request {} grants access to {} of the pod's own containers, not to {target}",
+            grant.request.name,
+            grant.enterable()
+        );
+        return Err(refused("ContainerNotGranted", &why));
+    }
+    Ok(())
+}
+
+/// Checks that it sees no processes of containers that were not granted: what has the same user signals them, and reads
+/// their files below /proc, with no capability.
+fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
+    // The node's namespace of processes has those of all its pods.
+    let shared = ["shareProcessNamespace", "hostPID"].into_iter();
+    let mut shared = shared.filter(|field| pod["spec"][field] == true);
+    let (Some(field), true) = (shared.next(), grant.is_confined()) else {
+        return Ok(());
+    };
+    let others = others(grant, pod);
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "ContainerNotGranted",
+        format!(
+            "the containers of the pod see each other's processes ({field}), so a container that is added \
+             reaches {}, and request {} grants access to {} alone; ask for access to all of them, or use kubectl exec",
+            others.join(", "),
+            grant.request.name,
+            grant.enterable()
+        ),
+    ))
+}
+
+/// The names of containers that run in the pod and that the grant does not let anybody enter.
+fn others<'a>(grant: &Grant, pod: &'a Value) -> Vec<&'a str> {
+    let of = |list: &str| pod["spec"][list].as_array().into_iter().flatten();
+    // Of init containers, sidecars go on.
+    let runs = of("containers")
+        .chain(of("initContainers").filter(|one| one["restartPolicy"] == "Always"))
+        .chain(of("ephemeralContainers"));
+    runs.filter_map(|one| one["name"].as_str())
+        .filter(|name| !grant.may_enter(Some(name)) && !came_by(pod, grant, name))
+        .collect()
+}
+
+/// Whether what it may do is no more than somebody may who was let into the pod.
+fn harmless(container: &Container, pod: &Value) -> Result<(), Refusal> {
+    let Some(context) = &container.security_context else {
+        return Ok(());
+    };
+    let field = if context.allow_privilege_escalation == Some(true) {
+        "securityContext.allowPrivilegeEscalation"
+    } else if context
+        .seccomp_profile
+        .as_ref()
+        .is_some_and(|profile| profile.type_ != "RuntimeDefault")
+    {
+        "securityContext.seccompProfile"
+    } else {
+        return traces(context, pod);
+    };
+    Err(refused(
+        "PatchNotTaken",
+        &format!("{field} gives more than a grant does"),
+    ))
+}
+
+/// Whether no capability is added but that of looking into processes, and these are none of the node's.
+fn traces(context: &SecurityContext, pod: &Value) -> Result<(), Refusal> {
+    let mut added = context.capabilities.iter().flat_map(|all| &all.add);
+    let why = match added.find(|one| *one != TRACE) {
+        Some(other) => {
+            format!("securityContext.capabilities.add: {other} gives more than a grant does")
+        }
+        None if context.capabilities.iter().all(|all| all.add.is_empty()) => return Ok(()),
+        None if pod["spec"]["hostPID"] == true => {
+            format!("the pod sees the processes of its node, which {TRACE} would let it look into")
+        }
+        None => return Ok(()),
+    };
+    Err(refused("PatchNotTaken", &why))
+}
+
+fn refused(reason: &'static str, why: &str) -> Refusal {
+    Refusal::new(
+        reason,
+        format!(
+            "{why}; use kubectl debug POD --image=IMAGE with one of the images that the template lists, and \
+             --profile=baseline or restricted"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const IMAGE: &str = "registry.test/tools:1";
+
+    fn grant() -> Grant {
+        let mut grant = crate::tests::grant();
+        grant.sessions.debug_images = vec![IMAGE.to_owned()];
+        grant
+    }
+
+    fn pod() -> Value {
+        json!({ "spec": {
+            "containers": [{ "name": "app" }, { "name": "sidecar" }],
+            "initContainers": [{ "name": "init" }],
+            "ephemeralContainers": [{ "name": "earlier" }],
+        } })
+    }
+
+    /// As kubectl sends it, with this changed.
+    fn sent(change: &Value) -> Vec<u8> {
+        let mut container = json!({
+            "name": "debugger-x7k2p", "image": IMAGE, "resources": {}, "stdin": true, "tty": true,
+            "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File",
+        });
+        for (name, value) in change.as_object().unwrap() {
+            container[name] = value.clone();
+        }
+        let patch = json!({ "spec": {
+            "$setElementOrder/ephemeralContainers": [{ "name": "debugger-x7k2p" }],
+            "ephemeralContainers": [container],
+        } });
+        patch.to_string().into_bytes()
+    }
+
+    fn read(body: &[u8]) -> Result<Added, Refusal> {
+        super::read(body, &grant(), &pod())
+    }
+
+    #[test]
+    fn what_kubectl_sends_is_passed_on_written_anew_and_marked() {
+        let added = read(&sent(
+            &json!({"args": ["sh"], "env": [{"name": "A", "value": "b"}]}),
+        ))
+        .unwrap();
+        let patch: Value = serde_json::from_str(&added.patch(&grant())).unwrap();
+        assert_eq!(
+            patch,
+            json!({ "spec": { "ephemeralContainers": [{
+                "name": "debugger-x7k2p", "image": IMAGE, "args": ["sh"],
+                "env": [{"name": "A", "value": "b"}, {"name": MARK, "value": grant().request.uid}],
+                "stdin": true, "stdinOnce": false, "tty": true,
+                "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File",
+            }] } })
+        );
+        assert!(came_by(&patch, &grant(), "debugger-x7k2p"));
+        assert!(!came_by(&patch, &grant(), "another"));
+        let mut other = grant();
+        other.request.uid = "another".into();
+        assert!(!came_by(&patch, &other, "debugger-x7k2p"));
+    }
+
+    #[test]
+    fn what_takes_rights_away_passes_and_what_gives_some_does_not() {
+        for (context, good) in [
+            (json!({}), true),
+            (
+                json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true,
+                    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}),
+                true,
+            ),
+            (json!({"privileged": true}), false),
+            (json!({"privileged": false}), false),
+            (json!({"allowPrivilegeEscalation": true}), false),
+            // What kubectl asks for by itself.
+            (json!({"capabilities": {"add": ["SYS_PTRACE"]}}), true),
+            (json!({"capabilities": {"add": ["NET_ADMIN"]}}), false),
+            (
+                json!({"capabilities": {"add": ["SYS_PTRACE", "SYS_ADMIN"]}}),
+                false,
+            ),
+            (json!({"seccompProfile": {"type": "Unconfined"}}), false),
+            (json!({"runAsUser": 0}), false),
+            (json!({"procMount": "Unmasked"}), false),
+            (json!({"seLinuxOptions": {}}), false),
+        ] {
+            let read = read(&sent(&json!({ "securityContext": context })));
+            assert_eq!(read.is_ok(), good, "{context}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_has_looked_at_is_refused_by_its_name() {
+        for (change, named) in [
+            (json!({"image": "evil"}), "image"),
+            (json!({"image": format!("{IMAGE}@sha256:0")}), "image"),
+            (json!({"image": format!("{IMAGE} ")}), "image"),
+            (json!({"name": "A"}), "name"),
+            (json!({"name": "a/b"}), "name"),
+            (
+                json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
+                "volumeMounts",
+            ),
+            (json!({"volumeMounts": []}), "volumeMounts"),
+            (json!({"volumeDevices": []}), "volumeDevices"),
+            (
+                json!({"envFrom": [{"secretRef": {"name": "s"}}]}),
+                "envFrom",
+            ),
+            (
+                json!({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}),
+                "valueFrom",
+            ),
+            (json!({"env": [{"name": MARK, "value": "another"}]}), MARK),
+            (json!({"ports": []}), "ports"),
+            (json!({"lifecycle": {}}), "lifecycle"),
+            (json!({"livenessProbe": {}}), "livenessProbe"),
+            (json!({"resources": {"limits": {"cpu": "1"}}}), "limits"),
+            (json!({"$patch": "delete"}), "$patch"),
+            (json!({"$retainKeys": ["name"]}), "$retainKeys"),
+            (json!({"restartPolicy": "Always"}), "restartPolicy"),
+        ] {
+            let refusal = read(&sent(&change)).unwrap_err();
+            assert!(refusal.message.contains(named), "{change}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn one_container_is_added_and_nothing_else_is_changed() {
+        let one = json!({"name": "a", "image": IMAGE});
+        for patch in [
+            json!({}),
+            json!({"spec": {}}),
+            json!({"spec": {"ephemeralContainers": []}}),
+            json!({"spec": {"ephemeralContainers": [one, one]}}),
+            json!({"spec": {"ephemeralContainers": [one], "containers": []}}),
+            json!({"spec": {"ephemeralContainers": [one], "$patch": "replace"}}),
+            json!({"spec": {"ephemeralContainers": [one]}, "metadata": {"labels": {"a": "b"}}}),
+            json!([{"op": "add", "path": "/spec/ephemeralContainers", "value": [one]}]),
+            json!(null),
+        ] {
+            assert!(read(patch.to_string().as_bytes()).is_err(), "{patch}");
+        }
+        // Keys that come twice could be read in two ways.
+        let twice = format!(
+            r#"{{"spec":{{"ephemeralContainers":[{{"name":"a","image":"{IMAGE}","image":"evil"}}]}}}}"#
+        );
+        assert!(read(twice.as_bytes()).is_err());
+        let long = sent(&json!({"args": ["x".repeat(MAX_PATCH)]}));
+        assert_eq!(read(&long).unwrap_err().reason, "PatchTooLong");
+        assert!(read(b"{").is_err() && read(b"").is_err());
+    }
+
+    #[test]
+    fn whose_processes_it_sees_is_for_the_grant_to_say() {
+        let mut grant = grant();
+        grant.sessions.containers = vec!["app".into()];
+        for (target, good) in [
+            ("app", true),
+            ("sidecar", false),
+            ("init", false),
+            ("earlier", false),
+            ("none", false),
+        ] {
+            let body = sent(&json!({ "targetContainerName": target }));
+            let read = super::read(&body, &grant, &pod());
+            assert_eq!(read.is_ok(), good, "{target}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn no_container_that_is_there_is_changed() {
+        for name in ["app", "sidecar", "init", "earlier"] {
+            let refusal = read(&sent(&json!({ "name": name }))).unwrap_err();
+            assert_eq!(refusal.reason, "NameTaken", "{name}");
+        }
+    }
+
+    #[test]
+    fn processes_of_the_node_are_not_looked_into() {
+        let traces = json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
+        for (field, change, good) in [
+            ("hostNetwork", &traces, true),
+            ("shareProcessNamespace", &traces, true),
+            ("hostPID", &traces, false),
+            ("hostPID", &json!({}), true),
+        ] {
+            let mut pod = pod();
+            pod["spec"][field] = json!(true);
+            let read = super::read(&sent(change), &grant(), &pod);
+            assert_eq!(read.is_ok(), good, "{field} {change}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn container_that_would_see_processes_of_others_is_refused_and_they_are_named() {
+        let only = |containers: &[&str]| {
+            let mut grant = grant();
+            grant.sessions.containers = containers.iter().map(|&one| one.to_owned()).collect();
+            grant
+        };
+        let uid = grant().request.uid;
+        let mine = json!({"name": "earlier", "env": [{"name": MARK, "value": uid}]});
+        for (grant, shared, ephemeral, others) in [
+            (grant(), true, json!([{"name": "earlier"}]), ""),
+            (only(&["app"]), false, json!([]), ""),
+            (only(&["app"]), true, json!([]), "reaches sidecar,"),
+            (only(&["app", "sidecar"]), true, json!([]), ""),
+            (only(&["app", "sidecar"]), true, json!([mine]), ""),
+            (
+                only(&["app"]),
+                true,
+                json!([{"name": "earlier"}]),
+                "reaches sidecar, earlier,",
+            ),
+            (
+                only(&["app", "sidecar"]),
+                true,
+                json!([{"name": "earlier"}]),
+                "reaches earlier,",
+            ),
+        ] {
+            let mut pod = pod();
+            pod["spec"]["shareProcessNamespace"] = json!(shared);
+            pod["spec"]["ephemeralContainers"] = ephemeral;
+            // With a capability and without, beside one that it may see, and beside none.
+            for change in [
+                json!({}),
+                json!({"targetContainerName": "app"}),
+                json!({"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}),
+            ] {
+                let read = super::read(&sent(&change), &grant, &pod);
+                match others {
+                    "" => assert!(read.is_ok(), "{change} {pod}: {read:?}"),
+                    others => {
+                        let refusal = read.unwrap_err();
+                        assert_eq!(refusal.reason, "ContainerNotGranted");
+                        assert!(refusal.message.contains(others), "{refusal}");
+                    }
+                }
+            }
+        }
+        // In the namespace of the node's processes are those of the pod.
+        let mut on_node = pod();
+        on_node["spec"]["hostPID"] = json!(true);
+        let read = super::read(&sent(&json!({})), &only(&["app"]), &on_node);
+        let message = read.unwrap_err().message;
+        assert!(
+            message.contains("(hostPID)") && message.contains("reaches sidecar,"),
+            "{message}"
+        );
+        // One that runs beside the others for as long as the pod does.
+        let mut pod = pod();
+        pod["spec"]["shareProcessNamespace"] = json!(true);
+        pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+        let read = super::read(&sent(&json!({})), &only(&["app", "sidecar"]), &pod);
+        assert!(read.unwrap_err().message.contains("reaches init,"));
+    }
+}

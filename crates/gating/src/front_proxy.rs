@@ -1,0 +1,88 @@
+//! Who somebody is, by the word of the API server that passes their requests on: by which headers it says so, and
+//! by which certificate it is known, stands in the ConfigMap `extension-apiserver-authentication`.
+
+use std::collections::BTreeMap;
+
+use oz_api::Requester;
+
+/// Where the ConfigMap is.
+pub const NAMESPACE: &str = "kube-system";
+/// Its name.
+pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
+
+/// The most groups that are taken of somebody, and the longest name.
+const MOST_GROUPS: usize = 1_000;
+const LONGEST_NAME: usize = 4 << 10;
+
+/// How the API server passes on whom it has authenticated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontProxy {
+    /// The authorities (PEM) that sign its certificate.
+    pub authorities: String,
+    /// The common names that it may have; any if there are none.
+    pub names: Vec<String>,
+    users: Vec<String>,
+    uids: Vec<String>,
+    groups: Vec<String>,
+}
+
+impl FrontProxy {
+    /// What the ConfigMap says.
+    ///
+    /// # Errors
+    /// Which entry is not there or cannot be read.
+    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, String> {
+        let entry = |name: &str| {
+            let value = data.get(name).filter(|value| !value.trim().is_empty());
+            value.ok_or_else(|| {
+                format!(
+                    "ConfigMap {NAMESPACE}/{CONFIG_MAP} has no entry {name}; start the API server with its \
+                     --requestheader flags"
+                )
+            })
+        };
+        let list = |name: &str| -> Result<Vec<String>, String> {
+            let read = serde_json::from_str(entry(name)?);
+            read.map_err(|error| format!("ConfigMap {NAMESPACE}/{CONFIG_MAP}, {name}: {error}"))
+        };
+        let users = list("requestheader-username-headers")?;
+        if users.is_empty() {
+            return Err(format!(
+                "ConfigMap {NAMESPACE}/{CONFIG_MAP} names no header of user names"
+            ));
+        }
+        Ok(Self {
+            authorities: entry("requestheader-client-ca-file")?.clone(),
+            names: list("requestheader-allowed-names")?,
+            users,
+            groups: list("requestheader-group-headers")?,
+            // Absent before Kubernetes 1.32.
+            uids: list("requestheader-uid-headers").unwrap_or_default(),
+        })
+    }
+
+    /// The user that the headers name, by all values of one header; `None` if they name none, or several.
+    #[must_use]
+    pub fn user<'a>(&self, values: impl Fn(&str) -> Vec<&'a [u8]>) -> Option<Requester> {
+        let text = |value: &[u8]| {
+            let text = std::str::from_utf8(value).ok()?;
+            let good = !text.is_empty() && text.len() <= LONGEST_NAME;
+            good.then(|| text.to_owned())
+        };
+        let one = |headers: &[String]| -> Option<Option<String>> {
+            let all = headers.iter().flat_map(|header| values(header));
+            match all.collect::<Vec<_>>().as_slice() {
+                [] => Some(None),
+                [one] => text(one).map(Some),
+                _ => None,
+            }
+        };
+        let groups = self.groups.iter().flat_map(|header| values(header));
+        let groups: Option<Vec<String>> = groups.map(text).collect();
+        Some(Requester {
+            user: one(&self.users)??,
+            uid: one(&self.uids)?.unwrap_or_default(),
+            groups: groups.filter(|groups| groups.len() <= MOST_GROUPS)?,
+        })
+    }
+}

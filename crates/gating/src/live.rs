@@ -1,0 +1,331 @@
+//! Sessions that are open: what is asked about them, by which paths, and what is answered. Who may is for the API
+//! server to say, by RBAC: `gates/sessions` (get: see them, delete: end one) and `gates/log` (get: watch one). `log` is
+//! the name of what is watched, since the API server lets what is called so last.
+
+use jiff::Timestamp;
+use oz_api::ModerationConfig;
+use oz_core::connect::Refusal;
+use oz_core::gate::of_request;
+use serde::{Deserialize, Serialize};
+
+use super::path::read_request;
+use crate::recording::SessionKey;
+
+/// The subresource that is the open sessions of a request.
+pub const SESSIONS: &str = "sessions";
+/// The subresource by which one is watched.
+pub const WATCHED: &str = "log";
+/// The longest reason that somebody gives for ending a session, in letters.
+pub const MAX_REASON: usize = 256;
+/// The option that has it.
+pub const REASON: &str = "reason";
+
+/// What is asked about open sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Live {
+    /// Which ones there are of a request.
+    List {
+        /// The namespace of the request.
+        namespace: String,
+        /// The name of the request.
+        request: String,
+    },
+    /// One of them, as it stands; or that it ends.
+    One(SessionKey),
+    /// What passes in one, from now on.
+    Watch(SessionKey),
+}
+
+impl Live {
+    /// The namespace and the name of the request.
+    #[must_use]
+    pub fn request(&self) -> (&str, &str) {
+        match self {
+            Self::List { namespace, request } => (namespace, request),
+            Self::One(key) | Self::Watch(key) => (&key.namespace, &key.request),
+        }
+    }
+}
+
+/// Where the open sessions of a request are, below the address of the API server.
+#[must_use]
+pub fn sessions(namespace: &str, request: &str) -> String {
+    of_request(namespace, request, SESSIONS)
+}
+
+/// Where one of them is, below the address of the API server.
+#[must_use]
+pub fn session(key: &SessionKey) -> String {
+    format!("{}/{}", sessions(&key.namespace, &key.request), key.session)
+}
+
+/// Where one is watched, below the address of the API server.
+#[must_use]
+pub fn watched(key: &SessionKey) -> String {
+    let watched = of_request(&key.namespace, &key.request, WATCHED);
+    format!("{watched}/{}", key.session)
+}
+
+/// What a path asks about open sessions; `None` if it is about something else, or in a form that could be read in two
+/// ways.
+#[must_use]
+pub fn read(path: &str) -> Option<Live> {
+    let (namespace, request, segments) = read_request(path)?;
+    let key = |session: &str| SessionKey::read(&format!("{namespace}/{request}/{session}"));
+    match segments.as_slice() {
+        [SESSIONS] => Some(Live::List {
+            namespace: namespace.to_owned(),
+            request: request.to_owned(),
+        }),
+        [SESSIONS, session] => key(session).map(Live::One),
+        [WATCHED, session] => key(session).map(Live::Watch),
+        _ => None,
+    }
+}
+
+/// The reason that somebody gives for ending a session, out of the query's options.
+///
+/// # Errors
+/// If it is none that others can be shown, or if there is something else.
+pub fn reason<'a>(
+    options: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<Option<String>, Refusal> {
+    let mut reason = None;
+    for (name, value) in options {
+        if name != REASON || reason.is_some() {
+            return Err(Refusal::new(
+                "OptionUnknown",
+                format!("ending a session takes one option, {REASON}; leave out {name:?}"),
+            ));
+        }
+        let length = value.chars().count();
+        if length == 0 || length > MAX_REASON || value.chars().any(char::is_control) {
+            return Err(Refusal::new(
+                "QueryMalformed",
+                format!("the {REASON} must be one line of at most {MAX_REASON} letters"),
+            ));
+        }
+        reason = Some(value.to_owned());
+    }
+    Ok(reason)
+}
+
+/// Why a session ends that somebody ended by hand; `by` is their name.
+#[must_use]
+pub fn ended(by: &str, reason: Option<&str>) -> Refusal {
+    let why = reason.map(|why| format!(": {why}")).unwrap_or_default();
+    Refusal::new("EndedByHand", format!("{by} ended this session{why}"))
+}
+
+/// What the user of a session is told when somebody begins or stops to watch it.
+#[must_use]
+pub fn notice(viewer: &str, begins: bool) -> String {
+    if begins {
+        format!("{viewer} watches this session")
+    } else {
+        format!("{viewer} does not watch this session any more")
+    }
+}
+
+/// Open sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listing {
+    /// In the order in which they were opened.
+    pub sessions: Vec<Session>,
+    /// What keeps this from being all there are, such as a replica that did not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<String>,
+}
+
+impl Listing {
+    /// Adds what another replica has.
+    pub fn merge(&mut self, other: Self) {
+        self.sessions.extend(other.sessions);
+        self.sessions
+            .sort_by(|one, other| one.session.cmp(&other.session));
+        self.sessions
+            .dedup_by(|one, other| one.session == other.session);
+        self.incomplete.extend(other.incomplete);
+    }
+}
+
+/// An open session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    /// `NAMESPACE/REQUEST/SESSION`.
+    pub session: String,
+    /// Whose it is.
+    pub user: String,
+    /// The pod.
+    pub pod: String,
+    /// The container, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// `exec`, `attach`, `portforward` or `log`.
+    pub way: String,
+    /// The command, as far as the template has it kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Digest of the whole command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_digest: Option<String>,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// Since when nothing was said in it.
+    pub idle_since: Timestamp,
+    /// Until when the access lasts.
+    pub until: Timestamp,
+    /// How many bytes came from the user.
+    pub bytes_in: u64,
+    /// How many bytes went to the user.
+    pub bytes_out: u64,
+    /// Whether it is recorded.
+    pub recorded: bool,
+    /// Whether it can be watched.
+    pub watchable: bool,
+    /// Who watches it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watchers: Vec<Watcher>,
+    /// Which replica of the gate carries it.
+    pub replica: String,
+    /// Whether anything passes in it.
+    #[serde(default)]
+    pub state: State,
+    /// Who has to watch it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<ModerationConfig>,
+}
+
+/// Whether anything passes in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum State {
+    /// It does.
+    #[default]
+    Open,
+    /// It opens once enough people watch.
+    Waiting,
+    /// Not until enough people watch again.
+    Held,
+}
+
+/// Somebody who watches a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Watcher {
+    /// The user's name.
+    pub user: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(session: &str) -> SessionKey {
+        SessionKey::read(&format!("default/mine/{session}")).unwrap()
+    }
+
+    #[test]
+    fn a_path_is_written_in_one_way_and_nothing_else_is_read() {
+        let one = key("20261126t004500123z-oz-gate-0-7");
+        let list = Live::List {
+            namespace: "default".to_owned(),
+            request: "mine".to_owned(),
+        };
+        assert_eq!(list.request(), ("default", "mine"));
+        for (path, expected) in [
+            (sessions("default", "mine"), Some(list)),
+            (session(&one), Some(Live::One(one.clone()))),
+            (watched(&one), Some(Live::Watch(one))),
+        ] {
+            assert_eq!(read(&path), expected, "{path}");
+        }
+        let base = "/apis/gate.oz.wizardofoz.co/v1alpha1/namespaces/default/gates/mine";
+        for rest in [
+            "/log",
+            "/sessions/",
+            "/sessions/..",
+            "/sessions/%2e%2e",
+            "/sessions/a/b",
+            "/sessions/A",
+            "/sessions/a b",
+            "/sessions/a\u{1b}[2J",
+            "/log/a/",
+            "//sessions",
+            "/proxy/sessions",
+            "",
+        ] {
+            assert_eq!(read(&format!("{base}{rest}")), None, "{rest}");
+        }
+        assert_eq!(
+            read(&format!("{base}/sessions").replace("mine", "..")),
+            None
+        );
+    }
+
+    #[test]
+    fn a_reason_is_one_line_that_others_can_be_shown() {
+        let read = |options: &[(&'static str, &'static str)]| reason(options.iter().copied());
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(
+            read(&[("reason", "it is late")]),
+            Ok(Some("it is late".to_owned()))
+        );
+        for options in [
+            &[("reason", "")][..],
+            &[("reason", "a\r\nb")],
+            &[("reason", "\u{1b}[2J")],
+            &[("reason", "a"), ("reason", "b")],
+            &[("force", "true")],
+        ] {
+            assert!(read(options).is_err(), "{options:?}");
+        }
+        let long: &'static str = "x".repeat(MAX_REASON + 1).leak();
+        assert!(read(&[("reason", long)]).is_err());
+        let told = ended("bob", Some("it is late")).message;
+        assert_eq!(told, "bob ended this session: it is late");
+    }
+
+    #[test]
+    fn what_several_replicas_have_is_one_list() {
+        let session = |name: &str| Session {
+            session: format!("default/mine/{name}"),
+            user: "alice".to_owned(),
+            pod: "web".to_owned(),
+            container: None,
+            way: "exec".to_owned(),
+            command: Vec::new(),
+            command_digest: None,
+            opened_at: Timestamp::UNIX_EPOCH,
+            idle_since: Timestamp::UNIX_EPOCH,
+            until: Timestamp::UNIX_EPOCH,
+            bytes_in: 0,
+            bytes_out: 0,
+            recorded: false,
+            watchable: true,
+            watchers: Vec::new(),
+            replica: "one".to_owned(),
+            state: State::Open,
+            moderation: None,
+        };
+        let mut listing = Listing {
+            sessions: vec![session("b")],
+            incomplete: Vec::new(),
+        };
+        listing.merge(Listing {
+            sessions: vec![session("a"), session("b")],
+            incomplete: vec!["10.0.0.1: no answer".to_owned()],
+        });
+        let names: Vec<_> = listing
+            .sessions
+            .iter()
+            .map(|one| one.session.as_str())
+            .collect();
+        assert_eq!(names, ["default/mine/a", "default/mine/b"]);
+        assert_eq!(listing.incomplete.len(), 1);
+    }
+}

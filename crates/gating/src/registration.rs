@@ -1,0 +1,240 @@
+//! Whether the API server is to know the gate. An APIService that does not answer keeps the API server from deleting
+//! any namespace of the cluster, so it is taken away while no gate is ready, and put back when one is.
+
+use std::borrow::Borrow;
+use std::str::FromStr;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use oz_api::labels;
+use oz_core::gate::{GROUP, VERSION};
+use oz_core::validate::dns_label;
+use serde_json::{Value, json};
+
+use super::API_SERVICE;
+
+/// How long no gate may be ready before the APIService goes: longer than it takes to start one anew.
+pub const WITHDRAW_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// Label: which part of oz an object belongs to. Installations give it to what they make.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+/// The value of [`COMPONENT`].
+pub const GATE: &str = "gate";
+/// The label of a slice that says of which Service it is.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The Service behind which the gate is, in oz's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateService {
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: i32,
+}
+
+/// Why a text names no Service.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no Service: write NAME:PORT, such as oz-gate:443")]
+pub struct GateServiceError(String);
+
+impl FromStr for GateService {
+    type Err = GateServiceError;
+
+    fn from_str(text: &str) -> Result<Self, GateServiceError> {
+        let wrong = || GateServiceError(text.to_owned());
+        let (name, port) = text.split_once(':').ok_or_else(wrong)?;
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if dns_label(name).is_err() || port == 0 {
+            return Err(wrong());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            port: i32::from(port),
+        })
+    }
+}
+
+/// What is registered in the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// Nothing.
+    No,
+    /// What the installation made, or was put back.
+    Ours,
+    /// Something else: another Service, or without the label.
+    Other,
+}
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Leave,
+    /// Nothing yet; look again after this time.
+    Wait(SignedDuration),
+    /// Take it away.
+    Withdraw,
+    /// Put it back.
+    PutBack,
+}
+
+/// What is to be done. `away` is for how long no gate has been ready by now; `None` if one is.
+#[must_use]
+pub fn step(away: Option<SignedDuration>, registered: Registered) -> Step {
+    match (away, registered) {
+        (None, Registered::No) => Step::PutBack,
+        (Some(away), Registered::Ours) if away >= WITHDRAW_AFTER => Step::Withdraw,
+        (Some(away), Registered::Ours) => Step::Wait(WITHDRAW_AFTER.saturating_sub(away)),
+        _ => Step::Leave,
+    }
+}
+
+/// Whether a gate is ready, by the slices of its Service.
+#[must_use]
+pub fn is_ready<S: Borrow<EndpointSlice>>(slices: &[S]) -> bool {
+    let endpoints = slices.iter().flat_map(|slice| &slice.borrow().endpoints);
+    endpoints.into_iter().any(|endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        // What is not said is to be taken as yes.
+        conditions.and_then(|conditions| conditions.ready) != Some(false)
+    })
+}
+
+/// Whose an APIService is.
+#[must_use]
+pub fn registered(
+    found: Option<&APIService>,
+    namespace: &str,
+    service: &GateService,
+) -> Registered {
+    let Some(found) = found else {
+        return Registered::No;
+    };
+    let spec = found.spec.as_ref();
+    let leads_here = spec
+        .and_then(|spec| spec.service.as_ref())
+        .is_some_and(|to| {
+            to.namespace.as_deref() == Some(namespace) && to.name.as_deref() == Some(&service.name)
+        });
+    let labels = found.metadata.labels.as_ref();
+    let is_labelled = labels
+        .and_then(|labels| labels.get(COMPONENT))
+        .is_some_and(|it| it == GATE);
+    match leads_here && is_labelled {
+        true => Registered::Ours,
+        false => Registered::Other,
+    }
+}
+
+/// The APIService as it is put back. Its certificates are the gate's to write.
+#[must_use]
+pub fn definition(namespace: &str, service: &GateService) -> Value {
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {
+            "name": API_SERVICE,
+            "labels": {
+                "app.kubernetes.io/name": labels::OZ,
+                COMPONENT: GATE,
+            },
+        },
+        "spec": {
+            "group": GROUP,
+            "version": VERSION,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"namespace": namespace, "name": service.name, "port": service.port},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> GateService {
+        "oz-gate:443".parse().unwrap()
+    }
+
+    fn slices(ready: &[Option<bool>]) -> Vec<EndpointSlice> {
+        let slice = |ready: &Option<bool>| {
+            let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}});
+            serde_json::from_value(json!({"addressType": "IPv4", "endpoints": [endpoint]})).unwrap()
+        };
+        ready.iter().map(slice).collect()
+    }
+
+    #[test]
+    fn it_goes_when_no_gate_was_ready_for_thirty_seconds_and_comes_back_with_the_first() {
+        let seconds = |seconds| Some(SignedDuration::from_secs(seconds));
+        let wait = |seconds| Step::Wait(SignedDuration::from_secs(seconds));
+        for (away, registered, expected) in [
+            (None, Registered::No, Step::PutBack),
+            (None, Registered::Ours, Step::Leave),
+            (None, Registered::Other, Step::Leave),
+            (seconds(0), Registered::Ours, wait(30)),
+            (seconds(29), Registered::Ours, wait(1)),
+            (seconds(30), Registered::Ours, Step::Withdraw),
+            (seconds(3_000), Registered::Ours, Step::Withdraw),
+            (seconds(3_000), Registered::Other, Step::Leave),
+            (seconds(0), Registered::No, Step::Leave),
+            (seconds(3_000), Registered::No, Step::Leave),
+        ] {
+            assert_eq!(step(away, registered), expected, "{away:?} {registered:?}");
+        }
+    }
+
+    #[test]
+    fn one_ready_endpoint_of_any_slice_is_a_gate() {
+        for (ready, expected) in [
+            (&[][..], false),
+            (&[Some(false)], false),
+            (&[Some(false), Some(true)], true),
+            (&[None], true),
+        ] {
+            assert_eq!(is_ready(&slices(ready)), expected, "{ready:?}");
+        }
+        let none: EndpointSlice =
+            serde_json::from_value(json!({"addressType": "IPv4", "endpoints": null})).unwrap();
+        assert!(!is_ready(&[none]));
+    }
+
+    #[test]
+    fn only_what_leads_to_our_service_and_bears_the_label_is_ours() {
+        let ours: APIService = serde_json::from_value(definition("oz", &service())).unwrap();
+        assert_eq!(registered(Some(&ours), "oz", &service()), Registered::Ours);
+        assert_eq!(registered(None, "oz", &service()), Registered::No);
+        assert_eq!(
+            registered(Some(&ours), "other", &service()),
+            Registered::Other
+        );
+        let other = GateService {
+            name: "other".to_owned(),
+            port: 443,
+        };
+        assert_eq!(registered(Some(&ours), "oz", &other), Registered::Other);
+        let mut bare = ours;
+        bare.metadata.labels = None;
+        assert_eq!(registered(Some(&bare), "oz", &service()), Registered::Other);
+        bare.spec = None;
+        assert_eq!(registered(Some(&bare), "oz", &service()), Registered::Other);
+    }
+
+    #[test]
+    fn a_service_is_named_with_its_port() {
+        assert_eq!(service().port, 443);
+        for wrong in [
+            "",
+            "oz-gate",
+            "oz-gate:",
+            ":443",
+            "oz-gate:0",
+            "oz-gate:70000",
+            "Gate:1",
+            "a.b:1",
+        ] {
+            assert!(wrong.parse::<GateService>().is_err(), "{wrong}");
+        }
+    }
+}

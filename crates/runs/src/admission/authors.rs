@@ -1,0 +1,84 @@
+//! What the author of an object must be able to read themselves, since it is read for them: nobody gets through
+//! oz at a Secret that they could not get.
+
+use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
+
+/// An object of the same namespace that another one names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// What it is.
+    pub kind: NamedKind,
+    /// Its name.
+    pub name: String,
+    /// Path of the field that names it.
+    pub field: String,
+}
+
+/// What is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub enum NamedKind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+impl NamedKind {
+    /// The resource, as access reviews name it.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmaps",
+            Self::Secret => "secrets",
+        }
+    }
+}
+
+fn secret(name: &str, field: String) -> Named {
+    Named {
+        kind: NamedKind::Secret,
+        name: name.to_owned(),
+        field,
+    }
+}
+
+/// What a run's prompt is read from.
+#[must_use]
+pub fn of_run(run: &HarnessRun) -> Vec<Named> {
+    let Some(source) = &run.spec.prompt_from else {
+        return Vec::new();
+    };
+    let config = source.config_map_key_ref.as_ref().map(|reference| Named {
+        kind: NamedKind::ConfigMap,
+        name: reference.name.clone(),
+        field: "spec.promptFrom.configMapKeyRef".to_owned(),
+    });
+    let field = "spec.promptFrom.secretKeyRef".to_owned();
+    let reference = source.secret_key_ref.as_ref();
+    let secret = reference.map(|reference| secret(&reference.name, field));
+    config.into_iter().chain(secret).collect()
+}
+
+/// What the seed of a workspace is read with.
+#[must_use]
+pub fn of_workspace(workspace: &Workspace) -> Vec<Named> {
+    let repositories = workspace.spec.seed.iter().flat_map(|seed| &seed.repos);
+    let named = repositories.enumerate().filter_map(|(number, one)| {
+        let reference = one.credentials_secret_ref.as_ref()?;
+        let field = format!("spec.seed.repos[{number}].credentialsSecretRef");
+        Some(secret(&reference.name, field))
+    });
+    named.collect()
+}
+
+/// What the credentials of a policy come from.
+#[must_use]
+pub fn of_policy(policy: &BrokerPolicy) -> Vec<Named> {
+    let grants = policy.spec.grants.credentials.iter().enumerate();
+    let named = grants.filter_map(|(number, grant)| {
+        let reference = grant.provider.secret_ref.as_ref()?;
+        let field = format!("spec.grants.credentials[{number}].provider.secretRef");
+        Some(secret(&reference.name, field))
+    });
+    named.collect()
+}

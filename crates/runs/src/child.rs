@@ -1,0 +1,38 @@
+//! The objects of runs and workspaces, which are built as JSON, as children.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{ApiResource, DynamicObject};
+use oz_api::harness::GROUP;
+use oz_api::labels;
+use oz_core::controller::Child;
+use serde_json::{Value, json};
+
+/// The child of kind `K` that an object is. `None` only if it has no metadata, which ours all have.
+pub(super) fn child<K>(object: Value) -> Option<Child>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let object: DynamicObject = serde_json::from_value(object).ok()?;
+    let resource = ApiResource::erase::<K>(&());
+    Some(Child { resource, object })
+}
+
+/// The reference to the object of a kind of ours that controls a child.
+pub(super) fn owned(kind: &str, owner: &ObjectMeta) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1alpha1"),
+        "kind": kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": true,
+    })
+}
+
+/// As [`labels::mark`], on metadata as JSON.
+pub(super) fn mark(metadata: &mut Value, kind: &str, owner: &ObjectMeta) {
+    metadata["labels"][labels::MANAGED_BY] = json!(labels::OZ);
+    metadata["labels"][labels::OWNER_KIND] = json!(kind);
+    metadata["labels"][labels::OWNER_UID] = json!(owner.uid);
+    metadata["annotations"][labels::OWNER_NAME] = json!(owner.name);
+}

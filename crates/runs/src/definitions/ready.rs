@@ -1,0 +1,107 @@
+//! The condition Ready, as templates and policies have it.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oz_api::conditions;
+use oz_core::controller::Transition;
+use oz_core::validate::Violation;
+
+/// Template: runs can be made of it. Policy: runs are admitted by what it grants.
+pub const READY: &str = "Ready";
+
+/// The most bytes of a message: a template may be wrong in any number of ways.
+const MOST: usize = 4_096;
+
+/// Reasons of the conditions of templates and policies.
+pub mod reason {
+    /// It can be used.
+    pub const SUCCESS: &str = oz_api::conditions::reason::SUCCESS;
+    /// Template: the one that it inherits from does not exist.
+    pub const BASE_NOT_FOUND: &str = "BaseNotFound";
+    /// Template: the one that it inherits from cannot be used.
+    pub const BASE_INVALID: &str = "BaseInvalid";
+    /// Something in it cannot stay as it is.
+    pub const INVALID: &str = "Invalid";
+    /// Template: something in podTemplateOverlay, and nothing else, cannot stay as it is.
+    pub const OVERLAY_INVALID: &str = "OverlayInvalid";
+    /// Policy: it has no discovery.
+    pub const NO_DISCOVERY: &str = "NoDiscovery";
+    /// Policy: its discovery lets any host through.
+    pub const ACTIVE: &str = "Active";
+    /// Policy: its discovery has ended, and is still there.
+    pub const EXPIRED: &str = "Expired";
+}
+
+/// Why a template or a policy cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// Reason in CamelCase, one of [`reason`].
+    pub reason: &'static str,
+    /// For people: what is wrong, and what to do.
+    pub message: String,
+}
+
+impl Unusable {
+    /// That these are in it; `None` if there are none.
+    pub(super) fn by(reason: &'static str, violations: &[Violation]) -> Option<Self> {
+        (!violations.is_empty()).then(|| Self {
+            reason,
+            message: listed(violations),
+        })
+    }
+}
+
+/// All violations, as far as there is room, without what would move a terminal's cursor: some of their paths are
+/// what somebody wrote.
+pub(super) fn listed(violations: &[Violation]) -> String {
+    let whole = Violation::list(violations);
+    let shown = |next: char| if next.is_control() { '\u{fffd}' } else { next };
+    let mut text: String = whole.chars().map(shown).collect();
+    if text.len() > MOST {
+        text.truncate(text.floor_char_boundary(MOST));
+        text.push_str(&format!("… ({} violations in all)", violations.len()));
+    }
+    text
+}
+
+/// Sets [`READY`]; `usable` is the message if it can be used.
+pub(super) fn set(
+    conditions: &mut Vec<Condition>,
+    found: &Result<(), Unusable>,
+    usable: String,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (reason, message) = match found {
+        Ok(()) => (reason::SUCCESS, usable),
+        Err(unusable) => (unusable.reason, unusable.message.clone()),
+    };
+    conditions::set(
+        conditions,
+        READY,
+        found.is_ok(),
+        reason,
+        message,
+        generation,
+        now,
+    );
+}
+
+/// The event for a change of [`READY`], if it is one: `names` are its reasons, if it can be used and if not.
+pub(super) fn transition(
+    before: &[Condition],
+    after: &[Condition],
+    names: [&'static str; 2],
+    action: &'static str,
+) -> Option<Transition> {
+    let now = conditions::find(after, READY)?;
+    let [ready, not_ready] = names;
+    let holds = now.status == "True";
+    conditions::is_news(before, now).then(|| Transition {
+        warning: !holds,
+        reason: if holds { ready } else { not_ready },
+        action,
+        note: now.message.clone(),
+        due: None,
+    })
+}

@@ -1,0 +1,354 @@
+//! What a template's `podTemplateOverlay` may say, and what becomes of the pod by it. What is not named here is
+//! refused with its path: a field that a later Kubernetes has could weaken what confines a run.
+
+use oz_core::validate::Violation;
+use serde_json::{Map, Value, json};
+
+use super::mount::{MountPath, normalize};
+use super::reserved;
+
+/// Fields of the pod that are taken as they are.
+const POD_FIELDS: [&str; 10] = [
+    "affinity",
+    "hostname",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+    "resourceClaims",
+];
+/// Fields of the agent that are taken as they are, or added to ours.
+const AGENT_FIELDS: [&str; 8] = [
+    "name",
+    "env",
+    "envFrom",
+    "imagePullPolicy",
+    "resources",
+    "securityContext",
+    "volumeMounts",
+    "workingDir",
+];
+/// Fields of a sidecar besides those of the agent.
+const SIDECAR_FIELDS: [&str; 8] = [
+    "args",
+    "command",
+    "image",
+    "livenessProbe",
+    "ports",
+    "readinessProbe",
+    "restartPolicy",
+    "startupProbe",
+];
+/// Fields of a container's security context that make it no weaker.
+const CONTEXT_FIELDS: [&str; 3] = ["readOnlyRootFilesystem", "runAsGroup", "runAsUser"];
+/// Fields of a pod's security context that make it no weaker.
+const POD_CONTEXT_FIELDS: [&str; 2] = ["fsGroupChangePolicy", "supplementalGroups"];
+/// Kinds of volumes: those that Pod Security lets the most restricted pods have.
+const VOLUMES: [&str; 8] = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
+/// Annotations that switch off what confines a container.
+const UNCONFINING: [&str; 2] = [
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+];
+/// What goes before the name of a workspace in that of its claim.
+pub(super) const CLAIM_PREFIX: &str = "ws-";
+
+/// Everything in an overlay that a run cannot have, with its path.
+#[must_use]
+pub(super) fn violations(overlay: &Value) -> Vec<Violation> {
+    let mut check = Check(Vec::new());
+    let root = "spec.podTemplateOverlay";
+    check.only(root, overlay, &["metadata", "spec"]);
+    let metadata = &overlay["metadata"];
+    check.only(
+        &format!("{root}.metadata"),
+        metadata,
+        &["annotations", "labels"],
+    );
+    for list in ["annotations", "labels"] {
+        for (key, _) in fields(&metadata[list]) {
+            let unconfines = UNCONFINING.iter().any(|prefix| key.starts_with(prefix));
+            if reserved::is_mark(key) || unconfines {
+                check.add(
+                    format!("{root}.metadata.{list}[{key}]"),
+                    "is set by oz alone",
+                );
+            }
+        }
+    }
+    check.pod(&format!("{root}.spec"), &overlay["spec"]);
+    check.0
+}
+
+struct Check(Vec<Violation>);
+
+impl Check {
+    fn add(&mut self, field: impl Into<String>, message: &str) {
+        self.0.push(Violation::of(field, message));
+    }
+
+    /// Notes each field of a value that is not among those that are allowed.
+    fn only(&mut self, path: &str, value: &Value, allowed: &[&str]) {
+        if !value.is_object() && !value.is_null() {
+            self.add(path, "must be an object");
+        }
+        for (name, _) in fields(value) {
+            if !allowed.contains(&name.as_str()) {
+                self.add(format!("{path}.{name}"), "cannot be set by a template");
+            }
+        }
+    }
+
+    fn pod(&mut self, path: &str, spec: &Value) {
+        let mut allowed = POD_FIELDS.to_vec();
+        allowed.extend(["containers", "initContainers", "securityContext", "volumes"]);
+        self.only(path, spec, &allowed);
+        let context = format!("{path}.securityContext");
+        self.only(&context, &spec["securityContext"], &POD_CONTEXT_FIELDS);
+        for (number, volume) in list(&spec["volumes"]).enumerate() {
+            self.volume(&format!("{path}.volumes[{number}]"), volume);
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for kind in ["containers", "initContainers"] {
+            for (number, container) in list(&spec[kind]).enumerate() {
+                let path = format!("{path}.{kind}[{number}]");
+                let name = container["name"].as_str().unwrap_or_default();
+                if names.contains(&name) {
+                    self.add(format!("{path}.name"), "must be the only one of its name");
+                }
+                names.push(name);
+                if kind == "initContainers" && container["restartPolicy"] != "Always" {
+                    let message = "must be Always: a run has no init container but sidecars";
+                    self.add(format!("{path}.restartPolicy"), message);
+                }
+                self.container(&path, name, container, kind);
+            }
+        }
+    }
+
+    fn container(&mut self, path: &str, name: &str, container: &Value, kind: &str) {
+        let is_agent = name == reserved::AGENT && kind == "containers";
+        if name.is_empty() || (!is_agent && reserved::CONTAINERS.contains(&name)) {
+            let message = "must be agent, or a name of its own: runtime, proxy and oz are taken";
+            self.add(format!("{path}.name"), message);
+        }
+        let mut allowed = AGENT_FIELDS.to_vec();
+        if !is_agent {
+            allowed.extend(SIDECAR_FIELDS);
+            if container["image"].as_str().is_none_or(str::is_empty) {
+                self.add(format!("{path}.image"), "must be set for a sidecar");
+            }
+        }
+        self.only(path, container, &allowed);
+        self.context(
+            &format!("{path}.securityContext"),
+            &container["securityContext"],
+        );
+        for (number, env) in list(&container["env"]).enumerate() {
+            if env["name"].as_str().is_none_or(reserved::is_variable) {
+                self.add(format!("{path}.env[{number}].name"), "is set by oz alone");
+            }
+        }
+        for (number, mount) in list(&container["volumeMounts"]).enumerate() {
+            let path = format!("{path}.volumeMounts[{number}]");
+            if mount["name"].as_str().is_none_or(reserved::is_volume) {
+                self.add(format!("{path}.name"), "must be a volume of the overlay");
+            }
+            let target = mount["mountPath"].as_str().and_then(MountPath::new);
+            let message = match target {
+                None => Some("must be an absolute path without '..' and ':'"),
+                Some(target) if target.is_root() => Some("must not be /"),
+                Some(target) if target.is_within("/paddock") => Some("must not lie below /paddock"),
+                Some(_) => None,
+            };
+            if let Some(message) = message {
+                self.add(format!("{path}.mountPath"), message);
+            }
+            if mount["mountPropagation"].is_string() {
+                self.add(
+                    format!("{path}.mountPropagation"),
+                    "cannot be set by a template",
+                );
+            }
+        }
+        for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+            for kind in ["httpGet", "tcpSocket"] {
+                // The kubelet would connect there, which nothing confines.
+                if !container[probe][kind]["host"].is_null() {
+                    self.add(
+                        format!("{path}.{probe}.{kind}.host"),
+                        "cannot be set by a template",
+                    );
+                }
+            }
+        }
+        for (number, port) in list(&container["ports"]).enumerate() {
+            if port["hostPort"].as_i64().is_some_and(|port| port != 0) {
+                self.add(
+                    format!("{path}.ports[{number}].hostPort"),
+                    "cannot be set by a template",
+                );
+            }
+        }
+    }
+
+    fn context(&mut self, path: &str, context: &Value) {
+        self.only(path, context, &CONTEXT_FIELDS);
+        let user = &context["runAsUser"];
+        let is_taken = user
+            .as_i64()
+            .is_none_or(|user| user < 1 || reserved::is_user(user));
+        if !user.is_null() && is_taken {
+            let message = "must be neither root nor a user of oz's own containers (1337 to 1339)";
+            self.0.push(Violation::of_value(
+                format!("{path}.runAsUser"),
+                message,
+                user.to_string(),
+            ));
+        }
+    }
+
+    fn volume(&mut self, path: &str, volume: &Value) {
+        if volume["name"].as_str().is_none_or(reserved::is_volume) {
+            let message =
+                "must be a name of its own: workspace, paddock, paddock-… and oz-… are taken";
+            self.add(format!("{path}.name"), message);
+        }
+        let mut allowed = VOLUMES.to_vec();
+        allowed.push("name");
+        self.only(path, volume, &allowed);
+        for (number, source) in list(&volume["projected"]["sources"]).enumerate() {
+            let path = format!("{path}.projected.sources[{number}]");
+            let allowed = ["configMap", "downwardAPI", "secret"];
+            self.only(&path, source, &allowed);
+        }
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
+        if claim.is_some_and(|claim| claim.starts_with(CLAIM_PREFIX)) {
+            let message = "must not be the claim of a workspace: a run names that in workspaceRef";
+            self.add(format!("{path}.persistentVolumeClaim.claimName"), message);
+        }
+    }
+}
+
+/// Puts an overlay that breaks no rule onto a pod template. Sidecars end with the agent, and are as confined.
+pub(super) fn apply(pod: &mut Value, overlay: &Value) {
+    for list in ["annotations", "labels"] {
+        for (key, value) in fields(&overlay["metadata"][list]) {
+            pod["metadata"][list][key] = value.clone();
+        }
+    }
+    let spec = &overlay["spec"];
+    for field in POD_FIELDS.iter().filter(|field| !spec[**field].is_null()) {
+        pod["spec"][*field] = spec[*field].clone();
+    }
+    for (field, value) in fields(&spec["securityContext"]) {
+        pod["spec"]["securityContext"][field] = value.clone();
+    }
+    append(&mut pod["spec"]["volumes"], list(&spec["volumes"]).cloned());
+    let all = list(&spec["containers"]).chain(list(&spec["initContainers"]));
+    for container in all {
+        if container["name"] == reserved::AGENT {
+            agent(&mut pod["spec"]["containers"][0], container);
+        } else {
+            let sidecar = sidecar(container.clone());
+            append(&mut pod["spec"]["initContainers"], [sidecar]);
+        }
+    }
+}
+
+/// What an overlay says of the agent. Its variables come first, so that ours win.
+fn agent(agent: &mut Value, overlay: &Value) {
+    for (field, value) in fields(overlay) {
+        match field.as_str() {
+            "env" => {
+                let mut env: Vec<Value> = list(value).cloned().collect();
+                env.extend(list(&agent["env"]).cloned());
+                agent["env"] = Value::Array(env);
+            }
+            "volumeMounts" => {
+                let mut mounts = value.clone();
+                normalize(&mut mounts);
+                append(&mut agent["volumeMounts"], list(&mounts).cloned());
+            }
+            "securityContext" => {
+                for (field, value) in fields(value) {
+                    agent["securityContext"][field] = value.clone();
+                }
+            }
+            // What a run or a template's defaults say goes before.
+            "resources" if !agent["resources"].is_null() => {}
+            _ => agent[field] = value.clone(),
+        }
+    }
+}
+
+fn sidecar(mut sidecar: Value) -> Value {
+    let own = sidecar["securityContext"].take();
+    sidecar["securityContext"] = confined(reserved::AGENT_USER, false);
+    for (field, value) in fields(&own) {
+        sidecar["securityContext"][field] = value.clone();
+    }
+    sidecar["restartPolicy"] = json!("Always");
+    if let Some(mounts) = sidecar.get_mut("volumeMounts") {
+        normalize(mounts);
+    }
+    sidecar
+}
+
+/// The security context of a pod that writes to a workspace.
+pub(super) fn confined_pod() -> Value {
+    json!({
+        "fsGroup": reserved::AGENT_USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// The security context of a container.
+pub(super) fn confined(user: i64, is_read_only: bool) -> Value {
+    let mut context = json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsGroup": reserved::AGENT_USER,
+        "runAsNonRoot": true,
+        "runAsUser": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    if is_read_only {
+        context["readOnlyRootFilesystem"] = json!(true);
+    }
+    context
+}
+
+/// A variable that has this very value: what would be taken for a reference to another one is not.
+pub(super) fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value.replace('$', "$$")})
+}
+
+/// Appends to an array.
+pub(super) fn append(list: &mut Value, more: impl IntoIterator<Item = Value>) {
+    if let Value::Array(list) = list {
+        list.extend(more);
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().map(Map::iter).into_iter().flatten()
+}

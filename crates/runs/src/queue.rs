@@ -1,0 +1,48 @@
+//! Which runs come before another on the same workspace.
+
+use jiff::Timestamp;
+use oz_api::harness::HarnessRun;
+
+use super::objects::workspace_name;
+
+/// Whether a run is over, or is being removed.
+#[must_use]
+pub fn has_left(run: &HarnessRun) -> bool {
+    run.metadata.deletion_timestamp.is_some() || super::run::is_over(run)
+}
+
+/// The workspace that a run works on: that which it names, or one of its own.
+#[must_use]
+pub fn workspace_of(run: &HarnessRun) -> String {
+    let given = run.status.as_ref();
+    let given = given.and_then(|status| status.workspace_ref.clone());
+    given
+        .or_else(|| run.spec.workspace_ref.clone())
+        .unwrap_or_else(|| workspace_name(run.metadata.name.as_deref().unwrap_or_default()))
+}
+
+/// Those of `all` that come before a run on the workspace that it names, the first first: they are not over, and were
+/// created earlier; of those of one second, by UID.
+#[must_use]
+pub fn ahead<'a>(
+    run: &HarnessRun,
+    all: impl IntoIterator<Item = &'a HarnessRun>,
+) -> Vec<&'a HarnessRun> {
+    let Some(workspace) = &run.spec.workspace_ref else {
+        return Vec::new();
+    };
+    let mut ahead: Vec<&HarnessRun> = all
+        .into_iter()
+        .filter(|other| other.metadata.namespace == run.metadata.namespace)
+        .filter(|other| other.spec.workspace_ref.as_ref() == Some(workspace) && !has_left(other))
+        .filter(|other| place(other) < place(run))
+        .collect();
+    ahead.sort_by(|one, other| place(one).cmp(&place(other)));
+    ahead
+}
+
+/// By what runs are ordered: the oldest comes first, and of those of one second the one whose UID does.
+pub fn place(run: &HarnessRun) -> (Option<Timestamp>, Option<&str>) {
+    let created = run.metadata.creation_timestamp.as_ref();
+    (created.map(|time| time.0), run.metadata.uid.as_deref())
+}

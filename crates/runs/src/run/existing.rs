@@ -1,0 +1,238 @@
+//! What there is of a run: its NetworkPolicy with the decision, its Job, and the pods of that.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use oz_api::harness::{HarnessRun, RunOutputs, RunPhase};
+use oz_api::labels;
+use oz_core::controller::Live;
+use oz_core::lifecycle::drift;
+use oz_core::lifecycle::seal::{self, Keys};
+
+use super::decided::Decided;
+use crate::jobs::{condition, is_active};
+use crate::objects::policy_name;
+use crate::reserved;
+
+/// Phase, reason and message of the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// Succeeded, Failed or Cancelled.
+    pub phase: RunPhase,
+    /// Why, in CamelCase.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
+impl RunEnd {
+    pub(super) fn new(phase: RunPhase, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            phase,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// The objects of one run.
+#[derive(Default)]
+pub(super) struct Seen<'a> {
+    /// The NetworkPolicy in its place, if that was made for it.
+    pub(super) policy: Option<&'a Live>,
+    /// Whether that carries our decision.
+    pub(super) is_confined: bool,
+    /// Whether something else is in that place.
+    pub(super) is_displaced: bool,
+    /// Its Job.
+    pub(super) job: Option<(&'a Live, Box<Job>)>,
+    /// Its pods.
+    pub(super) pods: Vec<(&'a Live, Pod)>,
+    /// The decision, as either of them carries it.
+    pub(super) decided: Option<Decided>,
+    /// Its sealed text.
+    pub(super) sealed: &'a str,
+    /// Whether a decision is there that an earlier release sealed.
+    pub(super) is_retired: bool,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn of(keys: &Keys, run: &HarnessRun, live: &'a [Live]) -> Self {
+        let mut seen = Self::default();
+        let (name, uid) = (run.metadata.name.as_deref(), run.metadata.uid.as_deref());
+        for one in live {
+            if let Some(pod) = one.parse::<Pod>() {
+                if is_of_job(&pod, name) {
+                    seen.pods.push((one, pod));
+                }
+            } else if let Some(job) = one.parse::<Job>() {
+                let is_owned = drift::is_owned(&job.metadata, uid.unwrap_or_default());
+                let is_ours = is_owned || Decided::open(keys, one, run).is_some();
+                if is_ours && job.metadata.name.as_deref() == name {
+                    seen.job = Some((one, Box::new(job)));
+                }
+            } else if one.parse::<NetworkPolicy>().is_some()
+                && one.object.metadata.name.as_deref() == name.map(policy_name).as_deref()
+            {
+                seen.take(keys, one, run);
+                seen.is_confined = seen.decided.is_some();
+                let is_marked = labels::owner_uid(&one.object.metadata) == uid;
+                match seen.is_confined || is_marked {
+                    true => seen.policy = Some(one),
+                    false => seen.is_displaced = true,
+                }
+            }
+        }
+        if seen.decided.is_none()
+            && let Some((job, _)) = &seen.job
+        {
+            let job: &'a Live = job;
+            seen.take(keys, job, run);
+        }
+        seen
+    }
+
+    fn take(&mut self, keys: &Keys, live: &'a Live, run: &HarnessRun) {
+        if let Some(decided) = Decided::open(keys, live, run) {
+            self.sealed = Decided::sealed(live).unwrap_or_default();
+            self.decided = Some(decided);
+        } else {
+            self.is_retired |= Decided::sealed(live).is_some_and(seal::is_retired);
+        }
+    }
+
+    /// Whether anything was started by it, as far as that is known.
+    pub(super) fn has_begun(&self, run: &HarnessRun) -> bool {
+        let told = run
+            .status
+            .as_ref()
+            .and_then(|status| status.job_name.as_ref());
+        told.is_some() || self.job.is_some() || !self.pods.is_empty()
+    }
+
+    /// The pods in which something may run still.
+    pub(super) fn active(&self) -> impl Iterator<Item = &(&'a Live, Pod)> {
+        self.pods.iter().filter(|(_, pod)| is_active(pod))
+    }
+
+    /// The pod that was made last.
+    pub(super) fn newest(&self) -> Option<&Pod> {
+        let created = |pod: &&Pod| pod.metadata.creation_timestamp.clone();
+        self.pods.iter().map(|(_, pod)| pod).max_by_key(created)
+    }
+
+    /// When the Job began; it begins anew when it goes on after it was suspended.
+    pub(super) fn job_started(&self) -> Option<Timestamp> {
+        let (_, job) = self.job.as_ref()?;
+        let started = job.status.as_ref()?.start_time.as_ref()?;
+        Some(started.0)
+    }
+
+    /// How the Job ended; `None` while it has not.
+    pub(super) fn job_end(&self) -> Option<(RunEnd, Option<Timestamp>)> {
+        let (_, job) = self.job.as_ref()?;
+        if let Some(complete) = condition(job, "Complete") {
+            let at = job.status.as_ref()?.completion_time.as_ref();
+            let at = at.or(complete.last_transition_time.as_ref());
+            let end = RunEnd::new(
+                RunPhase::Succeeded,
+                "Succeeded",
+                "the agent ended with exit code 0",
+            );
+            return Some((end, at.map(|at| at.0)));
+        }
+        let failed = condition(job, "Failed")?;
+        let at = failed.last_transition_time.as_ref().map(|at| at.0);
+        let timed_out = failed.reason.as_deref() == Some(DEADLINE)
+            || self
+                .newest()
+                .is_some_and(|pod| pod_reason(pod) == Some(DEADLINE));
+        let end = match timed_out {
+            true => deadline_exceeded(),
+            false => RunEnd::new(RunPhase::Failed, "AgentFailed", self.why_it_failed()),
+        };
+        Some((end, at))
+    }
+
+    fn why_it_failed(&self) -> String {
+        let Some(pod) = self.newest() else {
+            return "the agent's pod failed, and is gone".to_owned();
+        };
+        let agent = container(pod, reserved::AGENT);
+        let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
+        match (ended, pod_reason(pod)) {
+            (Some(ended), _) if ended.reason.as_deref() == Some("OOMKilled") => {
+                "the agent used more memory than it may (OOMKilled, exit code 137)".to_owned()
+            }
+            (Some(ended), _) => format!("the agent ended with exit code {}", ended.exit_code),
+            (None, Some(reason)) => format!("the agent's pod failed: {reason}"),
+            (None, None) => "the agent's pod failed before the agent started".to_owned(),
+        }
+    }
+
+    /// What the run made, as our container said at its end.
+    pub(super) fn outputs(&self) -> Option<RunOutputs> {
+        let status = self.newest()?.status.as_ref()?;
+        let sidecars = status.init_container_statuses.iter().flatten();
+        let ours = sidecars
+            .filter(|one| [reserved::RUNTIME, reserved::REPORTER].contains(&one.name.as_str()));
+        let mut said =
+            ours.filter_map(|one| one.state.as_ref()?.terminated.as_ref()?.message.as_ref());
+        said.find_map(|message| serde_json::from_str(message).ok())
+    }
+}
+
+/// Condition: it is over.
+pub const COMPLETED: &str = "Completed";
+/// The end reason of a run with a decision that an earlier release sealed.
+pub(super) const SEAL_RETIRED: &str = "SealRetired";
+/// What stands between why a run ends and why that is not done yet.
+pub(super) const NOT_OVER: &str = "; not over yet: ";
+pub(super) const DEADLINE: &str = "DeadlineExceeded";
+
+/// The end of a run whose time is over.
+pub(super) fn deadline_exceeded() -> RunEnd {
+    RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout is over")
+}
+
+/// Whether a pod was made by the Job of a run: marks are labels, which others can write too.
+fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
+    let controller = labels::controller(&pod.metadata);
+    controller.is_some_and(|job| job.kind == "Job" && Some(job.name.as_str()) == run)
+}
+
+/// Whether a pod of a run's Job runs without the label by which its NetworkPolicy confines it.
+#[must_use]
+pub fn is_hidden(pod: &Pod, run: &HarnessRun) -> bool {
+    let metadata = &run.metadata;
+    is_of_job(pod, metadata.name.as_deref())
+        && is_active(pod)
+        && labels::owner_uid(&pod.metadata) != metadata.uid.as_deref()
+}
+
+/// The end of a run that was deleted.
+pub(super) fn deleted() -> RunEnd {
+    RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
+}
+
+fn pod_reason(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.reason.as_deref()
+}
+
+/// The status of one container of a pod.
+pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let ordinary = status.container_statuses.iter().flatten();
+    let mut all = ordinary.chain(status.init_container_statuses.iter().flatten());
+    all.find(|one| one.name == name)
+}
+
+/// When a pod got its node.
+pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions
+        .iter()
+        .find(|known| known.type_ == "PodScheduled" && known.status == "True")?;
+    Some(scheduled.last_transition_time.as_ref()?.0)
+}

@@ -1,0 +1,348 @@
+//! What fills a workspace: a Job that clones its repositories, and what confines its pod. That it fills it once is
+//! the script's doing: the list of what was cloned is written last, and nothing is cloned where it is.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use oz_api::harness::{Repository, Workspace};
+use oz_api::{encode, labels};
+use serde_json::{Value, json};
+
+use super::host::user_and_host;
+use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
+use super::overlay::{append, confined, confined_pod, variable};
+use super::pod::claim_name;
+use super::{child, reserved};
+
+/// Clones, and writes the list of what was cloned.
+const SCRIPT: &str = include_str!("seed.sh");
+/// Where the claim is mounted.
+const MOUNT_PATH: &str = "/workspace";
+/// Where the Secret of a repository is mounted.
+const CREDENTIALS: &str = "/credentials";
+/// The pod has no other user than this one; ssh wants to know its name.
+const PASSWD: &str = "seed:x:65532:65532::/tmp:/bin/sh\n";
+/// Annotation of the pod, which it has the file from.
+const PASSWD_ANNOTATION: &str = "oz.wizardofoz.co/passwd";
+/// How long the Job may take in all, in seconds.
+pub(super) const DEADLINE_SECONDS: i64 = 1800;
+/// How often a pod that failed is made again.
+const RETRIES: i32 = 2;
+
+/// What the operator was told about filling workspaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// An image with git, ssh and a shell; nothing is filled without one.
+    pub image: Option<String>,
+    /// When it is pulled.
+    pub pull_policy: String,
+    /// Addresses that are reached by none that fill a workspace, besides link-local ones.
+    pub denied: Vec<IpNet>,
+}
+
+/// Name of the Job of a workspace.
+#[must_use]
+pub fn job_name(workspace: &str) -> String {
+    format!("{workspace}-seed")
+}
+
+/// Name of the NetworkPolicy that confines the pods of that Job.
+#[must_use]
+pub fn policy_name(workspace: &str) -> String {
+    format!("{}-egress", job_name(workspace))
+}
+
+/// The repositories of a workspace.
+pub fn repositories(workspace: &Workspace) -> &[Repository] {
+    let seed = workspace.spec.seed.as_ref();
+    seed.map_or(&[], |seed| seed.repos.as_slice())
+}
+
+/// Whether a workspace is filled with what somebody must be allowed to read Secrets for.
+#[must_use]
+pub fn names_secrets(workspace: &Workspace) -> bool {
+    let mut all = repositories(workspace).iter();
+    all.any(|it| it.credentials_secret_ref.is_some())
+}
+
+/// Digest of what a workspace is filled with, which never changes: what its stamp is for.
+#[must_use]
+pub fn digest(workspace: &Workspace) -> String {
+    encode::digest(&workspace.spec.seed)
+}
+
+/// The Job that fills a workspace, by an image.
+#[must_use]
+pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
+    let name = name(workspace);
+    let repositories = repositories(workspace);
+    let mut volumes = vec![
+        json!({"name": reserved::WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(name)}}),
+        json!({"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}),
+        json!({"name": "passwd", "downwardAPI": {"items": [{
+            "path": "passwd",
+            "fieldRef": {"fieldPath": format!("metadata.annotations['{PASSWD_ANNOTATION}']")},
+        }]}}),
+    ];
+    let mut clones = Vec::new();
+    for (number, repository) in repositories.iter().enumerate() {
+        let mut clone = container(
+            settings,
+            image,
+            &format!("repo-{number}"),
+            &variables(number, repository),
+        );
+        if let Some(secret) = &repository.credentials_secret_ref {
+            let volume = format!("credentials-{number}");
+            let mount = json!({"name": volume, "mountPath": CREDENTIALS, "readOnly": true});
+            append(&mut clone["volumeMounts"], [mount]);
+            append(&mut clone["env"], [variable("OZ_CREDENTIALS", CREDENTIALS)]);
+            let source = json!({"secretName": secret.name, "defaultMode": 0o440});
+            volumes.push(json!({"name": volume, "secret": source}));
+        }
+        clones.push(clone);
+    }
+    let last = [variable("OZ_MANIFEST", &manifest(repositories))];
+    let mut pod = json!({
+        "metadata": {
+            "labels": {"paddock.dev/workspace": labels::value(name)},
+            "annotations": {PASSWD_ANNOTATION: PASSWD},
+        },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": confined_pod(),
+            "initContainers": clones,
+            "containers": [container(settings, image, "manifest", &last)],
+            "volumes": volumes,
+        },
+    });
+    child::mark(&mut pod["metadata"], KIND, &workspace.metadata);
+    let mut job = object(workspace, "batch/v1", "Job", &job_name(name));
+    job["spec"] = json!({
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "backoffLimit": RETRIES,
+        "completions": 1,
+        "parallelism": 1,
+        "template": pod,
+    });
+    job
+}
+
+/// What confines the pod of that Job: nothing gets in, and out go questions to name servers and connections to the
+/// ports of its repositories, but none to what cloud providers serve on link-local addresses, and none to the ranges that
+/// the operator was told: a URL is its author's to write, and the API server's address is one.
+#[must_use]
+pub fn network_policy(workspace: &Workspace, settings: &Settings) -> Value {
+    let ports: BTreeSet<u16> = repositories(workspace)
+        .iter()
+        .map(|it| port(&it.url))
+        .collect();
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|port| json!({"protocol": "TCP", "port": port}))
+        .collect();
+    let name = policy_name(name(workspace));
+    let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
+    let out = json!([
+        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {"to": allowed(&settings.denied), "ports": ports},
+    ]);
+    policy["spec"] = closed_but_for(&workspace.metadata, &out);
+    policy
+}
+
+/// Returns the peers for all addresses but link-local ones and these ranges.
+fn allowed(denied: &[IpNet]) -> Vec<Value> {
+    let families = [
+        ("0.0.0.0/0", &["169.254.0.0/16"][..]),
+        ("::/0", &["fe80::/10", "fd00:ec2::254/128"][..]),
+    ];
+    let parts = families.into_iter().filter_map(|(all, always)| {
+        let is_same = |range: &&IpNet| range.addr().is_ipv6() == all.contains(':');
+        let denied: BTreeSet<IpNet> = denied.iter().filter(is_same).map(IpNet::trunc).collect();
+        // An exception from all would be no policy that the API server takes.
+        if denied.iter().any(|range| range.prefix_len() == 0) {
+            return None;
+        }
+        let always = always.iter().map(|range| (*range).to_owned());
+        let except: Vec<String> = always.chain(denied.iter().map(IpNet::to_string)).collect();
+        Some(json!({"ipBlock": {"cidr": all, "except": except}}))
+    });
+    let parts: Vec<Value> = parts.collect();
+    if parts.is_empty() {
+        // A rule for no address would be one for any.
+        return vec![json!({"podSelector": {"matchLabels": {labels::OWNER_UID: ""}}})];
+    }
+    parts
+}
+
+/// The port that a repository is served on.
+fn port(url: &str) -> u16 {
+    let (usual, rest) = match url.split_once("://") {
+        Some(("ssh", rest)) => (22, rest),
+        Some((_, rest)) => (443, rest),
+        None => (443, url),
+    };
+    let (_, host) = user_and_host(rest);
+    // An address of IPv6 has colons of its own, in brackets.
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    let said = after
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    said.unwrap_or(usual)
+}
+
+/// The list of what was cloned, as agents read it: without users, which only URLs of ssh have.
+fn manifest(repositories: &[Repository]) -> String {
+    let entry = |it: &Repository| {
+        let mut entry =
+            json!({"url": without_user(&it.url), "path": it.path.as_deref().unwrap_or_default()});
+        if let Some(branch) = &it.branch {
+            entry["branch"] = json!(branch);
+        }
+        entry
+    };
+    Value::from_iter(repositories.iter().map(entry)).to_string()
+}
+
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (user, _) = user_and_host(rest);
+    // What follows the user and its @.
+    let after = user.map_or(rest, |user| rest.get(user.len() + 1..).unwrap_or_default());
+    format!("{scheme}://{after}")
+}
+
+fn variables(number: usize, repository: &Repository) -> [Value; 5] {
+    [
+        variable("OZ_NUMBER", &number.to_string()),
+        variable("OZ_URL", &repository.url),
+        variable("OZ_PATH", repository.path.as_deref().unwrap_or_default()),
+        variable(
+            "OZ_BRANCH",
+            repository.branch.as_deref().unwrap_or_default(),
+        ),
+        variable(
+            "OZ_DEPTH",
+            &repository.depth.unwrap_or_default().to_string(),
+        ),
+    ]
+}
+
+fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) -> Value {
+    let common = [
+        variable("GIT_ALLOW_PROTOCOL", "https:ssh"),
+        variable("GIT_CONFIG_GLOBAL", "/dev/null"),
+        variable("GIT_CONFIG_NOSYSTEM", "1"),
+        variable("GIT_LFS_SKIP_SMUDGE", "1"),
+        variable("GIT_TERMINAL_PROMPT", "0"),
+        variable("HOME", "/tmp"),
+        variable("OZ_WORKSPACE", MOUNT_PATH),
+    ];
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": ["/bin/sh", "-c", SCRIPT],
+        "env": common.iter().chain(variables).collect::<Vec<_>>(),
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": confined(reserved::AGENT_USER, true),
+        // What git said last is why it failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": reserved::WORKSPACE_VOLUME, "mountPath": MOUNT_PATH},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "passwd", "mountPath": "/etc/passwd", "subPath": "passwd", "readOnly": true},
+        ],
+    })
+}
+
+/// An object of a workspace, with our marks.
+fn object(workspace: &Workspace, api_version: &str, kind: &str, name: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": workspace.metadata.namespace,
+            "labels": {"paddock.dev/workspace": labels::value(self::name(workspace))},
+            "annotations": {},
+            "ownerReferences": [child::owned(KIND, &workspace.metadata)],
+        },
+    });
+    child::mark(&mut object["metadata"], KIND, &workspace.metadata);
+    object
+}
+
+fn name(workspace: &Workspace) -> &str {
+    workspace.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denied_ranges_are_exceptions_of_their_family() {
+        let ranges = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let block =
+            |cidr: &str, except: &[&str]| json!({"ipBlock": {"cidr": cidr, "except": except}});
+        let v6 = block("::/0", &["fe80::/10", "fd00:ec2::254/128"]);
+        assert_eq!(
+            allowed(&ranges(&["10.96.0.1/12", "10.0.0.5/32", "10.96.0.0/12"])),
+            [
+                block(
+                    "0.0.0.0/0",
+                    &["169.254.0.0/16", "10.0.0.5/32", "10.96.0.0/12"]
+                ),
+                v6.clone()
+            ]
+        );
+        assert_eq!(allowed(&ranges(&["0.0.0.0/0", "10.0.0.0/8"])), [v6]);
+        let none = allowed(&ranges(&["0.0.0.0/0", "::/0"]));
+        assert!(none.len() == 1 && none[0]["ipBlock"].is_null(), "{none:?}");
+    }
+
+    #[test]
+    fn the_port_of_a_repository_is_the_one_in_its_url() {
+        for (url, expected) in [
+            ("https://git.test/a.git", 443),
+            ("https://git.test:8443/a.git", 8443),
+            ("ssh://git@git.test/a.git", 22),
+            ("ssh://git@git.test:2222/a:1.git", 2222),
+            ("https://[fd00::1]/a", 443),
+            ("https://[fd00::1]:444/a", 444),
+            ("https://git.test:none/a", 443),
+        ] {
+            assert_eq!(port(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_list_names_no_user() {
+        for (url, listed) in [
+            ("ssh://git@git.test:22/a@b.git", "ssh://git.test:22/a@b.git"),
+            ("ssh://git@git.test?a@b/c", "ssh://git.test?a@b/c"),
+            ("ssh://git@a@git.test#x", "ssh://git.test#x"),
+            ("https://git.test/a@b", "https://git.test/a@b"),
+        ] {
+            let one = Repository {
+                url: url.to_owned(),
+                branch: Some("main".to_owned()),
+                ..Repository::default()
+            };
+            let expected = json!([{"branch": "main", "path": "", "url": listed}]);
+            assert_eq!(manifest(&[one]), expected.to_string());
+        }
+    }
+}

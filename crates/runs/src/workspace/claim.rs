@@ -1,0 +1,50 @@
+//! The claim of a workspace.
+
+use oz_api::harness::Workspace;
+use oz_api::labels;
+use serde_json::{Value, json};
+
+use super::KIND;
+use crate::child;
+use crate::pod::claim_name;
+
+/// The claim of a workspace, which owns it. A copy has its content by the storage class.
+#[must_use]
+pub fn claim(workspace: &Workspace) -> Value {
+    let metadata = &workspace.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let storage = &workspace.spec.storage;
+    let mut spec = json!({
+        "accessModes": [storage.access_mode.to_string()],
+        "resources": {"requests": {"storage": storage.size}},
+    });
+    if let Some(class) = &storage.storage_class {
+        spec["storageClassName"] = json!(class);
+    }
+    if let Some(source) = &workspace.spec.source {
+        if let Some(other) = &source.workspace_ref {
+            spec["dataSource"] =
+                json!({"kind": "PersistentVolumeClaim", "name": claim_name(other)});
+        } else if let Some(snapshot) = &source.volume_snapshot_name {
+            spec["dataSource"] = json!({
+                "apiGroup": "snapshot.storage.k8s.io",
+                "kind": "VolumeSnapshot",
+                "name": snapshot,
+            });
+        }
+    }
+    let mut claim = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim_name(name),
+            "namespace": metadata.namespace,
+            "labels": {"paddock.dev/workspace": labels::value(name)},
+            "annotations": {},
+            "ownerReferences": [child::owned(KIND, metadata)],
+        },
+        "spec": spec,
+    });
+    child::mark(&mut claim["metadata"], KIND, metadata);
+    claim
+}

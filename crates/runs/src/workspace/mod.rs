@@ -1,0 +1,31 @@
+//! Workspaces, as a controller: the claim, what fills it, and who holds it. There is one writer of the lock, and it
+//! is here: of the runs that name a workspace, the oldest has it until it is over and its NetworkPolicy is gone,
+//! which is when nothing of it runs any more. Runs read that; there is nothing that they could forget to release.
+
+mod assess;
+mod claim;
+mod plan;
+mod report;
+mod seeding;
+
+pub use assess::{Facts, Holder, Question, State, Waiting, queue};
+pub use claim::claim;
+use oz_core::lifecycle::seal::Keys;
+pub use report::{SeedOutcome, seeding_ended};
+
+pub use super::objects::WORKSPACE_KIND as KIND;
+use super::seed;
+
+/// The finalizer of a workspace while a run holds it. The original has it on all of them.
+pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
+
+/// The controller of Workspaces.
+#[derive(Clone, Debug)]
+pub struct Workspaces {
+    /// What stamps are opened with.
+    pub keys: Keys,
+    /// What they are filled with.
+    pub seeds: seed::Settings,
+    /// Whether what fills them ends if other NetworkPolicies let its pods reach more, and does not begin.
+    pub require_confined: bool,
+}

@@ -1,0 +1,161 @@
+//! What the status says after a plan was carried out, as far as it went.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oz_api::conditions;
+use oz_api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
+use oz_core::controller::{Outcome, Transition};
+
+use super::assess::{Holder, State, Waiting};
+use super::seeding::{JOB_FAILED, SEEDED, SEEDING, SUCCEEDED, Seeding};
+use crate::isolation::Isolation;
+use crate::pod::claim_name;
+use crate::seed::job_name;
+
+/// Condition: its claim has a volume.
+const PVC_BOUND: &str = "PVCBound";
+/// Condition: runs can have it.
+pub(super) const READY: &str = "Ready";
+
+pub(super) fn report(
+    now: Timestamp,
+    workspace: &Workspace,
+    state: &State,
+    outcome: &Outcome,
+) -> WorkspaceStatus {
+    let mut status = workspace.status.clone().unwrap_or_default();
+    let generation = workspace.metadata.generation;
+    let failure = outcome.failure.as_ref();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        let conditions = &mut status.conditions;
+        conditions::set(conditions, type_, holds, reason, message, generation, now);
+    };
+    if let Some(failure) = failure {
+        set(READY, false, failure.reason, &failure.message);
+        return status;
+    }
+    match state.is_bound {
+        true => set(PVC_BOUND, true, "Bound", "the claim has a volume"),
+        false => set(PVC_BOUND, false, "Pending", "the claim has no volume yet"),
+    }
+    if let Some(found) = state.isolation.as_ref().map(Isolation::fact) {
+        set(found.type_, found.holds, found.reason, &found.message);
+    }
+    match &state.why {
+        Some((reason, message)) => {
+            if !matches!(state.seeding, Seeding::Unneeded | Seeding::Done) {
+                set(SEEDED, false, reason, message);
+            }
+            set(READY, false, reason, message);
+        }
+        None if state.phase == WorkspacePhase::Terminating => {
+            set(READY, false, "Terminating", "it ends when no run holds it");
+        }
+        None => {
+            match state.seeding {
+                Seeding::Unneeded => set(SEEDED, true, "NoSeedRequired", "it has no seed"),
+                _ => set(SEEDED, true, SUCCEEDED, "its repositories were cloned"),
+            }
+            set(READY, true, "Active", "runs can have it");
+        }
+    }
+    if !matches!(state.seeding, Seeding::Unneeded | Seeding::Refused(..)) {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        status.seed_job_name = Some(job_name(name));
+    }
+    status.phase = Some(state.phase);
+    status.observed_generation = generation;
+    if state.phase != WorkspacePhase::Terminating {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        status.pvc_name = Some(claim_name(name));
+    }
+    match &state.holder {
+        Holder::Same(_) => {}
+        Holder::New(run) => held(&mut status, run, now),
+        Holder::Nobody => {
+            if status.active_run_ref.take().is_some() {
+                status.active_run_uid = None;
+                status.last_activity = Some(now);
+            }
+        }
+    }
+    status
+}
+
+fn held(status: &mut WorkspaceStatus, run: &Waiting, now: Timestamp) {
+    status.active_run_ref = Some(run.name.clone());
+    status.active_run_uid = Some(run.uid.clone());
+    status.last_activity = Some(now);
+    if status.last_counted_run.as_ref() != Some(&run.name) {
+        status.last_counted_run = Some(run.name.clone());
+        status.total_runs = status.total_runs.saturating_add(1);
+    }
+}
+
+/// How the seeding of a workspace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+pub enum SeedOutcome {
+    /// Its repositories are there.
+    Succeeded,
+    /// One of them could not be cloned.
+    Failed,
+}
+
+/// How the seeding of a workspace ended between two of its statuses, and since when it had been told to go on; `None`
+/// if it did not.
+#[must_use]
+pub fn seeding_ended(
+    before: Option<&WorkspaceStatus>,
+    after: &WorkspaceStatus,
+) -> Option<(Timestamp, SeedOutcome)> {
+    let (was, is) = (seeded(before?)?, seeded(after)?);
+    let outcome = match is.reason.as_str() {
+        SUCCEEDED => SeedOutcome::Succeeded,
+        JOB_FAILED => SeedOutcome::Failed,
+        _ => return None,
+    };
+    (was.reason != is.reason).then_some((was.last_transition_time.0, outcome))
+}
+
+fn seeded(status: &WorkspaceStatus) -> Option<&Condition> {
+    conditions::find(&status.conditions, SEEDED)
+}
+
+pub(super) fn transitions(
+    before: Option<&WorkspaceStatus>,
+    after: &WorkspaceStatus,
+) -> Vec<Transition> {
+    let tell = |warning, reason, action, note: String| Transition {
+        warning,
+        reason,
+        action,
+        note,
+        due: None,
+    };
+    let phase_before = before.and_then(|status| status.phase);
+    let mut told = Vec::new();
+    let goes_on = |status: &WorkspaceStatus| seeded(status).is_some_and(|it| it.reason == SEEDING);
+    if goes_on(after) && !before.is_some_and(goes_on) {
+        let note = "its repositories are to be cloned".to_owned();
+        told.push(tell(false, "SeedStarted", "Fill", note));
+    }
+    if let Some((_, outcome)) = seeding_ended(before, after) {
+        let note = seeded(after).map_or_else(String::new, |it| it.message.clone());
+        told.push(match outcome {
+            SeedOutcome::Succeeded => tell(false, "Seeded", "Fill", note),
+            SeedOutcome::Failed => tell(true, "SeedFailed", "Fill", note),
+        });
+    } else if after.phase == Some(WorkspacePhase::Failed) && phase_before != after.phase {
+        let ready = conditions::find(&after.conditions, READY);
+        let why = ready.map_or_else(String::new, |ready| ready.message.clone());
+        told.push(tell(true, "WorkspaceFailed", "Fill", why));
+    }
+    if after.phase == Some(WorkspacePhase::Terminating) && phase_before != after.phase {
+        let holder = after.active_run_ref.as_deref();
+        told.extend(holder.map(|holder| {
+            let note = format!("it ends when run {holder} is over");
+            tell(true, "DeletionBlocked", "Delete", note)
+        }));
+    }
+    told
+}

@@ -1,0 +1,311 @@
+//! How far the filling of a workspace is, and what it asks for next.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oz_api::conditions;
+use oz_api::harness::{Workspace, WorkspacePhase};
+use oz_core::access::stamp;
+use oz_core::controller::{Live, Step};
+use oz_core::lifecycle::seal::Keys;
+use oz_core::lifecycle::window::has_come;
+use oz_core::validate::Violation;
+
+use super::{KIND, Workspaces};
+use crate::admission;
+use crate::child::child;
+use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
+use crate::jobs::{self, condition, is_active};
+use crate::seed::{
+    DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, policy_name,
+    repositories,
+};
+
+/// Condition: it is filled.
+pub(super) const SEEDED: &str = "Seeded";
+/// Its reason where repositories were cloned.
+pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
+/// Its reason where they could not be.
+pub(super) const JOB_FAILED: &str = "SeedJobFailed";
+/// Its reason as long as they are being cloned.
+pub(super) const SEEDING: &str = "Seeding";
+
+/// How far the filling of a workspace is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seeding {
+    /// There is nothing to fill it with.
+    #[default]
+    Unneeded,
+    /// It cannot be filled: reason and message.
+    Refused(&'static str, String),
+    /// Its Job is to be made, by this image.
+    Wanted(String),
+    /// Its Job is there and goes on; what keeps its pod from starting, if that takes long.
+    Running(Option<String>),
+    /// Its Job is being ended, since it is not confined: the message.
+    Stopping(String),
+    /// Its Job has failed: the message.
+    Failed(String),
+    /// Its Job has ended well; it may be gone since.
+    Done,
+}
+
+impl Seeding {
+    pub(super) fn of(
+        now: Timestamp,
+        workspace: &Workspace,
+        controller: &Workspaces,
+        live: &[Live],
+    ) -> Self {
+        let repositories = repositories(workspace);
+        if repositories.is_empty() {
+            return Self::Unneeded;
+        }
+        if seeded(workspace).is_some_and(|seeded| seeded.reason == SUCCEEDED) {
+            return Self::Done;
+        }
+        // Admission asks the same; it may have been away.
+        let found = admission::workspace(workspace);
+        if !found.is_empty() {
+            return Self::Refused("SeedRejected", Violation::list(&found));
+        }
+        if let Some(one) = repositories
+            .iter()
+            .find(|it| it.broker_credential_ref.is_some())
+        {
+            let message = format!(
+                "brokerCredentialRef of {}: credentials of brokers are not served yet; use credentialsSecretRef",
+                one.url
+            );
+            return Self::Refused("CredentialsNotServed", message);
+        }
+        let name = job_name(workspace.metadata.name.as_deref().unwrap_or_default());
+        let mut jobs = live.iter().filter_map(Live::parse::<Job>);
+        let job = jobs.find(|job| job.metadata.name.as_deref() == Some(&name));
+        let Some(job) = job else {
+            if let Some(why) = unstamped(workspace, &controller.keys) {
+                return Self::Refused("NotStamped", why);
+            }
+            let missing = "the operator knows no image with git to clone by: set harness.gitImage of its chart";
+            return match &controller.seeds.image {
+                Some(image) => Self::Wanted(image.clone()),
+                None => Self::Refused("SeedImageMissing", missing.to_owned()),
+            };
+        };
+        let holds = |type_| condition(&job, type_).is_some();
+        match (holds("Complete"), holds("Failed")) {
+            (true, _) => Self::Done,
+            (_, true) => Self::Failed(format!(
+                "Job {name} failed: {}. `kubectl delete job {name}` has it tried again",
+                why_it_failed(&job, live)
+            )),
+            _ => Self::Running(delay(now, workspace, live)),
+        }
+    }
+
+    /// Finds what opens more to the pods that fill a workspace; `None` if there are none, and are to be none.
+    pub(super) fn isolation(
+        &self,
+        workspace: &Workspace,
+        controller: &Workspaces,
+        policies: &[Arc<NetworkPolicy>],
+        live: &[Live],
+    ) -> Option<Isolation> {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        let made = match self {
+            Self::Wanted(image) => job(workspace, &controller.seeds, image)["spec"].take(),
+            Self::Running(_) => {
+                let mut jobs = live
+                    .iter()
+                    .filter(|live| Live::parse::<Job>(live).is_some());
+                jobs.next().map(|job| job.object.data["spec"].clone())?
+            }
+            _ => return None,
+        };
+        let next = pod_labels(&job_name(name), &made["template"]["metadata"]);
+        let pods = live.iter().filter_map(Live::parse::<Pod>).filter(is_active);
+        let pods = pods.filter_map(|pod| pod.metadata.labels);
+        let labels: Vec<_> = [next].into_iter().chain(pods).collect();
+        Some(Isolation::find(&policy_name(name), &labels, policies))
+    }
+
+    /// Makes of it what it is where nothing may be filled that is not confined.
+    pub(super) fn unconfined(self, why: String) -> Self {
+        match self {
+            Self::Wanted(_) => Self::Refused(NOT_CONFINED, why),
+            Self::Running(_) => Self::Stopping(why),
+            other => other,
+        }
+    }
+
+    /// What runs have to wait for.
+    pub(super) fn obstacle(&self) -> Option<(WorkspacePhase, &'static str, String)> {
+        match self {
+            Self::Unneeded | Self::Done => None,
+            Self::Refused(reason, message) => {
+                Some((WorkspacePhase::Failed, reason, message.clone()))
+            }
+            Self::Failed(message) => Some((WorkspacePhase::Failed, JOB_FAILED, message.clone())),
+            Self::Stopping(message) => {
+                Some((WorkspacePhase::Failed, NOT_CONFINED, message.clone()))
+            }
+            Self::Wanted(_) | Self::Running(None) => {
+                let message = "its repositories are being cloned".to_owned();
+                Some((WorkspacePhase::Seeding, SEEDING, message))
+            }
+            Self::Running(Some(delay)) => {
+                let message = format!("its repositories are to be cloned: {delay}");
+                Some((WorkspacePhase::Seeding, SEEDING, message))
+            }
+        }
+    }
+}
+
+/// The pod that was made last.
+fn newest_pod(live: &[Live]) -> Option<Pod> {
+    let pods = live.iter().filter_map(Live::parse::<Pod>);
+    pods.max_by_key(|pod| pod.metadata.creation_timestamp.clone())
+}
+
+/// From when on a pod that clones nothing yet is told to be late; `None` if none is there, or it has begun to.
+pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
+    let pod = newest_pod(live)?;
+    let first = pod.status.as_ref().and_then(|status| {
+        let first = status.init_container_statuses.as_ref()?.first()?;
+        first.state.as_ref()
+    });
+    let has_begun = first.is_some_and(|state| state.waiting.is_none());
+    jobs::told_from(&pod).filter(|_| !has_begun)
+}
+
+/// Why a pod that is late clones nothing yet. Kubernetes does not say in a pod's status that a Secret is missing.
+fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<String> {
+    told_from(live).filter(|from| has_come(now, *from))?;
+    let pod = newest_pod(live)?;
+    let needed = repositories(workspace)
+        .iter()
+        .filter_map(|it| it.credentials_secret_ref.as_ref());
+    let mut needed: Vec<&str> = needed.map(|secret| secret.name.as_str()).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    let needed = needed.join(", ");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let secrets = (!needed.is_empty()).then(|| {
+        format!("Pod {name} has not started; see that these Secrets of its credentialsSecretRefs exist: {needed}")
+    });
+    jobs::obstacle(&pod).or(secrets)
+}
+
+/// Why Secrets are not handed to the seed of a workspace: nobody has asked whether its author may read them.
+fn unstamped(workspace: &Workspace, keys: &Keys) -> Option<String> {
+    if !names_secrets(workspace) {
+        return None;
+    }
+    let stamped = stamp::verify(keys, KIND, &workspace.metadata, &digest(workspace));
+    let reason = stamped.err()?.reason();
+    Some(format!(
+        "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): \
+         check that the webhook is registered and running, then create the workspace again"
+    ))
+}
+
+fn why_it_failed(job: &Job, live: &[Live]) -> String {
+    let failed = condition(job, "Failed").and_then(|it| it.reason.as_deref());
+    // Its pods are gone then.
+    if failed == Some("DeadlineExceeded") {
+        let minutes = DEADLINE_SECONDS / 60;
+        return format!(
+            "its repositories were not cloned within {minutes} minutes; less is cloned with a depth and a branch"
+        );
+    }
+    said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
+}
+
+/// What was said last in the pod that was made last.
+fn said(live: &[Live]) -> Option<String> {
+    let status = newest_pod(live)?.status?;
+    let inits = status.init_container_statuses.into_iter().flatten();
+    let all = inits.chain(status.container_statuses.into_iter().flatten());
+    let mut ends = all.filter_map(|one| one.state?.terminated);
+    let end = ends.find(|end| end.exit_code != 0);
+    let message = end.and_then(|end| end.message).or(status.message)?;
+    let message: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(message.chars().take(512).collect())
+}
+
+/// What of the filling is there.
+pub(super) struct Parts<'a> {
+    job: Option<&'a Live>,
+    policy: Option<&'a Live>,
+    pods: Vec<&'a Live>,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(live: &'a [Live]) -> Self {
+        let is_active = |live: &&Live| Live::parse::<Pod>(live).is_some_and(|pod| is_active(&pod));
+        Self {
+            job: live.iter().find(|live| Live::parse::<Job>(live).is_some()),
+            policy: live
+                .iter()
+                .find(|live| Live::parse::<NetworkPolicy>(live).is_some()),
+            pods: live.iter().filter(is_active).collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.job.is_none() && self.policy.is_none() && self.pods.is_empty()
+    }
+
+    /// The stages that fill a workspace, or those that clear up: the pods go before what confines them.
+    pub(super) fn steps(
+        &self,
+        workspace: &Workspace,
+        seeding: &Seeding,
+        phase: WorkspacePhase,
+        settings: &Settings,
+    ) -> Vec<Vec<Step>> {
+        let policy =
+            || child::<NetworkPolicy>(network_policy(workspace, settings)).map(Step::Apply);
+        match seeding {
+            _ if is_to_go(workspace, seeding) => {
+                let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
+                let all = self.job.into_iter().chain(self.pods.iter().copied());
+                let ends = all.filter(stays).map(|live| Step::Delete(live.reference()));
+                let is_over = self.job.is_none() && self.pods.is_empty();
+                let policy = self.policy.filter(|_| is_over);
+                let policy = policy.map(|live| Step::Delete(live.reference()));
+                vec![ends.collect(), policy.into_iter().collect()]
+            }
+            // There is nothing that could be filled.
+            Seeding::Wanted(_) if phase == WorkspacePhase::Failed => Vec::new(),
+            Seeding::Wanted(image) => {
+                let job = child::<Job>(job(workspace, settings, image)).map(Step::Apply);
+                vec![policy().into_iter().collect(), job.into_iter().collect()]
+            }
+            // What somebody changes of it is put back.
+            Seeding::Running(_) => vec![policy().into_iter().collect()],
+            Seeding::Unneeded
+            | Seeding::Refused(..)
+            | Seeding::Stopping(_)
+            | Seeding::Failed(_)
+            | Seeding::Done => Vec::new(),
+        }
+    }
+}
+
+/// Whether what fills a workspace is to go: it has done so, and that is told, or the workspace goes, or it must not be
+/// filled.
+pub(super) fn is_to_go(workspace: &Workspace, seeding: &Seeding) -> bool {
+    let is_refused = matches!(seeding, Seeding::Refused(..) | Seeding::Stopping(_));
+    is_refused || workspace.metadata.deletion_timestamp.is_some() || seeded(workspace).is_some()
+}
+
+/// The condition that says that a workspace needs no filling any more.
+fn seeded(workspace: &Workspace) -> Option<&Condition> {
+    let seeded = conditions::find(&workspace.status.as_ref()?.conditions, SEEDED);
+    seeded.filter(|seeded| seeded.status == "True")
+}

@@ -1,0 +1,44 @@
+//! AuditEvent: one record in the cluster. Cluster-scoped, since deleting a namespace would erase
+//! its trail, and owned by nothing, so that nothing collects it.
+
+use kube::{CustomResource, KubeSchema};
+use oz_api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
+use serde::{Deserialize, Serialize};
+
+use crate::{Link, Record};
+
+/// What happened, and its place in the chain of who wrote it. Cannot be changed.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crds.wizardofoz.co",
+    version = "v1alpha1",
+    kind = "AuditEvent",
+    plural = "auditevents",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "oza",
+    doc = "One record of who did what with oz. Written by oz alone; `ozctl audit verify` tells whether any is missing or changed.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
+    validation = Rule::new(SPEC_IS_IMMUTABLE).message(AUDIT_IS_IMMUTABLE).field_path(".spec"),
+    printcolumn = r#"{"name":"Time", "type":"string", "jsonPath":".spec.time", "description":"When it was decided"}"#,
+    printcolumn = r#"{"name":"User", "type":"string", "jsonPath":".spec.user.user", "description":"Who"}"#,
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.action", "description":"What happened"}"#,
+    printcolumn = r#"{"name":"Decision", "type":"string", "jsonPath":".spec.decision", "description":"Whether it was allowed"}"#,
+    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".spec.reason", "description":"Why"}"#,
+    printcolumn = r#"{"name":"Namespace", "type":"string", "jsonPath":".spec.request.namespace", "description":"Where"}"#,
+    printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".spec.pod.name", "description":"Which pod"}"#,
+    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.request.name", "description":"By which request", "priority":1}"#,
+    printcolumn = r#"{"name":"Writer", "type":"string", "jsonPath":".spec.component", "description":"Which process wrote it", "priority":1}"#,
+    printcolumn = r#"{"name":"Message", "type":"string", "jsonPath":".spec.message", "description":"What happened, in a sentence", "priority":1}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEventSpec {
+    /// Its place in the chain.
+    #[serde(flatten)]
+    pub link: Link,
+    /// What it says.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+const AUDIT_IS_IMMUTABLE: &str = "spec is immutable: an audit record is never changed";

@@ -1,0 +1,48 @@
+//! The audit trail: the record of who did what, one vocabulary for all components, chained so that nothing can
+//! be changed, left out or put in between unseen; the rules by which that is verified ([`verify`]); and who is notified
+//! of which records ([`notify`]).
+
+#![allow(
+    unreachable_pub,
+    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
+)]
+
+mod action;
+mod audit_event;
+mod caller;
+mod canonical;
+mod chain;
+mod checkpoint;
+mod event;
+mod flood;
+mod head;
+mod keys;
+mod mode;
+pub mod notify;
+mod query;
+mod quota;
+mod record;
+mod redact;
+mod shortening;
+pub mod verify;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::{Action, Decision};
+pub use audit_event::{AuditEvent, AuditEventSpec};
+pub use canonical::{canonical, digest_without};
+pub use chain::{Chain, DECIDED_AT, Entry, Link};
+pub use checkpoint::Checkpoint;
+pub use event::{name_of, time_in_name};
+pub use flood::{Admitted, FloodCounter};
+pub use head::{Head, Medium};
+pub use keys::{AuditKey, KeyError, Published, Trust};
+pub use mode::Mode;
+pub use query::Query;
+pub use quota::{CONNECTIONS_PER_MINUTE, Quota, is_recorded_each};
+pub use record::{PodRef, Record, Repeated, RequestRef};
+pub use redact::arguments;
+pub use shortening::{PruneOrder, Shortening, excess};
+pub use writer::Writer;

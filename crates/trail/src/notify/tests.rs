@@ -1,0 +1,201 @@
+//! What goes by which route, and what is sent of it.
+
+use jiff::Timestamp;
+use oz_api::Requester;
+use serde_json::{Value, json};
+
+use super::signature::SigningKey;
+use super::*;
+use crate::{Action, Decision, Link, PodRef, RequestRef};
+
+fn routes(value: Value) -> Result<Routes, RouteError> {
+    Routes::read(&value.to_string())
+}
+
+fn route(format: &str, more: Value) -> Route {
+    let mut route = json!({
+        "name": "people", "url": "https://hooks.test/oz", "format": format, "events": ["*"],
+        "link": "https://console.test/{namespace}/{kind}/{name}",
+    });
+    for (name, value) in more.as_object().unwrap() {
+        route[name] = value.clone();
+    }
+    routes(json!({"routes": [route]})).unwrap().routes.remove(0)
+}
+
+fn entry(action: Action, reason: &str) -> Entry {
+    let at: Timestamp = "2026-11-25T10:00:00Z".parse().unwrap();
+    let decision = *action.decisions().first().unwrap_or(&Decision::Note);
+    let record = Record {
+        user: Some(Requester {
+            user: "alice".into(),
+            ..Requester::default()
+        }),
+        request: RequestRef {
+            kind: "ExecAccessRequest".into(),
+            namespace: "shop".into(),
+            name: "inc-42".into(),
+            uid: "u-1".into(),
+        },
+        template: "guarded".into(),
+        pod: Some(PodRef {
+            name: "web-1".into(),
+            uid: "p-1".into(),
+            container: None,
+        }),
+        until: Some("2026-11-25T10:30:00Z".parse().unwrap()),
+        ..Record::about(
+            at,
+            action,
+            decision,
+            "u-1",
+            "Waiting",
+            "waiting for security: bob, carol may",
+        )
+    };
+    Entry {
+        link: Link {
+            digest: "sha256:ab".into(),
+            ..Link::default()
+        },
+        record: record
+            .detail("reason", reason)
+            .detail(APPROVERS, "security: bob, carol may"),
+    }
+}
+
+fn sent(format: &str, action: Action, reason: &str) -> Value {
+    let entry = entry(action, reason);
+    let line = entry.record.line();
+    let bytes = body(&route(format, json!({})), &entry, &line).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn each_format_says_who_what_why_for_how_long_and_who_may_decide() {
+    for format in ["CloudEvents", "Slack", "Alertmanager"] {
+        for action in [
+            Action::ApprovalRequested,
+            Action::AccessGranted,
+            Action::AccessRevoked,
+        ] {
+            let name = format!("{format}_{action}");
+            insta::assert_json_snapshot!(name, sent(format, action, "INC-42"));
+        }
+    }
+}
+
+#[test]
+fn what_people_wrote_names_nobody_and_links_to_nothing() {
+    let hostile =
+        "<!channel> <https://evil.test|click> & \u{202e}txet\u{7} @here *bold*\nline \u{200b}";
+    let message = sent("Slack", Action::ApprovalRequested, hostile);
+    assert_eq!(message["parse"], "none");
+    let text = message.to_string();
+    // The link alone has a meaning.
+    assert_eq!(text.matches("mrkdwn").count(), 1, "{text}");
+    assert!(!message["text"].as_str().unwrap().contains('<'), "{text}");
+    for letter in ['\u{202e}', '\u{7}', '\u{200b}'] {
+        assert!(!text.contains(letter), "{text}");
+    }
+    let long = sent("Slack", Action::ApprovalRequested, &"a".repeat(1 << 20));
+    assert!(long.to_string().len() < 4_000);
+    // A name that no request has, were it put on record.
+    let mut entry = entry(Action::ApprovalRequested, "");
+    entry.record.request.name = "x; rm -rf ~/'$(id)'".into();
+    let body = body(&route("Slack", json!({})), &entry, "{}").unwrap();
+    let text = String::from_utf8(body).unwrap();
+    assert!(
+        text.contains(r"ozctl approve 'x; rm -rf ~/'\\''$(id)'\\''' -n shop"),
+        "{text}"
+    );
+    assert!(text.contains("/x%3B%20rm%20-rf%20%7E%2F"), "{text}");
+}
+
+#[test]
+fn the_alert_of_a_grant_and_of_its_end_are_one_and_it_says_when_it_resolves() {
+    let begun = sent("Alertmanager", Action::AccessGranted, "INC-42");
+    let over = sent("Alertmanager", Action::AccessRevoked, "INC-42");
+    assert_eq!(begun[0]["labels"], over[0]["labels"]);
+    assert_eq!(begun[0]["endsAt"], "2026-11-25T10:30:00Z");
+    assert_eq!(over[0]["endsAt"], "2026-11-25T10:00:00Z");
+    assert_eq!(over[0]["startsAt"], Value::Null);
+}
+
+#[test]
+fn a_record_goes_by_the_routes_that_want_it() {
+    let asked = entry(Action::ApprovalRequested, "").record;
+    for (more, wanted) in [
+        (json!({}), true),
+        (json!({"events": ["approvalrequested"]}), true),
+        (json!({"events": ["AccessGranted"]}), false),
+        (json!({"namespaces": ["sh*"]}), true),
+        (json!({"namespaces": ["shop"]}), true),
+        (json!({"namespaces": ["shopping", "other"]}), false),
+    ] {
+        assert_eq!(route("Slack", more.clone()).wants(&asked), wanted, "{more}");
+    }
+    // Its template wants nobody told.
+    let silent = asked.clone().detail(NOTIFY, "false");
+    assert!(!route("Slack", json!({})).wants(&silent));
+    // It is about no namespace.
+    let mut about_oz = asked;
+    about_oz.request = RequestRef::default();
+    assert!(route("Slack", json!({})).wants(&about_oz));
+    assert!(!route("Slack", json!({"namespaces": ["shop"]})).wants(&about_oz));
+}
+
+#[test]
+fn a_file_that_is_wrong_says_where() {
+    let one = |more: Value| {
+        let mut route = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
+        for (name, value) in more.as_object().unwrap() {
+            route[name] = value.clone();
+        }
+        json!({ "routes": [route] })
+    };
+    let many: Vec<Value> = (0..33)
+        .map(|it| json!({"name": format!("r{it}"), "url": "https://a.test", "events": ["*"]}))
+        .collect();
+    for (file, why) in [
+        (json!({"routes": many}), "more than 32 routes"),
+        (json!({"rout": []}), "unknown field `rout`"),
+        (one(json!({"name": "A b"})), "must have a name"),
+        (
+            one(json!({"urlFile": "/x"})),
+            "must have one of url and urlFile",
+        ),
+        (
+            one(json!({"url": null})),
+            "must have one of url and urlFile",
+        ),
+        (one(json!({"events": []})), "1 to 256 actions"),
+        (
+            one(json!({"events": ["AccessGrante"]})),
+            "\"AccessGrante\", which is no action",
+        ),
+        (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
+        (one(json!({"format": "Teams"})), "unknown variant `Teams`"),
+    ] {
+        let error = routes(file.clone()).unwrap_err().to_string();
+        assert!(error.contains(why), "{file}: {error}");
+    }
+    let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
+    let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
+    assert_eq!(error.to_string(), "route \"a\" is there twice");
+}
+
+#[test]
+fn what_is_signed_is_what_standard_webhooks_says() {
+    // The example of their libraries.
+    let key = SigningKey::read("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    let signature = key.sign(
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        1_614_265_330,
+        br#"{"test": 2432232314}"#,
+    );
+    assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    for wrong in ["", "whsec_", "whsec_AAAA", "secret!", &"A".repeat(200)] {
+        assert!(SigningKey::read(wrong).is_err(), "{wrong}");
+    }
+}

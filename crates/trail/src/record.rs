@@ -1,0 +1,230 @@
+//! One audit record. Records have deterministic ids: the same fact, written twice after a crash, is
+//! recognisably the same.
+
+use std::collections::BTreeMap;
+
+use jiff::{Timestamp, Unit};
+use oz_api::Requester;
+use oz_api::schema::timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Action, Decision};
+
+/// The longest text of a record, in bytes. What a user can make longer is cut.
+const TEXT: usize = 1024;
+/// The longest name of a detail; the cluster stores it several times.
+const NAME: usize = 512;
+/// The most groups of a user, and the most details. All of it at its longest, each character escaped,
+/// is less than the 1.5 MiB that etcd takes.
+const MANY: usize = 64;
+
+/// How many of several that are counted together are named.
+pub(super) const SAMPLES: usize = 3;
+
+/// A fact about access: who, what, where, until when, and how it was decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Hash of the action and the UID of what it is about: equal for the same fact.
+    pub id: String,
+    /// When it was decided, by the API server's clock.
+    #[schemars(schema_with = "timestamp")]
+    pub time: Timestamp,
+    /// What happened.
+    pub action: Action,
+    /// Whether it was allowed.
+    pub decision: Decision,
+    /// Why, in CamelCase from a bounded vocabulary.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// The person, as the API server authenticated them; absent when nobody could be verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Requester>,
+    /// The request it is about.
+    #[serde(default, skip_serializing_if = "RequestRef::is_empty")]
+    pub request: RequestRef,
+    /// Template that the request names.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub template: String,
+    /// Digest of the template's spec at the grant, `sha256:` and hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_digest: Option<String>,
+    /// The pod that access was given to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// When the access ends or was to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "timestamp")]
+    pub until: Option<Timestamp>,
+    /// Whatever else is worth keeping, such as the reason that the requester gave.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, String>,
+    /// How often it happened, if this stands for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
+}
+
+/// Several facts of one kind in one record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Repeated {
+    /// How many.
+    #[schemars(with = "i64")]
+    pub count: u64,
+    /// When the first of them was.
+    #[schemars(schema_with = "timestamp")]
+    pub first: Timestamp,
+    /// When the last of them was.
+    #[schemars(schema_with = "timestamp")]
+    pub last: Timestamp,
+    /// What a few of them were about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<String>,
+}
+
+/// An access request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestRef {
+    /// Kind, such as `ExecAccessRequest`.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name; at admission of a `generateName` object that prefix.
+    pub name: String,
+    /// UID; empty at admission, where the API server has not given one yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl RequestRef {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A pod, by name and UID: a pod that comes back under the same name is another pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodRef {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Container, when access is for one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+impl Record {
+    /// A record about oz itself, or one to which the caller adds what it is about. `subject` and
+    /// the action make its id: they name the fact.
+    #[must_use]
+    pub fn about(
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        subject: &str,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: Self::id(action, subject),
+            time,
+            action,
+            decision,
+            reason: reason.to_owned(),
+            message: message.into(),
+            ..Self::default()
+        }
+    }
+
+    /// With one more detail.
+    #[must_use]
+    pub fn detail(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The deterministic id of a fact: `action` about the object with `uid`.
+    #[must_use]
+    pub fn id(action: Action, uid: &str) -> String {
+        let digest = Sha256::new()
+            .chain_update(action.to_string())
+            .chain_update([0])
+            .chain_update(uid)
+            .finalize();
+        oz_api::encode::hex(&digest[..16])
+    }
+
+    /// The record as one line of JSON, without the line feed.
+    #[must_use]
+    pub fn line(&self) -> String {
+        // Strings, numbers and timestamps always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// With texts of bounded length and times in microseconds: a record that nobody can make so
+    /// large that it cannot be stored, and whose name in the cluster tells its time exactly.
+    #[must_use]
+    pub(super) fn bounded(mut self) -> Self {
+        self.time = self.time.round(Unit::Microsecond).unwrap_or(self.time);
+        for text in [
+            &mut self.id,
+            &mut self.reason,
+            &mut self.message,
+            &mut self.request.kind,
+            &mut self.request.namespace,
+            &mut self.request.name,
+            &mut self.request.uid,
+            &mut self.template,
+        ] {
+            cut(text, TEXT);
+        }
+        if let Some(digest) = &mut self.template_digest {
+            cut(digest, TEXT);
+        }
+        if let Some(pod) = &mut self.pod {
+            cut(&mut pod.name, TEXT);
+            cut(&mut pod.uid, TEXT);
+            if let Some(container) = &mut pod.container {
+                cut(container, TEXT);
+            }
+        }
+        if let Some(repeated) = &mut self.repeated {
+            repeated.samples.truncate(SAMPLES);
+            cut_all(&mut repeated.samples);
+        }
+        if let Some(user) = &mut self.user {
+            cut(&mut user.user, TEXT);
+            cut(&mut user.uid, TEXT);
+            let more = user.groups.len().saturating_sub(MANY);
+            if more > 0 {
+                user.groups.truncate(MANY);
+                user.groups.push(format!("and {more} more"));
+            }
+            cut_all(&mut user.groups);
+        }
+        let details = std::mem::take(&mut self.details);
+        let bounded = |(mut name, mut value): (String, String)| {
+            cut(&mut name, NAME);
+            cut(&mut value, TEXT);
+            (name, value)
+        };
+        self.details = details.into_iter().take(MANY).map(bounded).collect();
+        self
+    }
+}
+
+fn cut_all(texts: &mut [String]) {
+    texts.iter_mut().for_each(|text| cut(text, TEXT));
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = text.floor_char_boundary(most - "…".len());
+        text.truncate(end);
+        text.push('…');
+    }
+}

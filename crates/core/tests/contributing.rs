@@ -1,9 +1,10 @@
-//! The table of crates in CONTRIBUTING.md is that of the workspace: every crate, and what it depends on.
+//! The tree is as CONTRIBUTING.md says: its table has every crate and what that depends on, and modules have one form.
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -71,6 +72,36 @@ fn table(text: &str) -> Crates {
 fn contributors_see_every_crate_and_what_it_depends_on() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let root = root.unwrap();
-    let text = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+    let text = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
     assert_eq!(table(&text), workspace(root));
+}
+
+/// Every source file below a directory.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().unwrap() != "target" {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn a_module_with_files_is_a_folder_with_a_mod_rs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let root = root.unwrap();
+    let mut files = Vec::new();
+    for part in ["crates", "e2e", "xtask"] {
+        sources(&root.join(part), &mut files);
+    }
+    assert!(files.len() > 500, "it looks in the wrong place");
+    let mut beside = files.clone();
+    beside.retain(|file| {
+        files
+            .iter()
+            .any(|other| other.parent() == Some(&file.with_extension("")))
+    });
+    assert_eq!(beside, Vec::<PathBuf>::new());
 }

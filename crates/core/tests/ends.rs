@@ -15,7 +15,7 @@ const KNOWN: [(&str, &str); 7] = [
         "(Some(from), Closes::At(until)) if until <= from => {",
     ),
     // When a failed pass is tried again, by the clock of the process.
-    ("engine/src/run/queue.rs", "&& *at <= instant"),
+    ("engine/src/run/queue/mod.rs", "&& *at <= instant"),
     (
         "operator/src/retention.rs",
         "if due > now && shortened.is_none_or(|before| time >= before) {",

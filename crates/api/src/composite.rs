@@ -1,11 +1,6 @@
 //! CompositeController as MetaController published it: names, fields, types and enumerations are its own.
 //! What oz does not do yet is read all the same, so that it can be refused by name.
 
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

@@ -1,4 +1,5 @@
-//! Instants as people write them: RFC 3339 and nothing else. The library reads more, such as a space
+//! Whether an instant has come, by which every end is judged, and the one that is so much later. And instants as people
+//! write them: RFC 3339 and nothing else. The library reads more, such as a space
 //! for the `T` and names of time zones, which the API server and other clients would not.
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,6 +22,9 @@ pub fn after(instant: Timestamp, length: impl Into<SignedDuration>) -> Timestamp
 pub struct InstantError;
 
 /// Reads an instant.
+///
+/// # Errors
+/// If it is not RFC 3339, or names no instant.
 pub fn instant(text: &str) -> Result<Timestamp, InstantError> {
     if !is_rfc3339(text.as_bytes()) {
         return Err(InstantError);

@@ -1,6 +1,7 @@
 //! The API of oz: the kinds of group `crds.wizardofoz.co` and the types that they share, those of harness runs
-//! ([`harness`]) and of composites ([`composite`], [`rego`]), and what every other crate calls things by: labels,
-//! names, conditions, durations, instants, users. Rules over them are in `oz-core` and above.
+//! ([`harness`]), of composites ([`composite`], [`rego`]) and those that were published ([`example_com`]); what
+//! their definitions have in common ([`schema`]); and what every other crate names things by: labels, names,
+//! conditions, durations, instants, users, globs, digests ([`encode`]). Rules over them are in `oz-core` and above.
 //!
 //! Field names, types and defaults are those of the systems that oz replaces; what is new here is optional, so that
 //! their manifests stay valid. A doc comment is what `kubectl explain` shows.
@@ -89,7 +90,7 @@ pub use template_status::{SessionProbe, TemplateStatus, Timeout};
 pub use ticket::{MAX_TICKET, TicketConfig};
 pub(crate) use ticket::{TICKET, TICKET_MESSAGE};
 
-/// The API group of every kind here.
+/// The API group of oz's own kinds.
 pub const GROUP: &str = "crds.wizardofoz.co";
 /// The one version, served and stored.
 pub const VERSION: &str = "v1alpha1";

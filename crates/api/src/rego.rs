@@ -1,10 +1,5 @@
 //! RegoController: a controller that is a policy in Rego, which the operator runs itself. Its schema
-//! refuses what cannot be meant; what a schema cannot see, `declared` does.
-
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
+//! refuses what cannot be meant; what a schema cannot see, `oz_composites` does.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};

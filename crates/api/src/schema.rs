@@ -43,6 +43,7 @@ pub const SPEC_IS_IMMUTABLE_MESSAGE: &str =
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// An instant in RFC 3339.
+#[must_use]
 pub fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
@@ -94,6 +95,7 @@ fn without_description(schema: &mut Schema) {
 /// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);
 /// that an optional field may be `null`, which the API server would then store; and where a line of
 /// a description ends in our source.
+#[must_use]
 pub fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let schemas = crd
         .spec

@@ -131,7 +131,7 @@ fn a_patch_tells_null_from_nothing() {
 fn what_a_config_leaves_out_is_the_same_in_rust_and_in_the_schema() {
     let config: AccessConfig = serde_json::from_value(json!({ "allowedGroups": [] })).unwrap();
     assert_eq!(config, AccessConfig::default());
-    let crd = ExecAccessTemplate::crd();
+    let crd = schema::finished(ExecAccessTemplate::crd());
     let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
     let fields = schema
         .pointer("/openAPIV3Schema/properties/spec/properties/accessConfig/properties")

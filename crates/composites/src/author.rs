@@ -44,8 +44,9 @@ pub fn changes<S: Source>(old: &S, new: &S) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use oz_api::composite::CompositeController;
+
+    use super::*;
 
     fn account() -> Account {
         "oz-system/oz-composites".parse().unwrap()

@@ -12,6 +12,7 @@ use oz_api::composite::{
     Webhook,
 };
 use oz_api::duration::GoDuration;
+use oz_api::rego::Language;
 use oz_core::lifecycle::drift;
 use oz_core::transient::has_privileged;
 use oz_core::validate::Violation;
@@ -22,7 +23,6 @@ use super::kind::is_kind;
 pub use super::kind::{KindName, Placed};
 use super::related::Rule;
 use super::window::Window;
-use oz_api::rego::Language;
 
 /// How long a function may take if nothing says.
 const TIMEOUT: Duration = Duration::from_secs(10);

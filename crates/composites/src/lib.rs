@@ -1,7 +1,9 @@
-//! Composites: controllers that are functions. An object of a parent kind comes with children that a
-//! function names, which lives in a policy in Rego or behind HTTP. What is declared ([`declared`]), what
-//! the function is asked and answers ([`protocol`]), which children that means ([`desired`]), and what is
-//! done about it ([`Composite`]).
+//! Composites: controllers that are functions. An object of a parent kind comes with children that a function
+//! names, which lives in a policy in Rego or behind HTTP. What is declared ([`declared`]), what the function is
+//! asked and answers ([`protocol`]), which children that means ([`desired`]), and what is done about it
+//! ([`Composite`]). Who may declare one ([`author`], [`supervise`]), what its policy is made of ([`bundle`]), what
+//! else the function sees ([`related`]), what children may hand out ([`rights`]) and until when they last
+//! ([`ends`]), and what is not done, or more slowly ([`guard`], [`settling`]).
 
 mod account;
 mod adoption;

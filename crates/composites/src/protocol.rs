@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
-use oz_api::composite::HookVersion;
+use oz_api::composite::{HookVersion, MAX_CHILDREN};
 use oz_core::controller::Live;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,6 @@ use super::value::kind_of;
 
 /// The longest answer that is read, in bytes.
 pub const MAX_ANSWER: usize = 8 * 1024 * 1024;
-pub use oz_api::composite::MAX_CHILDREN;
 
 /// What a function is asked about one parent.
 #[must_use]

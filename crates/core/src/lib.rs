@@ -1,8 +1,10 @@
-//! The pure part of oz: validation, decisions, builders and plans, over the types of `oz-api` and the records of
-//! `oz-trail`.
+//! Who, what and until when, over the types of `oz-api` and the records of `oz-trail`: the kinds and their rules
+//! ([`kinds`], [`validate`]), what is granted and ends ([`lifecycle`]), access ([`access`], [`access_command`],
+//! [`tickets`], [`sessions`]), transient bindings ([`transient`]), connections ([`connect`], [`gate`], [`canary`]),
+//! what is made ([`build`], [`mutate`]), and what cluster and operator are set to ([`policies`], [`settings`]).
 //!
-//! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment.
-//! Whoever calls it says what exists and what time it is; see [`controller`].
+//! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment. Whoever calls
+//! it says what exists and what time it is; see [`controller`].
 
 pub mod access;
 pub mod access_command;

@@ -1,5 +1,5 @@
-//! The crates below the programs decide, a policy is evaluated, and none does anything else: they depend on no
-//! runtime, no client and no socket.
+//! The crates from oz-api to oz-compliance decide, a policy is evaluated, and none does anything else: they depend on
+//! no runtime, no client and no socket.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed one should stop where it failed"

@@ -1,7 +1,7 @@
 //! The function of a composite that is a policy in Rego: compiled and asked. The operator asks it before it acts, and
 //! whoever explains a parent asks it to tell what the operator would do: both by this.
 //!
-//! Pure, as `oz_core` and `oz_rego` are, which it puts together: the texts and the instant are given.
+//! Pure, as `oz_composites` and `oz_rego` are, which it puts together: the texts and the instant are given.
 
 use jiff::Timestamp;
 use oz_api::rego;

@@ -1,10 +1,11 @@
-//! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at
-//! its instant. Pure: what a path means ([`path`]) and the options behind it ([`query`]), which protocol a session goes
-//! over to ([`upgrade`]), who somebody is ([`front_proxy`]), who may pass ([`decide`], [`settle`]) and for how long they
-//! may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether they use it ([`activity`],
-//! [`idle`]), what is asked about open sessions ([`live`]), also by one replica for another ([`peer`]), who has to watch
-//! them ([`moderation`]), what is kept of them ([`recording`]), what is said in their messages ([`messages`]), and
-//! whether the API server is to know of the gate ([`registration`]). What grants say of the gate is in [`oz_core::gate`].
+//! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at its
+//! instant. Pure: what a path means ([`path`]) and the options behind it ([`query`]), which protocol a session goes
+//! over to ([`upgrade`]), who somebody is ([`front_proxy`]), who may pass ([`decide`], [`settle`]) and for how long
+//! they may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether they use it
+//! ([`activity`], [`idle`]), what is asked about open sessions ([`live`]), also by one replica for another
+//! ([`peer`]), who has to watch them ([`moderation`]), what is kept of them ([`recording`]), what is said in their
+//! messages ([`messages`]), and whether the API server is to know of the gate ([`registration`]). What grants say
+//! of the gate is in [`oz_core::gate`].
 
 pub mod activity;
 mod channels;

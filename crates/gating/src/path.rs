@@ -18,7 +18,7 @@ pub fn recordings(namespace: &str, request: &str) -> String {
 
 /// Namespace and name of the request that a path is about, and the segments from the subresource on; `None` if it is
 /// about no request, or names one in a form that could be read in two ways.
-pub(super) fn read_request(path: &str) -> Option<(&str, &str, Vec<&str>)> {
+pub(crate) fn read_request(path: &str) -> Option<(&str, &str, Vec<&str>)> {
     let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
     let mut segments = path.strip_prefix(&start)?.split('/');
     let (namespace, resource, request) = (segments.next()?, segments.next()?, segments.next()?);

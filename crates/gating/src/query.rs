@@ -19,7 +19,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The kind of value that the API server reads for an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// True, but for `false` and `0`.
     Flag,
     /// A number of 64 bits.
@@ -52,7 +52,7 @@ impl Options {
     ///
     /// # Errors
     /// If another option is in it, one is there twice, or a value is not of its kind.
-    pub(super) fn read(query: &str, known: &[(&'static str, Kind)]) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: &str, known: &[(&'static str, Kind)]) -> Result<Self, Refusal> {
         let mut options = Self::default();
         for (name, value) in pairs(query)? {
             let Some((name, kind)) = known.iter().find(|(known, _)| *known == name) else {
@@ -131,7 +131,7 @@ impl Options {
     }
 
     /// The text of an option.
-    pub(super) fn text(&self, wanted: &str) -> Option<&str> {
+    pub(crate) fn text(&self, wanted: &str) -> Option<&str> {
         self.0.iter().find_map(|(name, value)| match value {
             Value::Text(text) if *name == wanted => Some(text.as_str()),
             _ => None,

@@ -41,7 +41,7 @@ fn user(name: &str) -> Requester {
     }
 }
 
-/// Alice may exec into db-0 for five minutes.
+/// Alice may exec into db-0 for five minutes, as in the tests of `oz_core::connect`.
 pub(crate) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {

@@ -1,4 +1,4 @@
-//! The command line: verbs, and the variables that `core::harness::pod` sets.
+//! The command line: verbs, and the variables that `oz_runs::pod` sets.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The oz operator: carries out what `oz-core` plans.
+//! The oz operator: carries out what `oz-core`, `oz-runs` and `oz-composites` plan.
 
 mod access_policies;
 mod answers;

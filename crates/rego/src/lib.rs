@@ -1,7 +1,7 @@
 //! Policies in Rego as functions: of an input and an instant, bounded in time, in what they read and in what
 //! they answer.
 //!
-//! Pure as the core is: no client, no socket, no clock. What a policy is asked at is given; a limit of time is
+//! Pure as `oz-core` is: no client, no socket, no clock. What a policy is asked at is given; a limit of time is
 //! measured, and changes no answer. What is no function of its input is refused when a policy is compiled:
 //! requests, random numbers, the environment.
 //!

@@ -11,7 +11,7 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Egress, Ingress, Network, labels};
 use oz_core::access::denial::list;
-use oz_core::access::pod::isolation::openers;
+use oz_core::access::pod::openers;
 use oz_core::access::status::Fact;
 use oz_trail::{Action, Decision, Record};
 use serde_json::Value;

@@ -1,6 +1,8 @@
-//! Harness runs, the rules over them: what a template comes to, which policies speak for it, what they grant and
-//! what is lacking, and what a run's pod, Job and NetworkPolicy are. All of it pure: admission, operator, broker
-//! and command line are to call the same functions.
+//! Harness runs, the rules over them: what a template comes to ([`template`]), which policies speak for it and what
+//! they grant ([`policy`]), what is lacking ([`requires`]), what a run's pod, Job and NetworkPolicy are ([`pod`],
+//! [`objects`], [`isolation`]), what fills a workspace ([`seed`]), what is admitted ([`admission`]), and the
+//! controllers ([`run`], [`workspace`], [`definitions`]). All of it pure: admission, operator, broker and command
+//! line call the same functions.
 
 pub mod admission;
 pub mod authority;

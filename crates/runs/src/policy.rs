@@ -4,8 +4,7 @@
 use jiff::Timestamp;
 use oz_api::glob::Glob;
 use oz_api::harness::{BrokerPolicy, CredentialGrant, EgressDiscovery, GitAccess, GitRepo};
-use oz_api::instant::instant;
-use oz_core::lifecycle::window::has_come;
+use oz_api::instant::{has_come, instant};
 
 use super::host::{Hosts, has_port_in};
 

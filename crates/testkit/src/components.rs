@@ -288,7 +288,7 @@ fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
 /// were garbage collection, and 7 % are with this setting. The limit bounds its memory.
 fn lean(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("GOGC", "400").env("GOMEMLIMIT", "1GiB");
+    command.env("GOGC", "400").env("GOMEMLIMIT", "2GiB");
     command
 }
 

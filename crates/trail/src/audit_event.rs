@@ -1,6 +1,11 @@
 //! AuditEvent: one record in the cluster. Cluster-scoped, since deleting a namespace would erase
 //! its trail, and owned by nothing, so that nothing collects it.
 
+#![allow(
+    unreachable_pub,
+    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
+)]
+
 use kube::{CustomResource, KubeSchema};
 use oz_api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
 use serde::{Deserialize, Serialize};

@@ -2,11 +2,6 @@
 //! be changed, left out or put in between unseen; the rules by which that is verified ([`verify`]); and who is notified
 //! of which records ([`notify`]).
 
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
-
 mod action;
 mod audit_event;
 mod caller;

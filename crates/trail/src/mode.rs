@@ -28,7 +28,7 @@ impl Mode {
     /// Whether each connection has a record of its own. Where a namespace enforces, none is counted together with
     /// others: a command would be hidden behind those before it.
     #[must_use]
-    pub fn records_each(self) -> bool {
+    pub(crate) fn records_each(self) -> bool {
         match self {
             Self::Observing => false,
             Self::Enforcing | Self::BreakGlass => true,

@@ -8,8 +8,7 @@ use std::num::NonZeroU32;
 use jiff::{SignedDuration, Timestamp};
 use strum::IntoEnumIterator as _;
 
-use super::{Action, Record};
-use crate::Mode;
+use super::{Action, Mode, Record};
 
 /// The time for which a limit holds.
 const WINDOW: SignedDuration = SignedDuration::from_mins(1);

@@ -7,11 +7,6 @@
 //! The defaults of durations are not in the schemas but given when a template is resolved: what the API server
 //! fills into a template that inherits could not be told from what its author wrote.
 
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
-
 mod broker_policy;
 mod overrides;
 mod policy_grants;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::harness::RunEvent;
+use super::RunEvent;
 
 /// The most bytes that a body may have.
 pub const MAX_BODY: usize = 64 * 1024;

@@ -1,5 +1,5 @@
 //! AccessPolicy: security's word over every template. What it does to a request stands in
-//! [`crate::access::policy`].
+//! `oz_core::access::policy`.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

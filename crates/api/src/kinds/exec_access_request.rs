@@ -110,7 +110,6 @@ const TARGET_POD_IS_IMMUTABLE: &str = "!has(self.spec) || !has(oldSelf.spec) || 
     (has(self.spec.targetPod) == has(oldSelf.spec.targetPod) \
     && (!has(self.spec.targetPod) || self.spec.targetPod == oldSelf.spec.targetPod))";
 
-/// Said by [`TARGET_POD_IS_IMMUTABLE`], in the original's words.
 /// Said by a change of `spec.targetPod`.
 pub const TARGET_POD_IS_IMMUTABLE_MESSAGE: &str =
     "error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead";

@@ -1,9 +1,5 @@
-//! The kinds of group `crds.wizardofoz.co`: a file each, with its type, names, columns and definition.
-
-#![allow(
-    unreachable_pub,
-    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
-)]
+//! The kinds of group `crds.wizardofoz.co`, a file each with type, columns and definition; but for AuditEvent,
+//! whose spec is a record of `oz-trail`, and RegoController, see [`rego`](crate::rego).
 
 pub(crate) mod access_lock;
 pub(crate) mod access_policy;

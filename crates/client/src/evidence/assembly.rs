@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
 
 use oz_compliance::entitlements::Entitlements;
-use oz_compliance::evidence as files;
-use oz_compliance::evidence::{Accounts, Manifest, ObjectDigest, Sums, controls};
+use oz_compliance::evidence::{self as files, Accounts, Manifest, ObjectDigest, Sums, controls};
 use oz_trail::verify::{Evidence, Report};
 use oz_trail::{Action, Entry, Published, Writer, canonical};
 use serde_json::Value;

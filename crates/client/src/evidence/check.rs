@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use oz_compliance::entitlements::Entitlements;
-use oz_compliance::evidence as files;
 use oz_compliance::evidence::{
-    Accounts, FORMAT, Manifest, ObjectDigest, Seal, Sums, controls, sealed,
+    self as files, Accounts, FORMAT, Manifest, ObjectDigest, Seal, Sums, controls, sealed,
 };
 use oz_trail::verify::{Evidence, Report, Verdict};
 use oz_trail::{Published, Trust};

@@ -13,11 +13,11 @@ mod tests;
 pub use assembly::{Assembly, Gathered, Sealable};
 pub use check::{Checked, check};
 pub use gather::{Wanted, gather};
+pub use seal::seal;
+
 use oz_compliance::evidence::Manifest;
 use oz_trail::verify::{Evidence, Report, verify};
 use oz_trail::{KeyError, Published, Trust};
-pub use seal::seal;
-
 use serde::Serialize;
 use serde_json::{Value, json};
 

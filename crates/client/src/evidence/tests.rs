@@ -7,8 +7,9 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{Requester, names};
 use oz_compliance::entitlements::{Entitlements, sources};
-use oz_compliance::evidence as files;
-use oz_compliance::evidence::{FORMAT, Manifest, ObjectDigest, Sample, SealOrder, Sums};
+use oz_compliance::evidence::{
+    self as files, FORMAT, Manifest, ObjectDigest, Sample, SealOrder, Sums,
+};
 use oz_trail::verify::{Fault, Verdict};
 use oz_trail::{
     Action, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, Record, RequestRef, Writer,

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use oz_api::Requester;
 use oz_api::conditions::{self, message};
 use oz_api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
 use oz_trail::PodRef;
@@ -19,8 +20,7 @@ pub use super::facts::{
 use super::continued::Continued;
 use super::decide;
 use super::emergency::Emergency;
-use super::grant::Approved;
-use super::grant::{Grant, SessionTerms};
+use super::grant::{Approved, Grant, SessionTerms};
 use super::objects::{self, Objects};
 use super::policy::Judgement;
 use super::request::Request;
@@ -30,12 +30,10 @@ use super::ticket::Ticket;
 use crate::controller::{Child, Failure, Live, Plan};
 use crate::gate::GateAccount;
 use crate::kinds::{AccessRequest, AccessTemplate, Kind as _};
-use crate::lifecycle;
-use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
+use crate::lifecycle::{self, End};
 use crate::validate::{ValidatedRequest, ValidatedTemplate};
-use oz_api::Requester;
 
 /// How long a request is kept after it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,8 +24,7 @@ use oz_api::{Operation, Phase, Requester};
 
 use crate::access::grant::Grant;
 use crate::access::lock::Locked;
-use crate::gate;
-use crate::gate::ticket::Ticket;
+use crate::gate::{self, ticket::Ticket};
 
 pub use way::Way;
 
@@ -143,6 +142,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal with a reason that programs read and a message for people.
+    #[must_use]
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,

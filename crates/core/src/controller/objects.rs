@@ -107,7 +107,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The reference to an object of a kind, by its metadata.
+    /// The key of the object that has this metadata.
     #[must_use]
     pub fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
         Self {

@@ -1,9 +1,10 @@
 //! Names of images, and which of them a template lists for `kubectl debug`.
 
 /// How many images a template can list.
-pub const MAX_IMAGES: usize = 32;
+pub(crate) const MAX_IMAGES: usize = 32;
 /// The longest name of an image that is read.
-pub const MAX_IMAGE: usize = 512;
+pub(crate) const MAX_IMAGE: usize = 512;
+
 /// Images that may be run: one, or all that begin with something that ends in `/`, `:` or `@`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern<'a> {

@@ -1,6 +1,6 @@
-//! The registry of oz's kinds: one file for each, with its names and its validation, and what all of its role have in
-//! common; the types are in `oz-api`. Hooks, controllers, definitions, the removal of
-//! oz and the command line go by it, and name no kind themselves: a new kind is a type there, a file here, its line in
+//! The registry of oz's kinds: one file for each, with its names and its validation, and what all of its role have
+//! in common; the types are in `oz-api`. Hooks, controllers, definitions, the removal of oz and the command line go
+//! by it, and name no kind themselves: a new kind is a type there, a file here, its line in
 //! [`for_each_kind`](crate::for_each_kind), and its decision.
 
 mod access_lock;
@@ -37,8 +37,7 @@ pub use right::Right;
 
 use crate::access::decide::Ask;
 use crate::access::request::Request;
-use crate::validate;
-use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
+use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
 
 /// The definitions of all kinds, as they are installed.
 #[must_use]

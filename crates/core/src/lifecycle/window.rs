@@ -1,4 +1,4 @@
-//! Until when: the one place where a duration becomes an instant. Whether it has come is decided by [`has_come`].
+//! Until when: the time of a grant, and how long a request waits for one.
 
 use jiff::Timestamp;
 use oz_api::duration::GoDuration;

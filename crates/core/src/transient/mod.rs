@@ -21,20 +21,20 @@ mod roles;
 mod terms;
 mod waiting;
 
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use oz_api::{RBAC_GROUP, Requester, RoleReference};
+
 pub use danger::danger;
 pub use facts::{Assessment, Facts, Lookup, Opens, Question, State, Want};
 pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use judged::limit;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
-use oz_api::{RBAC_GROUP, Requester, RoleReference};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
-pub use privileged::has_privileged;
-pub use privileged::{Privileged, privileged};
+pub use privileged::{Privileged, has_privileged, privileged};
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};

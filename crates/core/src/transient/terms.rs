@@ -8,11 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
 use oz_api::duration::GoDuration;
 use oz_api::example_com::Flat;
-use oz_api::instant::instant;
+use oz_api::instant::{after, has_come, instant};
 use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use crate::lifecycle::window::{after, has_come};
 use crate::validate::{MAX_REASON, Violation};
 
 /// How long an object that says `duration` may wait for its binding, which something prevents,

@@ -2,12 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::instant::instant;
+use oz_api::instant::{after, has_come, instant};
 use oz_api::{AccessLockSpec, LockTarget};
 
 use super::text::{check_reason, is_unseen};
 use super::{Found, Violation, name};
-use crate::lifecycle::window::{after, has_come};
 
 /// The longest that a lock can be made for: what is to last longer has no end.
 pub const MAX_LOCK: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);

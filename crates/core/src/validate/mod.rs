@@ -20,6 +20,8 @@ mod ticket;
 
 use std::fmt::{self, Display};
 
+use oz_api::duration::GoDuration;
+
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
 pub use attestation::rationale;
@@ -27,7 +29,6 @@ pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub use name::{dns_label, dns_subdomain};
-use oz_api::duration::GoDuration;
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -35,8 +36,7 @@ pub use request::{MAX_GENERATE_NAME, MAX_REQUEST_NAME, ValidatedRequest, request
 pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
-pub use text::MAX_REASON;
-pub use text::readable;
+pub use text::{MAX_REASON, readable};
 pub use ticket::{matching, ticket};
 
 /// Something in an object that cannot stay as it is.

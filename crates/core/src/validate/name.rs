@@ -3,7 +3,7 @@
 /// The name of a container: RFC 1123 label.
 ///
 /// # Errors
-/// What it must be.
+/// If it is not: what it must be.
 pub fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() <= 63 && is_label(text) {
         Ok(())
@@ -18,7 +18,7 @@ pub fn dns_label(text: &str) -> Result<(), &'static str> {
 /// The name of most objects: RFC 1123 subdomain.
 ///
 /// # Errors
-/// What it must be.
+/// If it is not: what it must be.
 pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     if text.len() <= 253 && text.split('.').all(is_label) {
         Ok(())

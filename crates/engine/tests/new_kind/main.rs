@@ -21,7 +21,7 @@ use oz_trail::{Action, Decision as Way, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-// Its type: a file in `core/src/kinds`, with its line in `for_each_kind!`.
+// Its type: a file in `api/src/kinds`, and its line in `for_each_kind!` of `core/src/kinds`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.wizardofoz.co", version = "v1", kind = "Freeze")]
 #[kube(namespaced, status = "FreezeStatus", shortname = "frz")]
@@ -70,7 +70,7 @@ impl Freeze {
     }
 }
 
-// Its decision: in the core as well. It asks nothing; what a kind asks, `crates/operator` answers.
+// Its decision: in `core/src/access`. It asks nothing; what a kind asks, `crates/operator` answers.
 struct Freezes;
 type State = lifecycle::State<Window>;
 type Decided = Verdict<(), Decision<State>>;

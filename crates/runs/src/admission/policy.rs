@@ -6,8 +6,7 @@ use oz_api::harness::{
     BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressDiscovery, Grants,
     Provider, ProviderKind, RunPhase,
 };
-use oz_api::instant::instant;
-use oz_core::lifecycle::window::{after, has_come};
+use oz_api::instant::{after, has_come, instant};
 use oz_core::validate::{Violation, dns_subdomain};
 
 use super::found::Found;

@@ -8,9 +8,10 @@ mod plan;
 mod report;
 mod seeding;
 
+use oz_core::lifecycle::seal::Keys;
+
 pub use assess::{Facts, Holder, Question, State, Waiting, queue};
 pub use claim::claim;
-use oz_core::lifecycle::seal::Keys;
 pub use report::{SeedOutcome, seeding_ended};
 
 pub use super::objects::WORKSPACE_KIND as KIND;

@@ -303,7 +303,7 @@ fn a_record_of_a_new_key_lets_the_old_pin_do_without_a_cluster() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// As `process::audit::objects` writes: several at once, but none after a signed one that has
+    /// As `objects` of `oz-audit` writes: several at once, but none after a signed one that has
     /// not arrived; and a checkpoint within seconds.
     #[test]
     fn a_writer_that_is_killed_at_any_moment_leaves_a_whole_trail(

@@ -8,8 +8,9 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use evidence::Evidence;
 use oz_api::names;
+
+pub use evidence::Evidence;
 pub use report::{
     ChainReport, Fault, IN_FLIGHT, Location, PUBLISHED_WITHIN, Problem, Report, Terms, UnknownKey,
     UnprovenCaller, Verdict,

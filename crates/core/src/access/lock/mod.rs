@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
-use oz_api::instant::instant;
+use oz_api::instant::{has_come, instant};
 use oz_api::{AccessConfig, AccessLock, LockTarget, Phase, Requester, names};
 
 use super::decide::{self, Denial};
@@ -18,7 +18,6 @@ use super::grant::Grant;
 use super::request::Request;
 use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::has_come;
 use crate::lifecycle::{End, State};
 
 /// Reason of what a lock ended or refused.

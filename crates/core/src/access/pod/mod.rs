@@ -1,7 +1,7 @@
 //! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
 //! before it and is carried by it; it may never get ready; and it must be seen to have ended.
 
-pub mod isolation;
+mod isolation;
 mod offer;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use crate::lifecycle::window::after;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::AccessPod;
 
-pub use isolation::Isolation;
+pub use isolation::{Isolation, openers};
 
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The processes of the embedded cluster and every flag they get.
+//! The processes of the embedded cluster and all of their flags.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use crate::tools::{Tool, Tools};
 const SERVICE_RANGE: &str = "10.0.0.0/16";
 const SERVICE_ADDRESS: &str = "10.0.0.1";
 const LOOPBACK: &str = "127.0.0.1";
-/// The name in the certificate by which the API server passes requests on.
+/// The name in the certificate with which the API server passes requests on.
 const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Where everything of one cluster listens (on loopback, except the API server of a real node) and
-/// lives.
+/// The ports (on loopback, except the API server of a real node) and the directory of the processes
+/// of one cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) state: PathBuf,
@@ -31,13 +31,13 @@ pub(crate) struct Layout {
     pub(crate) controller_manager: u16,
     pub(crate) scheduler: u16,
     pub(crate) kwok: u16,
-    /// Where the API server is reached, and where the kubelet.
+    /// The addresses of the API server and of the kubelet.
     pub(crate) address: Ipv4Addr,
     pub(crate) node_address: Ipv4Addr,
 }
 
 impl Layout {
-    /// Free ports, for an API server at `address` and a node at `node_address`.
+    /// Chooses free ports, for an API server at `address` and a node at `node_address`.
     pub(crate) fn choose(state: &Path, address: Ipv4Addr, node_address: Ipv4Addr) -> Result<Self> {
         let [
             etcd,
@@ -112,7 +112,8 @@ impl Layout {
             "kubelet-client",
             authority.client("kube-apiserver", &["system:masters"])?,
         )?;
-        // By this the API server is known to those to whom it passes requests on.
+        // The API server identifies with this certificate to the servers to which it passes
+        // requests on.
         let front_proxy = pki.join("front-proxy");
         std::fs::create_dir_all(&front_proxy)
             .with_context(|| format!("failed to create {}", front_proxy.display()))?;
@@ -129,7 +130,7 @@ impl Layout {
                 &[][..],
             ),
             ("scheduler", "system:kube-scheduler", &[]),
-            // It stands in for every kubelet, and writes the status of any pod and node.
+            // kwok stands in for every kubelet, and writes the status of any pod and node.
             ("kwok", "kwok", &["system:masters"]),
             ("kubelet", &kubelet, &["system:nodes"]),
             ("kube-proxy", "system:kube-proxy", &[]),
@@ -158,7 +159,7 @@ impl Layout {
             ("listen-peer-urls", peer.clone()),
             ("initial-advertise-peer-urls", peer.clone()),
             ("initial-cluster", format!("default={peer}")),
-            // The data is thrown away with the cluster: nothing is gained by waiting for the disk.
+            // The data is removed with the cluster: waiting for the disk has no benefit.
             ("unsafe-no-fsync", "true".into()),
         ])
     }
@@ -212,7 +213,7 @@ impl Layout {
             ("kubelet-certificate-authority", pki("ca.crt")),
             ("kubelet-preferred-address-types", "InternalIP".into()),
             ("enable-priority-and-fairness", "false".into()),
-            // The benches are to measure us, not the server's default limits (400 and 200).
+            // The benches are to measure oz, not the server's default limits (400 and 200).
             ("max-requests-inflight", "2000".into()),
             ("max-mutating-requests-inflight", "1000".into()),
             ("audit-policy-file", self.path("audit-policy.yaml")),
@@ -268,7 +269,7 @@ impl Layout {
             // Room for the pods of a bench; the default has 254 addresses.
             ("cidr", "10.244.0.0/16".into()),
             ("node-port", self.kwok.to_string()),
-            // kwok asks nobody who they are before it runs a process: never on a network.
+            // kwok does not authenticate a client before it runs a process: never on a network.
             ("server-address", format!("{LOOPBACK}:{}", self.kwok)),
             ("tls-cert-file", self.path("pki/kubelet.crt")),
             ("tls-private-key-file", self.path("pki/kubelet.key")),
@@ -288,12 +289,12 @@ fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
 /// were garbage collection, and 7 % are with this setting. The limit bounds its memory.
 fn lean(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("GOGC", "400").env("GOMEMLIMIT", "2GiB");
+    command.env("GOGC", "400").env("GOMEMLIMIT", "1GiB");
     command
 }
 
-/// A shell around kwok that kills its whole group when it is asked to end: the processes that stand
-/// in for containers are kwok's children, and the death signal reaches one process only.
+/// Returns a shell command that runs kwok and kills the whole group at SIGTERM: the processes that
+/// stand in for containers are kwok's children, and the death signal reaches one process only.
 fn group_killer(program: &Path) -> Command {
     let mut command = lean(Path::new("sh"));
     command
@@ -322,7 +323,7 @@ pub(crate) struct Component {
     name: &'static str,
     log: PathBuf,
     running: Running,
-    /// Program and flags, of one that is started without a shell around it.
+    /// The program and flags of a component that is started without a shell around it.
     plain: Option<(PathBuf, Vec<String>)>,
 }
 
@@ -333,7 +334,8 @@ impl Component {
         layout: &Layout,
         flags: &[String],
     ) -> Result<Self> {
-        // kwok gets to end the processes that stand in for containers; nothing else has children.
+        // kwok has time to end the processes that stand in for containers; no other component has
+        // children.
         let program = tools.path(tool)?;
         if tool == Tool::Kwok {
             let mut command = group_killer(program);
@@ -347,7 +349,7 @@ impl Component {
         Ok(component)
     }
 
-    /// Kills the process without warning and starts it again as it was.
+    /// Kills the process without warning and starts it again with the same flags.
     pub(crate) fn restart(&mut self) -> Result<()> {
         let failed = || format!("failed to start {} again", self.name);
         let (program, flags) = self.plain.as_ref().with_context(failed)?;
@@ -356,14 +358,14 @@ impl Component {
         self.running.kill();
         let file = std::fs::File::options().append(true).open(&self.log);
         let file = file.with_context(failed)?;
-        // Beside its log is where the cluster keeps everything.
+        // The directory of the cluster is next to that of the log.
         let state = self.log.parent().and_then(Path::parent);
         self.running = spawn_in(state.with_context(failed)?, command, file, Signal::Kill)
             .with_context(failed)?;
         Ok(())
     }
 
-    /// Starts `command`, which gets `at_death` when this process ends.
+    /// Starts `command`, which receives `at_death` when this process ends.
     pub(crate) fn run(
         name: &'static str,
         command: Command,
@@ -386,14 +388,14 @@ impl Component {
         self.name
     }
 
-    /// Its name and process id.
+    /// Returns the name and process id.
     pub(crate) fn describe(&self) -> (String, u32) {
         (self.name.to_owned(), self.running.pid())
     }
 
     /// # Errors
     ///
-    /// Fails when the process has ended; the message ends with what it logged last.
+    /// Fails when the process has ended; the message ends with its last log lines.
     pub(crate) fn check(&mut self) -> Result<()> {
         let Some(status) = self.running.exited()? else {
             return Ok(());

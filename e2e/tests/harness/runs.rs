@@ -306,6 +306,8 @@ async fn what_somebody_changes_of_a_run_is_put_back_and_on_record() -> Result<()
             .await?;
         let title = format!("{patch} is put back");
         eventually(&title, CONDITION_TIMEOUT, async || {
+            // A pod that the job controller made meanwhile would be given up if it did not run.
+            world.agents_run().await?;
             let now = jobs.get("kept").await?.spec;
             Ok((now == before).then_some(()))
         })

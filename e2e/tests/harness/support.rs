@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
@@ -113,6 +113,20 @@ impl World {
 
     pub(crate) async fn agent_runs(&self, pod: &Pod) -> Result<()> {
         self.kubelet_says(&pod.name_any(), agent_running()).await
+    }
+
+    /// Reports for every pod that its agent runs, as its kubelet would.
+    pub(crate) async fn agents_run(&self) -> Result<()> {
+        for pod in self.api::<Pod>().list(&ListParams::default()).await? {
+            let phase = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref());
+            if phase == Some("Pending") && pod.metadata.deletion_timestamp.is_none() {
+                self.agent_runs(&pod).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The agent ends, and our container says `result`.

@@ -1,4 +1,4 @@
-//! Asking for access as a user would, and what came of it.
+//! Requests for access, as users create them, and their results.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use oz_core::kinds::Terms;
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
-/// How long a grant may take before a test gives up; far above what it takes.
+/// The time that a grant may take before a test fails; far above its usual duration.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A template for `kind` `target` that lets the group `devs` in.
+/// Returns a template for `kind` `target` that grants access to the group `devs`.
 #[must_use]
 pub fn exec_template(name: &str, kind: TargetKind, target: &str) -> ExecAccessTemplate {
     ExecAccessTemplate::new(
@@ -36,17 +36,17 @@ pub fn exec_template(name: &str, kind: TargetKind, target: &str) -> ExecAccessTe
     )
 }
 
-/// A request by `template` for `duration`.
+/// Returns a request by `template` for `duration`.
 #[must_use]
 pub fn exec_request(name: &str, template: &str, duration: &str) -> ExecAccessRequest {
     ExecAccessRequest::by(name, template, duration)
 }
 
-/// A template for pods like those of the Deployment `target`, for the group `devs`, with `more`
+/// Returns a template for pods like those of the Deployment `target`, for the group `devs`, with `more`
 /// fields of the spec.
 ///
 /// # Errors
-/// When they make no spec.
+/// When the fields are not a valid spec.
 pub fn pod_template(name: &str, target: &str, more: &Value) -> Result<PodAccessTemplate> {
     let mut spec = json!({
         "accessConfig": {"allowedGroups": ["devs"]},
@@ -59,7 +59,7 @@ pub fn pod_template(name: &str, target: &str, more: &Value) -> Result<PodAccessT
     Ok(PodAccessTemplate::new(name, spec))
 }
 
-/// A request for a pod by `template` for `duration`.
+/// Returns a request for a pod by `template` for `duration`.
 #[must_use]
 pub fn pod_request(name: &str, template: &str, duration: &str) -> PodAccessRequest {
     PodAccessRequest::by(name, template, duration)
@@ -67,7 +67,7 @@ pub fn pod_request(name: &str, template: &str, duration: &str) -> PodAccessReque
 
 /// A kind of request.
 pub trait AccessRequest: oz_core::kinds::AccessRequest {
-    /// A request by `template` for `duration`.
+    /// Returns a request by `template` for `duration`.
     #[must_use]
     fn by(name: &str, template: &str, duration: &str) -> Self {
         let mut request = Self::asking(&Terms {
@@ -82,34 +82,35 @@ pub trait AccessRequest: oz_core::kinds::AccessRequest {
 
 impl<R: oz_core::kinds::AccessRequest> AccessRequest for R {}
 
-/// A request that was granted.
+/// A granted request.
 #[derive(Clone, Debug)]
 pub struct Asked<K = ExecAccessRequest> {
-    /// The request as it stands.
+    /// The current request.
     pub request: K,
 }
 
 impl<K: AccessRequest> Asked<K> {
-    /// Its status.
+    /// Returns the status of the request.
     #[must_use]
     pub fn status(&self) -> RequestStatus {
         self.request.status().cloned().unwrap_or_default()
     }
 
-    /// Name of its pod.
+    /// Returns the name of its pod.
     #[must_use]
     pub fn pod(&self) -> String {
         self.status().pod_name.unwrap_or_default()
     }
 
-    /// The name of its Role, as its status has it; until then the one that it has if it gets none with a number.
+    /// Returns the name of its Role from its status; until the status contains it, the name that the Role has
+    /// if it gets none with a number.
     #[must_use]
     pub fn role_name(&self) -> String {
         let told = self.status().role_name;
         told.unwrap_or_else(|| names::own_grant_role(&self.object_name()))
     }
 
-    /// The name of its RoleBinding and its pod.
+    /// Returns the name of its RoleBinding and its pod.
     #[must_use]
     pub fn object_name(&self) -> String {
         oz_core::access::grant::object_name(
@@ -119,19 +120,19 @@ impl<K: AccessRequest> Asked<K> {
     }
 }
 
-/// Requests of one kind and one user in one namespace.
+/// The requests of one kind and one user in one namespace.
 #[derive(Clone)]
 pub struct Requests<K> {
     api: Api<K>,
 }
 
-/// Requests for exec.
+/// The requests for exec.
 pub type ExecRequests = Requests<ExecAccessRequest>;
-/// Requests for pods.
+/// The requests for pods.
 pub type PodRequests = Requests<PodAccessRequest>;
 
 impl<K: AccessRequest> Requests<K> {
-    /// Requests that `client`'s user makes in `namespace`.
+    /// Returns the requests that `client`'s user creates in `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
@@ -139,7 +140,7 @@ impl<K: AccessRequest> Requests<K> {
         }
     }
 
-    /// The API that they are made through.
+    /// Returns the API through which the requests are created.
     #[must_use]
     pub fn api(&self) -> &Api<K> {
         &self.api
@@ -148,16 +149,16 @@ impl<K: AccessRequest> Requests<K> {
     /// Creates a request.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn create(&self, request: &K) -> kube::Result<K> {
         self.api.create(&PostParams::default(), request).await
     }
 
-    /// Creates a request and waits until it is ready. A short one that expires before it has been seen ready,
-    /// as on a machine that has too much to do, is created again for twice as long.
+    /// Creates a request and waits until it is ready. A short request that expires before it was seen ready,
+    /// as on an overloaded machine, is created again for twice as long.
     ///
     /// # Errors
-    /// When it is refused or does not get ready.
+    /// When it is denied or does not become ready.
     pub async fn granted(&self, request: &K) -> Result<Asked<K>> {
         let mut request = request.clone();
         loop {
@@ -182,7 +183,7 @@ impl<K: AccessRequest> Requests<K> {
     /// Waits until a request is ready.
     ///
     /// # Errors
-    /// When it ends in another phase or takes too long.
+    /// When the request ends in another phase or takes too long.
     pub async fn ready(&self, name: &str) -> Result<Asked<K>> {
         let request = self
             .until(name, "to be ready", |status| {
@@ -203,7 +204,7 @@ impl<K: AccessRequest> Requests<K> {
     /// Waits until a request is in this phase.
     ///
     /// # Errors
-    /// When it takes too long.
+    /// When the request takes too long.
     pub async fn phase(&self, name: &str, phase: Phase) -> Result<RequestStatus> {
         let request = self
             .until(name, &format!("to be {phase}"), |status| {
@@ -213,10 +214,10 @@ impl<K: AccessRequest> Requests<K> {
         Ok(request.status().cloned().unwrap_or_default())
     }
 
-    /// Waits until the status of a request is as wanted.
+    /// Waits until the status of a request satisfies `wanted`.
     ///
     /// # Errors
-    /// When it takes too long; the message has the last status.
+    /// When the request takes too long; the message contains the last status.
     pub async fn until(
         &self,
         name: &str,
@@ -241,7 +242,7 @@ impl<K: AccessRequest> Requests<K> {
     }
 }
 
-/// A request expired before a test saw it ready.
+/// The error of a request that expired before a test saw it ready.
 #[derive(Debug)]
 struct ExpiredBeforeReady;
 
@@ -253,7 +254,8 @@ impl std::fmt::Display for ExpiredBeforeReady {
     }
 }
 
-/// The request for twice as many seconds; `None` if it is not for seconds, or for enough of them.
+/// Returns the request for twice as many seconds; `None` if its duration is not in seconds, or long enough
+/// already.
 fn twice_as_long<K: AccessRequest>(request: &K) -> Result<Option<K>> {
     const LONG_ENOUGH: u64 = 120;
     let mut request = serde_json::to_value(request)?;
@@ -267,13 +269,13 @@ fn twice_as_long<K: AccessRequest>(request: &K) -> Result<Option<K>> {
     Ok(Some(serde_json::from_value(request)?))
 }
 
-/// Whether a status says that access can be used.
+/// Checks whether a status reports usable access.
 #[must_use]
 pub fn active(status: &RequestStatus) -> bool {
     status.ready && status.phase == Phase::Active
 }
 
-/// The conditions in one line, for messages.
+/// Returns the conditions in one line, for messages.
 #[must_use]
 pub fn conditions_line(status: &RequestStatus) -> String {
     status

@@ -1,4 +1,4 @@
-//! Whether an alert of the chart fires on what a process says of itself.
+//! The evaluation of the chart's alerts on the metrics of a process.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -21,11 +21,12 @@ struct Rule {
     expr: String,
 }
 
-/// Whether the expression of an alert in this file of `charts/oz/alerts` holds of these metrics. It knows those of the
-/// forms `max(NAME) > NUMBER`, which is also `NAME > NUMBER` for one process, and `max by (kind) (NAME) > NUMBER`.
+/// Checks whether the expression of an alert in this file of `charts/oz/alerts` holds for these metrics. It
+/// supports the forms `max(NAME) > NUMBER`, which is also `NAME > NUMBER` for one process, and
+/// `max by (kind) (NAME) > NUMBER`.
 ///
 /// # Errors
-/// When there is no such alert, its expression has another form, or nothing exports what it is about.
+/// When the alert does not exist, its expression has another form, or no process exports its metric.
 pub fn fires(file: &str, alert: &str, metrics: &str) -> Result<bool> {
     let path = repository().join("charts/oz/alerts").join(file);
     let alerts: Alerts = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
@@ -41,7 +42,7 @@ pub fn fires(file: &str, alert: &str, metrics: &str) -> Result<bool> {
     let least: f64 = least.trim().parse()?;
     let values = metrics.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
-        // The next name may begin like this one.
+        // Another name may begin with this one.
         let value = match rest.strip_prefix('{') {
             Some(labelled) => labelled.split_once("} ")?.1,
             None => rest.strip_prefix(' ')?,

@@ -1,5 +1,5 @@
-//! What stands between a process of oz and the API server, and keeps watches back when a test says so:
-//! what the process knows through them is old then, while it reaches the API server as always.
+//! A proxy between an oz process and the API server that holds back watches when a test requests it: the data
+//! that the process has from its watches is then old, while it reaches the API server as always.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use tokio::task::JoinHandle;
 
 use crate::system::identity;
 
-/// More than any process of oz sends.
+/// The maximum size of a request: more than any oz process sends.
 const MAX_REQUEST: usize = 16 << 20;
 
-/// What becomes of the watches of a resource.
+/// The effect of the proxy on the watches of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// They stay open, and nothing comes of them any more.
+    /// The watches stay open, and transfer no more events.
     Silent,
-    /// They end, and no other is answered.
+    /// The watches end, and no further watch is answered.
     Cut,
 }
 
 type Back = BTreeMap<String, Kept>;
 
-/// The API server, as one process of oz reaches it: in the name of that process. It answers in the runtime that
-/// it was started in, of which no thread may be held up that it needs.
+/// The API server, as one oz process reaches it, under the account of that process. The proxy runs in the
+/// runtime in which it was started; no thread of this runtime that the proxy needs may be blocked.
 #[derive(Debug)]
 pub struct ApiProxy {
     kubeconfig: PathBuf,
@@ -51,10 +51,10 @@ struct Passing {
 }
 
 impl ApiProxy {
-    /// A proxy for the program of this name, which keeps nothing back yet.
+    /// Starts a proxy for the program of this name, which does not hold back any watch yet.
     ///
     /// # Errors
-    /// When there is no free port, or no kubeconfig can be written.
+    /// When no port is free, or the kubeconfig cannot be written.
     pub async fn start(cluster: &Cluster, program: &str) -> Result<Self> {
         let (user, _) = identity(cluster, program)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -78,7 +78,7 @@ impl ApiProxy {
         };
         let router = Router::new().fallback(pass).with_state(Arc::new(passing));
         let task = tokio::spawn(async move {
-            // Ends with the task alone.
+            // The loop ends only with the task.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self {
@@ -88,19 +88,19 @@ impl ApiProxy {
         })
     }
 
-    /// By which it is reached.
+    /// Returns the path of the kubeconfig with which a process reaches the proxy.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Keeps the watches of a resource back from now on, such as those of `pods`.
+    /// Holds back the watches of a resource from now on, such as those of `pods`.
     pub fn keep_back(&self, resource: &str, how: Kept) {
         self.back
             .send_modify(|back| _ = back.insert(resource.to_owned(), how));
     }
 
-    /// Keeps nothing back any more: what is silent says what it has to say.
+    /// Releases all watches: silent watches transfer their events.
     pub fn release(&self) {
         self.back.send_modify(Back::clear);
     }
@@ -125,7 +125,7 @@ impl Passing {
             back.wait_for(|back| !back.contains_key(resource)).await?;
         }
         let (mut head, body) = request.into_parts();
-        // The API server's own name, which the client knows.
+        // The client has the API server's own name.
         head.headers.remove(header::HOST);
         let body = to_bytes(body, MAX_REQUEST).await?;
         let request = http::Request::from_parts(head, kube::client::Body::from(body));
@@ -137,7 +137,7 @@ impl Passing {
     }
 }
 
-/// The resource that a request would watch.
+/// Returns the resource that a request would watch.
 fn watched(request: &Request) -> Option<String> {
     let query = request.uri().query().unwrap_or_default();
     let watches = query.split('&').any(|pair| pair == "watch=true");
@@ -145,7 +145,7 @@ fn watched(request: &Request) -> Option<String> {
     resource.filter(|_| watches).map(ToOwned::to_owned)
 }
 
-/// The answer to a watch, as far as it is let through.
+/// Returns the response to a watch, as far as the proxy lets it pass.
 fn kept_back(body: Body, back: watch::Receiver<Back>, resource: String) -> Body {
     let open = (body.into_data_stream(), back, resource);
     Body::from_stream(futures::stream::unfold(open, async |mut open| {

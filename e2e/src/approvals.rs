@@ -1,4 +1,4 @@
-//! Answering requests as somebody would, by the API alone.
+//! Approvals and denials of requests by users, through the API only.
 
 use anyhow::{Context as _, Result};
 use kube::Client;
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use crate::{WORKLOAD, exec_template};
 
-/// Somebody as an identity provider would name them, whom the administrator impersonates.
+/// A user as an identity provider names them. The administrator impersonates this user.
 #[derive(Clone, Copy, Debug)]
 pub struct Person {
-    /// User name.
+    /// The user name.
     pub user: &'static str,
-    /// UID; empty for none.
+    /// The UID; empty for none.
     pub uid: &'static str,
-    /// Groups.
+    /// The groups.
     pub groups: &'static [&'static str],
 }
 
 impl Person {
-    /// A user without a UID.
+    /// Returns a user without a UID.
     #[must_use]
     pub const fn named(user: &'static str, groups: &'static [&'static str]) -> Self {
         Self {
@@ -33,10 +33,10 @@ impl Person {
         }
     }
 
-    /// Creates an object as this person. `admin` may impersonate everybody.
+    /// Creates an object as this user. `admin` may impersonate all users.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn create<T: Serialize>(
         self,
         admin: &Client,
@@ -50,10 +50,10 @@ impl Person {
         admin.request(self.acting(request, body)?).await
     }
 
-    /// Changes an object as this person, by a merge patch.
+    /// Changes an object as this user, by a merge patch.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn patch(
         self,
         admin: &Client,
@@ -70,10 +70,10 @@ impl Person {
         admin.request(self.acting(request, body)?).await
     }
 
-    /// Deletes an object as this person.
+    /// Deletes an object as this user.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn delete(
         self,
         admin: &Client,
@@ -103,7 +103,7 @@ impl Person {
     }
 }
 
-/// A rule that this many of these users and groups hold.
+/// Returns an approval rule that requires this many approvals by these users and groups.
 #[must_use]
 pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> ApprovalRule {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
@@ -116,7 +116,7 @@ pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32
     }
 }
 
-/// A template for the group `devs` whose requests others have to approve.
+/// Returns a template for the group `devs` whose requests require approvals.
 #[must_use]
 pub fn approved_template(
     name: &str,
@@ -136,10 +136,10 @@ pub fn approved_template(
     template
 }
 
-/// An answer to a request that waits, as it is now.
+/// Returns an approval or denial of a waiting request in its current state.
 ///
 /// # Errors
-/// When its status does not say yet what an answer must name.
+/// When its status does not yet contain the data that an approval must name.
 pub fn answer_to(
     request: &ExecAccessRequest,
     name: &str,

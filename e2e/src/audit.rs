@@ -1,4 +1,4 @@
-//! The audit trail, read back as an auditor would: events, checkpoints, logs, public keys.
+//! The audit trail, as an auditor reads it: events, checkpoints, logs, public keys.
 
 use std::path::PathBuf;
 
@@ -16,21 +16,22 @@ use serde_json::Value;
 
 use crate::NAMESPACE;
 
-/// Reads the trail of a cluster.
+/// A reader of the audit trail of a cluster.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "a client has none")]
 pub struct Auditor {
     client: Client,
     pinned: Vec<String>,
-    /// Logs to judge along with the objects.
+    /// The logs that are verified along with the objects.
     pub logs: Vec<PathBuf>,
 }
 
 impl Auditor {
-    /// One who pins the keys of the operator that are published now; they vouch for those of the other writers.
+    /// Returns an auditor that pins the operator keys that are published now; they vouch for those of the
+    /// other writers.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the keys cannot be read.
     pub async fn pinning(client: &Client) -> Result<Self> {
         let keys = published(client).await?;
         Ok(Self {
@@ -44,10 +45,10 @@ impl Auditor {
         })
     }
 
-    /// Pins the key that a component publishes, where no operator vouches for it.
+    /// Pins the key that a component publishes and for which no operator vouches.
     ///
     /// # Errors
-    /// When it is not published, or cannot be read.
+    /// When the key is not published, or cannot be read.
     pub async fn pin(&mut self, component: &str) -> Result<()> {
         let secrets = names::key_secrets(component).context("it signs no trail")?;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -58,28 +59,28 @@ impl Auditor {
         Ok(())
     }
 
-    /// Has the log of this process judged as well.
+    /// Adds the log of this process to the evidence.
     pub fn log(&mut self, process: &Process) {
         self.logs.push(process.stdout().to_owned());
     }
 
-    /// Events as raw API objects.
+    /// Returns the API of events as raw objects.
     #[must_use]
     pub fn events(&self) -> Api<DynamicObject> {
         Api::all_with(self.client.clone(), &ApiResource::erase::<AuditEvent>(&()))
     }
 
-    /// What is on record: the specs of events, and what is in the logs of processes that were killed before the events
-    /// were made.
+    /// Returns the audit records: the specs of events, and the lines in the logs of processes that were
+    /// killed before the events were created.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// When an event or log cannot be read.
     pub async fn records(&self) -> Result<Vec<Value>> {
         let mut records = self.specs().await?;
         for path in &self.logs {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("failed to read {}", path.display()))?;
-            // The last line of a process that was killed may be half written.
+            // The last line of a killed process may be incomplete.
             let lines = text
                 .lines()
                 .filter_map(|line| serde_json::from_str(line).ok());
@@ -94,13 +95,13 @@ impl Auditor {
         Ok(specs.collect())
     }
 
-    /// Everything that there is to judge.
+    /// Returns all evidence for the verification.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// When part of it cannot be read.
     pub async fn evidence(&self) -> Result<Evidence> {
         let mut evidence = Evidence::default();
-        // What is signed first: what comes meanwhile is only more.
+        // The signed data first: data that is added during the reading is only additional.
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let map = maps.get_opt("oz-audit-checkpoints").await?;
         for (slot, text) in map.and_then(|map| map.data).unwrap_or_default() {
@@ -118,15 +119,15 @@ impl Auditor {
         Ok(evidence)
     }
 
-    /// What verifying says.
+    /// Returns the result of the verification.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// When part of the evidence cannot be read.
     pub async fn report(&self) -> Result<Report> {
         self.report_since(None).await
     }
 
-    /// The trusted keys: the pinned keys, and those that they vouch for.
+    /// Returns the trusted keys: the pinned keys, and those for which they vouch.
     ///
     /// # Errors
     /// If the published keys cannot be read.
@@ -136,10 +137,10 @@ impl Auditor {
         Ok(trust)
     }
 
-    /// What verifying says, if events from before an instant may be gone.
+    /// Returns the result of the verification if events from before an instant may be deleted.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// When part of the evidence cannot be read.
     pub async fn report_since(&self, kept: Option<Timestamp>) -> Result<Report> {
         let evidence = self.evidence().await?;
         let terms = Terms {
@@ -150,10 +151,10 @@ impl Auditor {
         Ok(verify(evidence, &terms))
     }
 
-    /// The specs of the events about a request, oldest first.
+    /// Returns the specs of the events about a request, oldest first.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the events cannot be listed.
     pub async fn of(&self, namespace: &str, request: &str) -> Result<Vec<Value>> {
         let mut specs = self.specs().await?;
         specs.retain(|spec| {
@@ -165,7 +166,7 @@ impl Auditor {
 
 async fn published(client: &Client) -> Result<Vec<Published>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    // Without an operator there is none.
+    // Without an operator the ConfigMap does not exist.
     let map = maps.get_opt("oz-audit-keys").await?;
     map.and_then(|map| map.data)
         .unwrap_or_default()

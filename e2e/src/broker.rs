@@ -1,5 +1,5 @@
-//! The broker of harness runs as a process of this machine, and the pods of runs as it sees them: made by hand,
-//! as no node is needed to hold a token.
+//! The broker of harness runs as a process of this machine, and the pods of runs, created without an
+//! operator: a token requires no node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,9 +29,9 @@ use crate::{NAMESPACE, Options, Scene};
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
-    /// Its process.
+    /// The process.
     pub process: Process,
-    /// Where it serves pods.
+    /// The address at which it serves pods.
     pub serving: SocketAddr,
     address: SocketAddr,
 }
@@ -40,7 +40,7 @@ impl Broker {
     /// Starts a broker under its own service account, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends or does not get ready.
+    /// When it ends or does not become ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
         let (serving, address) = (free_address()?, free_address()?);
         let mut command = command(cluster, names::BROKER, options)?;
@@ -57,36 +57,36 @@ impl Broker {
         Ok(broker)
     }
 
-    /// The page of metrics.
+    /// Returns the page of metrics.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
 
-    /// The certificates (PEM) that the operator would tell pods to trust.
+    /// Returns the certificates (PEM) that the operator would configure pods to trust.
     ///
     /// # Errors
-    /// When there are none.
+    /// When no certificates are published.
     pub async fn trusted(&self, admin: &Client) -> Result<String> {
         let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), NAMESPACE);
         let map = maps.get(names::BROKER_CA).await?;
         authority::trusted(&map).context("nothing to trust")
     }
 
-    /// A connection of its own to it, that trusts those.
+    /// Returns a separate connection to it, which trusts these certificates.
     ///
     /// # Errors
-    /// When there are none.
+    /// When no certificates are published.
     pub async fn connect(&self, admin: &Client) -> Result<BrokerClient> {
         self.connect_trusting(&self.trusted(admin).await?)
     }
 
-    /// As [`Broker::connect`], trusting these certificates (PEM).
+    /// Returns a connection like [`Broker::connect`] that trusts these certificates (PEM).
     ///
     /// # Errors
-    /// When they are none.
+    /// When the bundle contains no certificates.
     pub fn connect_trusting(&self, bundle: &str) -> Result<BrokerClient> {
         let mut config = Config::new(format!("https://{}", self.serving).parse()?);
         let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes());
@@ -100,14 +100,14 @@ impl Broker {
     }
 }
 
-/// The key of an operator, of which there is none where Jobs are made by hand.
+/// The key of an operator, which does not exist where tests create Jobs.
 const VOUCHER_KEY: [u8; Keys::BYTES] = [7; Keys::BYTES];
 
 fn voucher_keys() -> Keys {
     Keys::with_every_owner([VOUCHER_KEY])
 }
 
-/// Publishes the keys of the vouchers of [`Scene::pod_of_job`], in an operator's place.
+/// Publishes the keys of the vouchers of [`Scene::pod_of_job`], as an operator would.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -123,30 +123,30 @@ pub async fn publish_voucher_keys(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Somebody who reaches the broker.
+/// A client of the broker.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "a client has none")]
 pub struct BrokerClient(Client);
 
-/// What the broker answered.
+/// The response of the broker.
 #[derive(Clone, Debug)]
 pub struct BrokerAnswer {
     /// The status.
     pub status: u16,
-    /// Of a refusal, when to try again.
+    /// The time after which a refused client should retry, in a refusal.
     pub retry_after: Option<u64>,
-    /// The body; null if there is none.
+    /// The body; null if the response has none.
     pub body: Value,
 }
 
 impl BrokerAnswer {
-    /// The code of a refusal.
+    /// Returns the code of a refusal.
     #[must_use]
     pub fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
-    /// The prompt in it.
+    /// Returns the prompt in the response.
     #[must_use]
     pub fn prompt(&self) -> Option<&str> {
         self.body["prompt"].as_str()
@@ -154,10 +154,10 @@ impl BrokerAnswer {
 }
 
 impl BrokerClient {
-    /// Asks for the prompt of the run whose pod has this token.
+    /// Requests the prompt of the run whose pod has this token.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When the broker does not respond.
     pub async fn prompt(&self, token: &str) -> Result<BrokerAnswer> {
         self.send("GET", "/v1/run", token, &[], Vec::new()).await
     }
@@ -165,16 +165,16 @@ impl BrokerClient {
     /// Reports events, for the run whose pod has this token.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When the broker does not respond.
     pub async fn report(&self, token: &str, events: &Value) -> Result<BrokerAnswer> {
         let body = serde_json::to_vec(&json!({"events": events}))?;
         self.send("POST", "/v1/report", token, &[], body).await
     }
 
-    /// Sends a request, with further headers.
+    /// Sends a request with additional headers.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When the broker does not respond.
     pub async fn send(
         &self,
         method: &str,
@@ -203,12 +203,12 @@ impl BrokerClient {
     }
 }
 
-/// The objects of a harness run, made by hand.
+/// Methods that create the objects of a harness run without an operator.
 impl Scene {
-    /// A run with a prompt.
+    /// Creates a run with a prompt.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn harness_run(&self, name: &str, prompt: &str) -> Result<HarnessRun> {
         let run = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -218,10 +218,10 @@ impl Scene {
         Ok(runs.create(&PostParams::default(), &run).await?)
     }
 
-    /// The pod of a Job that says that the run owns it. Nothing ever schedules it.
+    /// Creates a Job that names the run as its owner, and returns its pod. The pod is never scheduled.
     ///
     /// # Errors
-    /// As the API server answers, or when no pod is made.
+    /// As the API server responds, or when no pod is created.
     pub async fn pod_of_job(&self, job: &str, run: &HarnessRun) -> Result<Pod> {
         let signed = RequestRef {
             namespace: self.name().to_owned(),
@@ -233,7 +233,7 @@ impl Scene {
         self.pod_of_vouched_job(job, run, &voucher).await
     }
 
-    /// The same with another voucher.
+    /// Creates such a pod with another voucher.
     ///
     /// # Errors
     /// As [`Scene::pod_of_job`].
@@ -266,7 +266,7 @@ impl Scene {
         self.first_pod(job, made).await
     }
 
-    /// The pod of a Job that nobody owns and nothing labels.
+    /// Creates a Job without an owner and labels, and returns its pod.
     ///
     /// # Errors
     /// As [`Scene::pod_of_job`].
@@ -287,10 +287,10 @@ impl Scene {
         .await
     }
 
-    /// A pod of somebody's own, with these labels and owners.
+    /// Creates a pod without a Job, with these labels and owners.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn own_pod(&self, name: &str, labels: Value, owners: Value) -> Result<Pod> {
         let pod = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
@@ -300,10 +300,10 @@ impl Scene {
         Ok(pods.create(&PostParams::default(), &pod).await?)
     }
 
-    /// A token of the default service account, for `audience`, bound to the pod if one is given.
+    /// Returns a token of the default service account, for `audience`, bound to the pod if one is given.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn token(&self, audience: &str, pod: Option<&Pod>) -> Result<String> {
         let bound = pod.map(|pod| {
             json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.metadata.uid})

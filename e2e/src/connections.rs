@@ -1,4 +1,4 @@
-//! Getting into the pods of a scene, with a grant or with a right of one's own.
+//! Connections to the pods of a scene, with a grant or with a standing permission.
 
 use std::process::{Command, Output};
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::scene::Scene;
 
 impl Scene {
-    /// Gives somebody a standing right to these verbs on pods and on `resource`, a subresource of
-    /// them, as many clusters have it.
+    /// Gives a user a standing permission for these verbs on pods and on `resource`, a subresource of pods,
+    /// as in many clusters.
     ///
     /// # Errors
     /// When the API server refuses it.
@@ -24,7 +24,7 @@ impl Scene {
         self.allow(&name, user, &[rule]).await
     }
 
-    /// Gives somebody what these rules allow, by a Role and a RoleBinding of this name.
+    /// Gives a user the permissions of these rules, by a Role and a RoleBinding of this name.
     ///
     /// # Errors
     /// When the API server refuses it.
@@ -44,10 +44,10 @@ impl Scene {
         self.known(user, rules).await
     }
 
-    /// Waits until the API server, which hears of rights by a watch of its own, knows of these.
+    /// Waits until the API server, which watches RBAC objects separately, applies these rules.
     ///
     /// # Errors
-    /// When it never does, or does not answer.
+    /// When the API server does not apply them in time, or does not respond.
     pub async fn known(&self, user: &str, rules: &[Value]) -> Result<()> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client(user).await?);
         for rule in rules {
@@ -57,7 +57,7 @@ impl Scene {
                 words.collect::<Vec<_>>()
             };
             let (groups, resources, verbs) = (of("apiGroups"), of("resources"), of("verbs"));
-            // One right of a rule is known when all of it is.
+            // The API server applies the permissions of a rule together.
             let (Some(group), Some(resource), Some(verb)) =
                 (groups.first(), resources.first(), verbs.first())
             else {
@@ -84,13 +84,13 @@ impl Scene {
         Ok(())
     }
 
-    /// `kubectl exec` in the scene.
+    /// Returns `kubectl exec` in the scene.
     #[must_use]
     pub fn exec(&self, user: &str, arguments: &[&str]) -> Command {
         self.kubectl(user, &[&["exec"], arguments].concat())
     }
 
-    /// kubectl in the scene.
+    /// Returns kubectl in the scene.
     #[must_use]
     pub fn kubectl(&self, user: &str, arguments: &[&str]) -> Command {
         let mut command = self.cluster.kubectl(user);
@@ -98,26 +98,26 @@ impl Scene {
         command
     }
 
-    /// Name of the scene's first pod.
+    /// Returns the name of the scene's first pod.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the scene has no pod.
     pub fn pod(&self) -> Result<String> {
         let pod = self.pods.first().context("no pod")?;
         pod.metadata.name.clone().context("no name")
     }
 }
 
-/// What a command said on standard error, if it failed.
+/// Returns the standard error of a command, if it failed.
 #[must_use]
 pub fn refusal(output: &Output) -> Option<String> {
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// The text of the API server's refusal.
+/// Returns the text of the API server's refusal.
 ///
 /// # Errors
-/// When it did not refuse.
+/// When the API server did not refuse.
 pub fn refused<T>(answer: kube::Result<T>) -> Result<String> {
     match answer {
         Err(kube::Error::Api(status)) => Ok(status.message.clone()),

@@ -1,4 +1,4 @@
-//! Emergencies as somebody would have and review them, by the API alone.
+//! Emergencies and their reviews by users, through the API only.
 
 use anyhow::Result;
 use oz_api::{
@@ -14,8 +14,8 @@ use crate::{Scene, exec_request};
 /// The plural of reviews.
 pub const REVIEWS: &str = "accessreviews";
 
-/// A template that bob has to approve, by which the group `oncall` gets in without for an emergency, which
-/// security looks at in so long.
+/// Returns a template that requires bob's approval, except for an emergency of the group `oncall`, which the
+/// group `security` must review within `within`.
 #[must_use]
 pub fn emergency_template(name: &str, within: &str, open_reviews: i32) -> ExecAccessTemplate {
     let rules = vec![approval_rule("security", &["bob"], &[], 1)];
@@ -37,7 +37,7 @@ pub fn emergency_template(name: &str, within: &str, open_reviews: i32) -> ExecAc
     template
 }
 
-/// A request that says that it is an emergency.
+/// Returns a request that declares an emergency.
 #[must_use]
 pub fn emergency_request(name: &str, template: &str) -> ExecAccessRequest {
     let mut request = exec_request(name, template, "4m");
@@ -46,17 +46,17 @@ pub fn emergency_request(name: &str, template: &str) -> ExecAccessRequest {
     request
 }
 
-/// What somebody found, as a change of a review.
+/// Returns the finding of a reviewer, as a change of a review.
 #[must_use]
 pub fn found(finding: Finding) -> Value {
     json!({ "spec": { "finding": finding, "reason": "seen INC-42" } })
 }
 
 impl Person {
-    /// Has an emergency in a scene.
+    /// Declares an emergency in a scene.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn has_emergency(
         self,
         scene: &Scene,
@@ -68,10 +68,10 @@ impl Person {
         created.await.map(drop)
     }
 
-    /// Writes into a review.
+    /// Changes a review.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn reviews(self, scene: &Scene, name: &str, change: &Value) -> kube::Result<Value> {
         self.patch(&scene.admin, scene.name(), REVIEWS, name, change)
             .await
@@ -79,10 +79,10 @@ impl Person {
 }
 
 impl Scene {
-    /// The review of the request of this name, when it is there.
+    /// Waits for the review of the request of this name, and returns it.
     ///
     /// # Errors
-    /// When none comes.
+    /// When the review is not created in time.
     pub async fn review_of(&self, request: &str) -> Result<AccessReview> {
         let reviews = self.api::<AccessReview>();
         let what = format!("the review of {request}");

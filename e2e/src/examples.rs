@@ -1,4 +1,4 @@
-//! The examples of composites: each says in its header what it needs of the chart's values.
+//! The examples of composites: the header of each names the required values of the chart.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::{apply, repository};
 
-/// Where they are, from the root of the repository.
+/// The directory of the examples, from the root of the repository.
 pub const EXAMPLES: &str = "examples/composites";
 
-/// The texts of the examples, by their names.
+/// Returns the texts of the examples by name.
 ///
 /// # Errors
 /// When one cannot be read.
@@ -28,10 +28,10 @@ pub fn examples() -> Result<BTreeMap<String, String>> {
     Ok(examples)
 }
 
-/// The values that the header of an example names.
+/// Returns the values that the header of an example names.
 ///
 /// # Errors
-/// When it names none.
+/// When the header names no values.
 pub fn example_values(text: &str) -> Result<Value> {
     let header = text.lines().map_while(|line| line.strip_prefix('#'));
     let values = header.skip_while(|line| !line.starts_with(" Values of oz's chart:"));
@@ -39,10 +39,10 @@ pub fn example_values(text: &str) -> Result<Value> {
     serde_saphyr::from_str(&values.join("\n")).context("its header names no values")
 }
 
-/// Applies an example, and gives the composites' account the rights that its header names.
+/// Applies an example, and gives the composites' account the permissions that its header names.
 ///
 /// # Errors
-/// When there is no such example, or the API server does not take it.
+/// When the example does not exist, or the API server does not accept it.
 pub async fn install_example(cluster: &Cluster, name: &str) -> Result<()> {
     let text = examples()?.remove(name).context("no such example")?;
     let values = example_values(&text)?;

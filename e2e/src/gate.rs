@@ -1,5 +1,5 @@
-//! The gate as a process of this machine, which the API server reaches by a Service: one that is a name where it
-//! listens on loopback alone, one with an endpoint where the cluster has a network.
+//! The gate as a process of this machine, which the API server reaches through a Service: an external name
+//! where it listens on loopback only, a Service with an endpoint where the cluster has a network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,37 +22,37 @@ use crate::access::exec_template;
 use crate::system::{apply_as, command, get, ready};
 use crate::{NAMESPACE, Options, Scene, apply};
 
-/// The flag by which the operator knows of it.
+/// The flag that names the gate's account for the operator.
 const OPERATOR_FLAG: &str = "--gate-service-account=oz-system/oz-gate";
 
 /// A running gate.
 #[derive(Debug)]
 pub struct Gate {
-    /// Its process.
+    /// The process.
     pub process: Process,
-    /// Where it serves the API server.
+    /// The address at which it serves the API server.
     pub serving: SocketAddr,
     address: SocketAddr,
 }
 
 impl Gate {
-    /// What the operator has to be told of it.
+    /// Returns the options of an operator that knows the gate.
     #[must_use]
     pub fn operator_options() -> Options {
         Options::default().flag(OPERATOR_FLAG)
     }
 
-    /// Starts a gate under its own service account, tells the API server where it is, and waits until that reaches
-    /// it. Without a node's network the API server has to find Services by their addresses
-    /// (`--enable-aggregator-routing=false`).
+    /// Starts a gate under its own service account, registers its address with the API server, and waits
+    /// until the API server reaches it. Without a node's network the API server must resolve Services by
+    /// their addresses (`--enable-aggregator-routing=false`).
     ///
     /// # Errors
-    /// When it ends, does not get ready, or is not reached.
+    /// When the gate ends, does not become ready, or is not reached.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
         Self::start_at(cluster, options, Self::free_address(cluster)?).await
     }
 
-    /// As [`Gate::start`], at an address that was free.
+    /// Starts a gate like [`Gate::start`], at an address that was free.
     ///
     /// # Errors
     /// As [`Gate::start`].
@@ -89,16 +89,16 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Starts it once more, after it ended, where it was; it is for others to register it.
+    /// Restarts the gate after its end, at the same address; the caller registers it.
     ///
     /// # Errors
-    /// When it ends, or does not get ready.
+    /// When it ends, or does not become ready.
     pub async fn again(&mut self, cluster: &Cluster, options: &Options) -> Result<()> {
         self.process = spawn(cluster, options, self.serving, self.address)?;
         ready("the gate", self.address, &mut self.process).await
     }
 
-    /// As [`Gate::again`], without waiting for it.
+    /// Restarts the gate like [`Gate::again`], without waiting for it.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -107,10 +107,10 @@ impl Gate {
         Ok(())
     }
 
-    /// Where one can serve the API server.
+    /// Returns an address at which a gate can serve the API server.
     ///
     /// # Errors
-    /// When there is no address.
+    /// When no address is free.
     pub fn free_address(cluster: &Cluster) -> Result<SocketAddr> {
         let host: Uri = cluster.server_url().parse()?;
         let host: IpAddr = host.host().context("no host")?.parse()?;
@@ -155,11 +155,11 @@ impl Gate {
         Ok(())
     }
 
-    /// Makes it known to other replicas under this address, as one of the endpoints of its Service; it must listen
-    /// there, which is none of loopback's.
+    /// Announces the gate to other replicas under this address, as an endpoint of its Service; it must listen
+    /// at this address, which is not on loopback.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn is_endpoint(&self, cluster: &Cluster, name: &str, address: IpAddr) -> Result<()> {
         let slice = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::GATE}},
@@ -172,10 +172,10 @@ impl Gate {
         apply_as(&slices, slice).await.map(drop)
     }
 
-    /// The page of metrics.
+    /// Returns the page of metrics.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
@@ -194,10 +194,10 @@ fn spawn(
     cluster.spawn(names::GATE, command)
 }
 
-/// Name of the template whose sessions go through the gate.
+/// The name of the template that routes its sessions through the gate.
 pub const GATED: &str = "gated";
 
-/// What a template may allow of a container that runs.
+/// The operations that a template may permit on a running container.
 pub const STREAMS: [Operation; 4] = [
     Operation::Exec,
     Operation::Attach,
@@ -205,7 +205,7 @@ pub const STREAMS: [Operation; 4] = [
     Operation::Log,
 ];
 
-/// The template [`GATED`].
+/// Returns the template [`GATED`].
 #[must_use]
 pub fn gate_template() -> ExecAccessTemplate {
     let mut template = exec_template(GATED, TargetKind::Deployment, crate::WORKLOAD);
@@ -215,24 +215,24 @@ pub fn gate_template() -> ExecAccessTemplate {
     template
 }
 
-/// Where a gate of the tests keeps recordings.
+/// The store of recordings for a gate of the tests.
 #[derive(Debug)]
 pub struct RecordingStore {
     directory: TempDir,
 }
 
 impl RecordingStore {
-    /// Somewhere new.
+    /// Creates a new store.
     ///
     /// # Errors
-    /// When there is no room.
+    /// When the directory cannot be created.
     pub fn new() -> Result<Self> {
         Ok(Self {
             directory: TempDir::new()?,
         })
     }
 
-    /// What a gate has to be told of it.
+    /// Returns the options of a gate that uses the store.
     #[must_use]
     pub fn options(&self) -> Options {
         let path = self.directory.path();
@@ -241,14 +241,14 @@ impl RecordingStore {
             .flag(&format!("--recording-spool={}/spool", path.display()))
     }
 
-    /// The directory with what is stored.
+    /// Returns the directory with the stored recordings.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 }
 
-/// The template [`GATED`], of which every session is recorded, or as this says.
+/// Returns the template [`GATED`] with this configuration of recordings.
 #[must_use]
 pub fn recording_template(recording: RecordingConfig) -> ExecAccessTemplate {
     let mut template = gate_template();
@@ -257,7 +257,7 @@ pub fn recording_template(recording: RecordingConfig) -> ExecAccessTemplate {
 }
 
 impl Scene {
-    /// kubectl in the scene, as it is, through the gate of a request.
+    /// Returns an unmodified kubectl in the scene, through the gate of a request.
     #[must_use]
     pub fn through_gate(&self, user: &str, request: &str, arguments: &[&str]) -> Command {
         let server = format!(
@@ -271,10 +271,10 @@ impl Scene {
 }
 
 impl Scene {
-    /// ozctl in the scene, as one of the people.
+    /// Returns ozctl in the scene, as one of the users.
     ///
     /// # Errors
-    /// When it is not built.
+    /// When ozctl is not built.
     pub fn ozctl(&self, user: &str, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(cargo_binary("ozctl")?);
         command.args(["--namespace", self.name()]).args(arguments);

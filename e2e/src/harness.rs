@@ -1,4 +1,5 @@
-//! What harness runs stand on: their kinds, a broker that is only announced, volumes, a template.
+//! The prerequisites of harness runs: their kinds, an announced broker without a process, volumes, a
+//! template.
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::system::apply_as;
 use crate::{NAMESPACE, Scene, apply};
 
-/// Applies the kinds of harness runs, and what the broker may do.
+/// Applies the kinds of harness runs, and the permissions of the broker.
 ///
 /// # Errors
 /// When the API server refuses one of them.
@@ -26,10 +27,10 @@ pub fn install_harness(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A NetworkPolicy, `allow-dns`, that lets every pod of its namespace ask name servers.
+/// Returns a NetworkPolicy, `allow-dns`, that permits every pod of its namespace to query name servers.
 ///
 /// # Errors
-/// Never: it is well formed.
+/// Never: the object is well formed.
 pub fn allow_dns() -> serde_json::Result<NetworkPolicy> {
     serde_json::from_value(json!({
         "metadata": {"name": "allow-dns"},
@@ -40,7 +41,8 @@ pub fn allow_dns() -> serde_json::Result<NetworkPolicy> {
     }))
 }
 
-/// Says where a broker is and by what it is known, for tests in which no pod asks it: the ConfigMap and the Service.
+/// Announces the address and the certificates of a broker, for tests in which no pod contacts it: the
+/// ConfigMap and the Service.
 ///
 /// # Errors
 /// When the API server refuses one of them.
@@ -62,8 +64,8 @@ pub async fn announce_broker(admin: &Client) -> Result<()> {
 
 const BY_HAND_NODE: &str = "by-hand";
 
-/// Makes a node on which nothing happens but what somebody says of its pods, those that [`by_hand_overlay`] places
-/// there.
+/// Makes a node without a kubelet: the test itself sets the status of its pods, which are those that
+/// [`by_hand_overlay`] places there.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -83,7 +85,7 @@ pub async fn node_by_hand(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// What places a pod on the node of [`node_by_hand`], as the overlay of a template.
+/// Returns the overlay of a template that places a pod on the node of [`node_by_hand`].
 #[must_use]
 pub fn by_hand_overlay() -> Value {
     json!({"spec": {
@@ -92,7 +94,7 @@ pub fn by_hand_overlay() -> Value {
     }})
 }
 
-/// What a kubelet says of a pod whose agent runs since now.
+/// Returns the status that a kubelet reports for a pod with an agent that has just started.
 #[must_use]
 pub fn agent_running() -> Value {
     let now = Timestamp::now().strftime("%FT%TZ").to_string();
@@ -106,7 +108,7 @@ pub fn agent_running() -> Value {
     })
 }
 
-/// A volume for a claim, which nothing can mount: nobody provisions any on a simulated node.
+/// Creates a volume for a claim, which cannot be mounted: a simulated node has no provisioner.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -115,10 +117,10 @@ pub async fn volume(admin: &Client, name: &str) -> Result<()> {
     provide(admin, name, json!({"hostPath": path})).await
 }
 
-/// A volume for a claim, on the cluster's real node.
+/// Creates a volume for a claim, on the cluster's real node.
 ///
 /// # Errors
-/// When it cannot be made, or the API server refuses it.
+/// When the volume cannot be created, or the API server refuses it.
 pub async fn local_volume(cluster: &Cluster, admin: &Client, name: &str) -> Result<()> {
     let path = cluster.state_dir().join(name);
     std::fs::create_dir_all(&path)?;
@@ -139,7 +141,7 @@ async fn provide(admin: &Client, name: &str, source: Value) -> Result<()> {
 }
 
 impl Scene {
-    /// The template `echo`, whose pods get this overlay.
+    /// Creates the template `echo`, whose pods get this overlay.
     ///
     /// # Errors
     /// When the API server refuses it.

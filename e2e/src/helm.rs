@@ -1,4 +1,4 @@
-//! Helm, for the chart of this repository on a cluster, and the image that its pods run.
+//! Helm for the chart of this repository on a cluster, and the image that its pods run.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use oz_testkit::{Cluster, Tool, Tools};
 
 use crate::{NAMESPACE, repository, run};
 
-/// helm as the administrator of `cluster`, in oz's namespace.
+/// Returns helm as the administrator of `cluster`, in oz's namespace.
 ///
 /// # Errors
-/// When it cannot be compiled.
+/// When helm cannot be compiled.
 pub fn helm(cluster: &Cluster) -> Result<Command> {
     let tools = Tools::obtain(&[Tool::Helm])?;
     let mut command = Command::new(tools.path(Tool::Helm)?);
@@ -22,25 +22,26 @@ pub fn helm(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// Where the chart is.
+/// Returns the path of the chart.
 #[must_use]
 pub fn chart() -> String {
     repository().join("charts/oz").display().to_string()
 }
 
-/// The archive of the image: that which `OZ_IMAGE` names, or one for tests, made of what is in the
-/// repository now.
+/// Returns the archive of the image: the one that `OZ_IMAGE` names, or one for tests, made of the current
+/// content of the repository.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the image cannot be made.
 pub fn image_archive() -> Result<PathBuf> {
     archive("OZ_IMAGE", &[])
 }
 
-/// The archive of the image of our container in the pods of runs, as [`image_archive`]: `OZ_HARNESS_IMAGE` names one.
+/// Returns the archive of the image of oz's container in the pods of runs, like [`image_archive`]:
+/// `OZ_HARNESS_IMAGE` names one.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the image cannot be made.
 pub fn harness_image_archive() -> Result<PathBuf> {
     archive("OZ_HARNESS_IMAGE", &["--harness"])
 }

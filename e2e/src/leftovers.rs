@@ -1,4 +1,4 @@
-//! What is left in a cluster of grants, and of what oz made for itself: nothing, once it is uninstalled.
+//! The objects of grants and of oz itself that remain in a cluster: none, once oz is uninstalled.
 
 use std::fmt::Debug;
 
@@ -21,11 +21,12 @@ use serde::de::DeserializeOwned;
 
 use crate::NAMESPACE;
 
-/// Kind, namespace and name of each object that is left: grants and what asked for them, in all
-/// namespaces, and what oz made for itself. Not what a chart made, nor templates and records.
+/// Returns the kind, namespace and name of each remaining object: grants and their requests in all
+/// namespaces, and objects that oz created for itself. Objects of a chart, templates and records are not
+/// included.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// When the API server does not respond.
 pub async fn left(client: &Client) -> Result<Vec<String>> {
     let mut left = Vec::new();
     list::<RoleBinding>(client, OWNER_UID, &mut left).await?;

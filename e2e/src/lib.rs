@@ -1,6 +1,6 @@
-//! The whole of oz on a cluster: installed from the repository's manifests, operator and webhook as
-//! processes of this machine under the service accounts and roles that they have in production.
-//! Tests, demo and benches stand on this.
+//! The complete oz on a cluster: installed from the repository's manifests, operator and webhook as processes
+//! of this machine under the service accounts and roles that they have in production. Tests, demo and benches
+//! use this crate.
 
 mod access;
 pub mod alerts;

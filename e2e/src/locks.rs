@@ -1,5 +1,5 @@
-//! What oz's policies refuse while nothing of oz runs, its webhooks out of the path of requests: one list
-//! of attempts for each installation, by hand or by the chart, on a real node or without.
+//! The attempts that oz's admission policies deny while no oz process runs and its webhooks are unregistered:
+//! one list of attempts for each installation, by hand or by the chart, on a real node or without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,11 @@ use crate::access::{AccessRequest, exec_request, pod_request};
 use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
 
-/// The request of each kind that the attempts are about.
+/// The name of the request of each kind that the attempts use.
 const LOCK: &str = "lock";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Annotations that look like a stamp of this user's.
+/// Returns annotations that look like a stamp of this user.
 #[must_use]
 pub fn stamped(by: &str) -> BTreeMap<String, String> {
     [(labels::REQUESTED_BY, by), (labels::REQUESTER, "{}")]
@@ -38,7 +38,7 @@ pub fn stamped(by: &str) -> BTreeMap<String, String> {
         .into()
 }
 
-/// The first record of a chain that somebody begins who is not oz.
+/// Returns the first record of a chain of a writer that is not oz.
 #[must_use]
 pub fn forged_record() -> AuditEvent {
     let now = Timestamp::now();
@@ -47,8 +47,9 @@ pub fn forged_record() -> AuditEvent {
     AuditEvent::from(entry)
 }
 
-/// What accounts of oz were forbidden since then and should have been let: not the dry runs by which oz finds out
-/// whether its policies stand, and not an event in a namespace that is being deleted.
+/// Returns the requests of oz's accounts that were forbidden since `since` and should have been permitted:
+/// without the dry runs by which oz checks whether its policies are in force, and without events in a
+/// namespace that is being deleted.
 ///
 /// # Errors
 /// When the log of the API server cannot be read.
@@ -69,18 +70,18 @@ pub fn forbidden(cluster: &Cluster, since: AuditMark, accounts: &[&str]) -> Resu
     }))
 }
 
-/// A Role with these rules.
+/// Returns a Role with these rules.
 ///
 /// # Errors
-/// When they are no rules.
+/// When the rules are not valid.
 pub fn role(name: &str, rules: &Value) -> serde_json::Result<Role> {
     serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))
 }
 
-/// A RoleBinding of a user to a Role.
+/// Returns a RoleBinding of a user to a Role.
 ///
 /// # Errors
-/// Never: what it is made of is well formed.
+/// Never: the object is well formed.
 pub fn binding(name: &str, role: &str, user: &str) -> serde_json::Result<RoleBinding> {
     serde_json::from_value(bound(name, role, user))
 }
@@ -93,7 +94,7 @@ fn bound(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// A template of harness runs, whose status somebody tries to write.
+/// Returns a template of harness runs, whose status an attempt writes.
 fn harness_template() -> serde_json::Result<HarnessTemplate> {
     serde_json::from_value(json!({
         "metadata": {"name": LOCK}, "spec": {"image": "example.test/agent:1", "command": ["run"]},
@@ -101,7 +102,7 @@ fn harness_template() -> serde_json::Result<HarnessTemplate> {
 }
 
 impl Scene {
-    /// Makes `user` an administrator who is in no group that mends clusters.
+    /// Makes `user` an administrator who is in no group that repairs clusters.
     ///
     /// # Errors
     /// When the API server refuses it.
@@ -118,11 +119,11 @@ impl Scene {
         self.cluster.client(user).await
     }
 
-    /// Tries everything that a policy is there to refuse, as people whom RBAC would let, in a scene with
-    /// a pod. The policies are called `prefix-…`; each refuses, and there is none that was not tried.
+    /// Tries all requests that a policy is to deny, as users with the permission in RBAC, in a scene with a
+    /// pod. The policies are named `prefix-…`; each denies, and each has an attempt.
     ///
     /// # Errors
-    /// Which attempt was not refused by the policy that should, or which policy nothing was tried for.
+    /// When the intended policy does not deny an attempt, or a policy has no attempt; the error names it.
     pub async fn locks_hold(&self, prefix: &str) -> Result<()> {
         let carol = self.administrator("carol").await?;
         let common = [
@@ -167,7 +168,7 @@ impl Scene {
         self.tidy().await
     }
 
-    /// Tries until the policy refuses, and gives its name.
+    /// Retries until the policy denies, and returns its name.
     async fn holds(&self, prefix: &str, lock: &Lock) -> Result<String> {
         let policy = lock.name(prefix);
         let sign = format!("ValidatingAdmissionPolicy '{policy}'");
@@ -182,7 +183,7 @@ impl Scene {
         Ok(policy)
     }
 
-    /// What the attempts need: rights, an enforcing namespace, a request of each kind.
+    /// Prepares the attempts: permissions, an enforcing namespace, a request of each kind.
     async fn prepare(&self, carol: &Client) -> Result<()> {
         let namespaces = json!({
             "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"],
@@ -219,7 +220,7 @@ impl Scene {
         Ok(())
     }
 
-    /// As it was before. (What is in the namespace alone goes with it.)
+    /// Restores the previous state. (Objects of the namespace are deleted with it.)
     async fn tidy(&self) -> Result<()> {
         let (delete, merge) = (DeleteParams::default(), PatchParams::default());
         self.api::<ExecAccessRequest>()
@@ -241,12 +242,12 @@ fn administrator(scene: &Scene, user: &str) -> String {
     format!("{}-{user}", scene.name())
 }
 
-/// A namespace with the enforcing label.
+/// Returns a namespace with the enforcing label.
 fn labelled(value: Value) -> Value {
     json!({"metadata": {"labels": {labels::ENFORCE: value}}})
 }
 
-/// What a grant's own Role gives.
+/// Returns the permissions of a grant's own Role.
 fn into(pod: &str) -> Value {
     json!({
         "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"],
@@ -254,7 +255,7 @@ fn into(pod: &str) -> Value {
     })
 }
 
-/// The list, as it is written.
+/// The list of attempts in its file.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Locks {
@@ -263,7 +264,7 @@ struct Locks {
     of_each_kind: Vec<Lock>,
 }
 
-/// An attempt that a policy refuses. Nothing comes of it if it is let through, either.
+/// An attempt that a policy denies. It has no effect if the policy does not deny it, either.
 #[derive(Deserialize)]
 struct Lock {
     what: String,
@@ -276,14 +277,14 @@ struct Lock {
 }
 
 impl Lock {
-    /// What its policy is called.
+    /// Returns the name of its policy.
     fn name(&self, prefix: &str) -> String {
         format!("{prefix}-{}", self.policy)
     }
 }
 
 impl Locks {
-    /// The list with these values put in for names in braces.
+    /// Reads the list, and replaces the names in braces by these values.
     fn read(names: &[(&str, String)]) -> Result<Self> {
         let list = names.iter().fold(
             include_str!("locks.yaml").to_owned(),
@@ -300,7 +301,7 @@ impl Lock {
             false if self.method == "PATCH" => "application/merge-patch+json",
             _ => "application/json",
         };
-        // What is proxied knows no dry run.
+        // A proxied request has no dry run.
         let (query, body) = match self.method.as_str() {
             "GET" => ("", Vec::new()),
             _ => ("?dryRun=All", serde_json::to_vec(&self.body)?),

@@ -1,6 +1,6 @@
-//! Applying manifests of the repository. Most tests begin with an installation that the test before them has
-//! not changed, so an object is written only if its manifest, or its UID or version on the server, differs from
-//! the last application by this process.
+//! The application of manifests of the repository. Most tests begin with an installation that the test before
+//! them has not changed, so an object is written only if its manifest, or its UID or version on the server,
+//! differs from the last application by this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const DEFINITION: &str = "CustomResourceDefinition";
 /// Applies a file or folder of the repository as an administrator.
 ///
 /// # Errors
-/// When the API server refuses something of it.
+/// When the API server refuses part of it.
 pub fn apply(cluster: &Cluster, part: &str) -> Result<()> {
     let manifests =
         read(&repository().join(part)).with_context(|| format!("failed to read {part}"))?;
@@ -57,7 +57,7 @@ pub(crate) fn as_admin<T: Send>(
     })
 }
 
-/// An object as a file has it.
+/// An object in the form of its file.
 #[derive(Debug)]
 struct Manifest {
     resource: ApiResource,
@@ -76,7 +76,8 @@ type State = (Option<String>, Option<i64>, Option<String>);
 static APPLIED: Mutex<BTreeMap<(String, Key), (DynamicObject, State)>> =
     Mutex::new(BTreeMap::new());
 
-/// The objects in a file, or in the files of a folder in the order of their names. Each file is read once.
+/// Returns the objects in a file, or in the files of a folder in the order of their names. Each file is read
+/// once.
 fn read(path: &Path) -> Result<Arc<Vec<Manifest>>> {
     static READ: Mutex<BTreeMap<PathBuf, Arc<Vec<Manifest>>>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock();
@@ -164,7 +165,7 @@ async fn apply_all(server: &str, admin: &Client, manifests: &[Manifest]) -> Resu
     Ok(())
 }
 
-/// The state of each object on the server that is of a kind of the manifests.
+/// Returns the state of each object on the server that is of a kind of the manifests.
 async fn present(admin: &Client, manifests: &[Manifest]) -> Result<BTreeMap<Key, State>> {
     let mut present = BTreeMap::new();
     let mut kinds = BTreeSet::new();
@@ -176,8 +177,8 @@ async fn present(admin: &Client, manifests: &[Manifest]) -> Result<BTreeMap<Key,
         let all: Api<DynamicObject> = Api::all_with(admin.clone(), resource);
         let list = match all.list_metadata(&ListParams::default()).await {
             Ok(list) => list,
-            // The kind may be one that the manifests define, or have defined just now; or a hostile test has
-            // stored an object that does not decode. What is not known is written again.
+            // The manifests may define the kind, or have defined it just now; or a hostile test has stored an
+            // object that does not decode. Objects in an unknown state are written again.
             Err(kube::Error::Api(status)) if [404, 429].contains(&status.code) => continue,
             Err(kube::Error::SerdeError(_)) => continue,
             Err(error) => return Err(error.into()),
@@ -190,8 +191,8 @@ async fn present(admin: &Client, manifests: &[Manifest]) -> Result<BTreeMap<Key,
     Ok(present)
 }
 
-/// Asks the server again for as long as it says that it cannot answer yet: it initializes the storage of a new
-/// kind (429), or does not serve it yet (404).
+/// Repeats a request for as long as the server reports that it cannot answer yet: it initializes the storage
+/// of a new kind (429), or does not serve it yet (404).
 async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> kube::Result<T>) -> Result<T> {
     eventually(what, CONDITION_TIMEOUT, async || match ask().await {
         Ok(answer) => Ok(Some(Ok(answer))),

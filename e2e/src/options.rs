@@ -1,4 +1,4 @@
-//! In which ways a process of oz may be started.
+//! The options for the start of an oz process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,21 +7,21 @@ use oz_testkit::libfaketime;
 
 use crate::ApiProxy;
 
-/// What may differ from a plain installation.
+/// The differences from a plain installation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the replica.
+    /// The name of the replica.
     pub replica: String,
-    /// Further flags.
+    /// Additional flags.
     pub flags: Vec<String>,
-    /// How far the process's clock is off, such as `+1h`.
+    /// The offset of the process's clock, such as `+1h`.
     pub clock: Option<String>,
-    /// Whether the operator runs scripts in containers. Where a container is not one, but a process
-    /// of this machine, it should not.
+    /// True if the operator runs scripts in containers. It should not where containers are processes of this
+    /// machine.
     pub cut_sessions: bool,
-    /// Further environment variables.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// The directory of the programs, if they are of another build than the one at hand.
+    /// The directory of the programs, if they are of another build than the current one.
     pub programs: Option<PathBuf>,
     /// The kubeconfig, if it is not that of the program's own service account.
     pub kubeconfig: Option<PathBuf>,
@@ -42,7 +42,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A replica of this name.
+    /// Returns the options of a replica with this name.
     #[must_use]
     pub fn replica(name: &str) -> Self {
         Self {
@@ -51,49 +51,49 @@ impl Options {
         }
     }
 
-    /// With one more flag.
+    /// Adds a flag.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
         self
     }
 
-    /// With harness runs, as an operator serves them. (A webhook takes `--harness` alone.)
+    /// Enables harness runs as for an operator. (A webhook requires only `--harness`.)
     #[must_use]
     pub fn harness(self) -> Self {
         self.flag("--harness")
             .flag("--harness-image=registry.test/oz-harness:1")
     }
 
-    /// With one more environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The programs of another build, which are in this directory.
+    /// Uses the programs of another build in this directory.
     #[must_use]
     pub fn programs(mut self, directory: &Path) -> Self {
         self.programs = Some(directory.to_owned());
         self
     }
 
-    /// Reaching the API server through this.
+    /// Connects to the API server through this proxy.
     #[must_use]
     pub fn through(mut self, proxy: &ApiProxy) -> Self {
         self.kubeconfig = Some(proxy.kubeconfig().to_owned());
         self
     }
 
-    /// With sessions that are ended with their grant.
+    /// Enables the termination of sessions with their grant.
     #[must_use]
     pub fn cutting(mut self) -> Self {
         self.cut_sessions = true;
         self
     }
 
-    /// With the limits of requests that the webhook has by itself, which others do without.
+    /// Sets the webhook's default limits of requests, which other tests disable.
     #[must_use]
     pub fn limited(self) -> Self {
         let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
@@ -102,7 +102,7 @@ impl Options {
         })
     }
 
-    /// With a clock that is off, in the syntax of libfaketime.
+    /// Shifts the clock, in the syntax of libfaketime.
     #[must_use]
     pub fn clock(mut self, offset: &str) -> Self {
         self.clock = Some(offset.to_owned());
@@ -110,10 +110,10 @@ impl Options {
     }
 }
 
-/// Whether clocks can be shifted here.
+/// Checks whether clocks can be shifted here.
 ///
 /// # Errors
-/// When they cannot, and `OZ_REQUIRE_ALL` makes that a failure.
+/// When they cannot be shifted, and `OZ_REQUIRE_ALL` makes that a failure.
 pub fn clocks_can_be_shifted() -> Result<bool> {
     if libfaketime().is_some() {
         return Ok(true);

@@ -1,5 +1,5 @@
-//! AccessPolicies in a cluster that others use as well: each is about one namespace, and goes when its test is
-//! done, whatever came of it.
+//! AccessPolicies in a cluster that tests share: each is about one namespace, and is deleted at the end of
+//! its test, in any case.
 
 use anyhow::{Context as _, Result};
 use kube::Api;
@@ -11,7 +11,7 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::{Scene, TEMPLATE, exec_request};
 
-/// A policy about the requests in the namespace of a scene that `also` holds for.
+/// Returns a policy about the requests in the namespace of a scene for which `also` holds.
 #[must_use]
 pub fn policy(scene: &Scene, name: &str, also: &str, then: PolicyThen) -> AccessPolicy {
     let spec = AccessPolicySpec {
@@ -22,7 +22,7 @@ pub fn policy(scene: &Scene, name: &str, also: &str, then: PolicyThen) -> Access
     AccessPolicy::new(&format!("{}-{name}", scene.name()), spec)
 }
 
-/// That a request is refused.
+/// Returns the effect that a request is denied.
 #[must_use]
 pub fn deny(message: &str) -> PolicyThen {
     PolicyThen {
@@ -33,7 +33,7 @@ pub fn deny(message: &str) -> PolicyThen {
     }
 }
 
-/// That access lasts no longer.
+/// Returns the effect that access is shortened to a maximum duration.
 #[must_use]
 pub fn at_most(duration: &str) -> PolicyThen {
     PolicyThen {
@@ -42,7 +42,7 @@ pub fn at_most(duration: &str) -> PolicyThen {
     }
 }
 
-/// That others agree.
+/// Returns the effect that a request requires approvals.
 #[must_use]
 pub fn agreed(rule: ApprovalRule) -> PolicyThen {
     PolicyThen {
@@ -55,10 +55,10 @@ pub fn agreed(rule: ApprovalRule) -> PolicyThen {
     }
 }
 
-/// Creates policies, runs `body` once the webhook asks them, and deletes those that are left.
+/// Creates policies, runs `body` once the webhook evaluates them, and deletes the remaining ones.
 ///
 /// # Errors
-/// As `body`, or when a policy is refused.
+/// As `body`, or when the API server refuses a policy.
 pub async fn with_policies(
     scene: &Scene,
     policies: &[AccessPolicy],
@@ -83,10 +83,10 @@ fn named(policy: &AccessPolicy) -> Result<&str> {
     policy.metadata.name.as_deref().context("no name")
 }
 
-/// Deletes a policy if it is there, and waits until the webhook asks it no more.
+/// Deletes a policy if it exists, and waits until the webhook no longer evaluates it.
 ///
 /// # Errors
-/// As the API server answers.
+/// As the API server responds.
 pub async fn remove(scene: &Scene, name: &str) -> Result<()> {
     let api = Api::<AccessPolicy>::all(scene.admin.clone());
     match api.delete(name, &DeleteParams::default()).await {
@@ -96,10 +96,11 @@ pub async fn remove(scene: &Scene, name: &str) -> Result<()> {
     are_asked(scene, name, false).await
 }
 
-/// Waits until the webhook asks a policy that matches every request of alice's by [`TEMPLATE`], or does not.
+/// Waits until the webhook evaluates, or does not evaluate, a policy that matches every request of alice by
+/// [`TEMPLATE`].
 ///
 /// # Errors
-/// When it takes too long.
+/// When the webhook takes too long.
 pub async fn are_asked(scene: &Scene, name: &str, asked: bool) -> Result<()> {
     let alice = scene.requests("alice").await?;
     let request = exec_request("probe", TEMPLATE, "1m");

@@ -1,14 +1,14 @@
-//! The record log of a process, read back.
+//! The log of a process with its audit records.
 
 use anyhow::{Context, Result};
 use kube::Resource;
 use oz_testkit::Process;
 use oz_trail::{Action, Record};
 
-/// All records that a process has written.
+/// Returns all records that a process has written.
 ///
 /// # Errors
-/// When its output cannot be read, or a line of it is no record: nothing else belongs there.
+/// When its output cannot be read, or a line of it is not a record: the output contains only records.
 pub fn records_in(process: &Process) -> Result<Vec<Record>> {
     process
         .lines()?
@@ -18,7 +18,7 @@ pub fn records_in(process: &Process) -> Result<Vec<Record>> {
         .collect()
 }
 
-/// What was recorded about the request with this name, in order.
+/// Returns the recorded actions about the request with this name, in order.
 ///
 /// # Errors
 /// As [`records_in`].
@@ -30,7 +30,7 @@ pub fn records_of(process: &Process, namespace: &str, request: &str) -> Result<V
         .collect())
 }
 
-/// What was recorded about one object, in order: not about others that had its name.
+/// Returns the recorded actions about one object, in order: not about other objects that had its name.
 ///
 /// # Errors
 /// As [`records_in`].

@@ -1,4 +1,4 @@
-//! oz as it is installed: two operators, of which one writes, and two webhooks behind a Service.
+//! The usual installation of oz: two operators, of which one writes, and two webhooks behind a Service.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use serde_json::json;
 
 use crate::{NAMESPACE, Operator, Options, Scene, Service, Traffic, Webhook, install};
 
-/// The annotation by which another authority is asked for.
+/// The annotation that requests a new authority.
 const ROTATE: &str = "oz-admission/rotate";
-/// How long anything may take here; far above what it takes.
+/// The timeout of each step here; far above the usual duration.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The longest delay of a grant or of its end (docs/concepts/availability.md): the lease after its last renewal,
-/// and the turns of all requests that waited. One second is promised for the turns, which `cargo xtask bench ha`
-/// measures on release builds.
+/// The longest delay of a grant or of its expiry (docs/concepts/availability.md): the lease after its last
+/// renewal, and the turns of all waiting requests. One second is promised for the turns, which
+/// `cargo xtask bench ha` measures on release builds.
 pub const LEASE_AND_TURNS: SignedDuration = SignedDuration::from_secs(20);
 
-/// What a replica does: one that leads holds more than one that waits.
+/// The duty of a replica: a leader holds more resources than a waiting replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Duty {
     /// An operator that writes.
@@ -49,7 +49,7 @@ impl Replicas {
     /// Installs oz and starts two replicas of each process.
     ///
     /// # Errors
-    /// When something cannot be installed or does not get ready.
+    /// When a part cannot be installed or does not become ready.
     pub async fn start(cluster: &'static Cluster) -> Result<Self> {
         for binary in ["oz-operator", "oz-webhook"] {
             cargo_binary(binary)?;
@@ -75,10 +75,10 @@ impl Replicas {
         Options::replica(&format!("oz-{}", self.made))
     }
 
-    /// One more webhook, which new connections may go to.
+    /// Adds a webhook, which accepts new connections.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When it does not become ready.
     pub async fn add_webhook(&mut self) -> Result<()> {
         let options = self.options();
         let webhook = Webhook::start_behind(self.cluster, &options, &self.service).await?;
@@ -86,10 +86,10 @@ impl Replicas {
         Ok(())
     }
 
-    /// One more operator, which waits for its turn.
+    /// Adds an operator, which waits for the Lease.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When it does not become ready.
     pub async fn add_operator(&mut self) -> Result<()> {
         let options = self.options().flag("--leader-elect");
         let operator = Operator::start(self.cluster, &options).await?;
@@ -97,10 +97,10 @@ impl Replicas {
         Ok(())
     }
 
-    /// Every process that runs, and what it does.
+    /// Returns every running process and its duty.
     ///
     /// # Errors
-    /// When for a long time no operator that runs holds the Lease.
+    /// When no running operator holds the Lease for a long time.
     pub async fn processes(&self) -> Result<Vec<(Duty, &Process)>> {
         let leader = self.leader().await?;
         let operators = self.operators.iter().map(|(name, one)| {
@@ -112,10 +112,10 @@ impl Replicas {
         Ok(operators.chain(webhooks).collect())
     }
 
-    /// The name of the operator that holds the Lease.
+    /// Returns the name of the operator that holds the Lease.
     ///
     /// # Errors
-    /// When for a long time none of those that run does.
+    /// When no running operator holds it for a long time.
     pub async fn leader(&self) -> Result<String> {
         let client = self.cluster.client("admin").await?;
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
@@ -128,20 +128,20 @@ impl Replicas {
         .await
     }
 
-    /// Kills the operator that writes, without warning.
+    /// Kills the leader without warning.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no operator leads.
     pub async fn kill_leader(&mut self) -> Result<()> {
         let leader = self.leader().await?;
         self.take(&leader)?.process.kill9();
         Ok(())
     }
 
-    /// Asks the operator that writes to end, and waits until it has.
+    /// Requests the leader to end, and waits until it has ended.
     ///
     /// # Errors
-    /// When there is none, or it goes on.
+    /// When no operator leads, or the leader does not end.
     pub async fn drain_leader(&mut self) -> Result<()> {
         let leader = self.leader().await?;
         self.take(&leader)?
@@ -157,11 +157,11 @@ impl Replicas {
         Ok(self.operators.remove(place).1)
     }
 
-    /// Asks the oldest webhook to end, and waits until it has. As in a cluster, the Service hears of it
-    /// later than the webhook does: `meanwhile` has passed by then.
+    /// Requests the oldest webhook to end, and waits until it has ended. As in a cluster, the Service is
+    /// notified later than the webhook: after `meanwhile` has completed.
     ///
     /// # Errors
-    /// When there is none, it goes on, or `meanwhile` fails.
+    /// When no webhook exists, it does not end, or `meanwhile` fails.
     pub async fn drain_webhook(
         &mut self,
         meanwhile: impl Future<Output = Result<()>>,
@@ -179,11 +179,10 @@ impl Replicas {
         told
     }
 
-    /// Replaces every replica by a new one, one after the other, the leader as well: as an upgrade
-    /// does.
+    /// Replaces every replica by a new one, one after the other, including the leader, as an upgrade does.
     ///
     /// # Errors
-    /// When one does not get ready, or does not end.
+    /// When a replica does not become ready, or does not end.
     pub async fn roll(&mut self, traffic: &Traffic, scene: &Scene) -> Result<()> {
         for _ in 0..2 {
             self.add_webhook().await?;
@@ -195,10 +194,10 @@ impl Replicas {
         Ok(())
     }
 
-    /// Asks for another authority behind the webhooks' certificates, and waits until it signs them.
+    /// Requests a new authority for the webhooks' certificates, and waits until it signs them.
     ///
     /// # Errors
-    /// When it does not come.
+    /// When the authority is not created in time.
     pub async fn rotate_authority(&self) -> Result<()> {
         let client = self.cluster.client("admin").await?;
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);

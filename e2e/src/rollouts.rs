@@ -1,4 +1,4 @@
-//! Argo Rollouts as targets, with a definition that has only what is needed.
+//! Argo Rollouts as targets, with a minimal definition.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use oz_api::TargetKind;
 use oz_testkit::eventually;
 use serde_json::json;
 
-/// The Rollouts of a namespace, once their definition is there and served.
+/// Returns the Rollouts of a namespace, once their definition exists and is served.
 ///
 /// # Errors
-/// As the API server answers.
+/// As the API server responds.
 pub async fn rollouts(admin: &Client, namespace: &str) -> Result<Api<DynamicObject>> {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let crd: CustomResourceDefinition = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! A place to test in: a namespace of its own, people who may ask, a workload and a template.
+//! A separate environment of a test: a namespace, users who may create requests, a workload and a template.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::access::{ExecRequests, PodRequests, Requests, exec_template, pod_temp
 
 /// The workload that every scene has.
 pub const WORKLOAD: &str = "web";
-/// The template that every scene has: it lets the group `devs` into [`WORKLOAD`].
+/// The template that every scene has: it grants the group `devs` access to [`WORKLOAD`].
 pub const TEMPLATE: &str = "shell";
 
-/// A namespace with a Deployment, a template for it, and people who may create requests.
+/// A namespace with a Deployment, a template for it, and users who may create requests.
 pub struct Scene {
-    /// The cluster that it is in.
+    /// The cluster of the scene.
     pub cluster: &'static Cluster,
     /// A client of the administrator.
     pub admin: Client,
@@ -33,7 +33,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Sets the scene; `prefix` begins the namespace's name.
+    /// Creates the scene; `prefix` begins the namespace's name.
     ///
     /// # Errors
     /// When the API server refuses part of it.
@@ -46,7 +46,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Only the namespace and the people.
+    /// Creates only the namespace and the users.
     ///
     /// # Errors
     /// When the API server refuses part of it.
@@ -65,52 +65,52 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Lets the people look at templates and requests, as those do who use ozctl.
+    /// Permits the users to list templates and requests, as for users of ozctl.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn people_may_look(&self) -> Result<()> {
         self.people_may("people-may-look", "oz-view-access", "list")
             .await
     }
 
-    /// Lets a group answer requests, as far as RBAC goes.
+    /// Permits a group to approve and deny requests, in RBAC.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn may_approve(&self, group: &str) -> Result<()> {
         let right = ("crds.wizardofoz.co", "accessrequestapprovals", "create");
         self.group_may(group, "oz-approve-access", right).await
     }
 
-    /// Lets a group review emergencies, as far as RBAC goes.
+    /// Permits a group to review emergencies, in RBAC.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn may_review(&self, group: &str) -> Result<()> {
         let right = ("crds.wizardofoz.co", "accessreviews", "patch");
         self.group_may(group, "oz-review-access", right).await
     }
 
-    /// Lets a group see recordings of sessions.
+    /// Permits a group to play recordings of sessions.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn may_view_recordings(&self, group: &str) -> Result<()> {
         let right = ("gate.oz.wizardofoz.co", "gates/recordings", "get");
         self.group_may(group, "oz-recording-viewer", right).await
     }
 
-    /// Lets a group see, watch and end sessions that are open.
+    /// Permits a group to list, watch and end open sessions.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn may_moderate_sessions(&self, group: &str) -> Result<()> {
         let right = ("gate.oz.wizardofoz.co", "gates/sessions", "get");
         self.group_may(group, "oz-session-moderator", right).await
     }
 
-    /// Binds a ClusterRole of oz's to a group, and waits until it is known to let them do this.
+    /// Binds a ClusterRole of oz to a group, and waits until the API server applies the permission.
     async fn group_may(
         &self,
         group: &str,
@@ -160,13 +160,13 @@ impl Scene {
         self.known("alice", &[right]).await
     }
 
-    /// The namespace's name.
+    /// Returns the namespace's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.namespace.name()
     }
 
-    /// Objects of a kind in the scene, as the administrator.
+    /// Returns the API of objects of a kind in the scene, as the administrator.
     #[must_use]
     pub fn api<K>(&self) -> Api<K>
     where
@@ -175,10 +175,10 @@ impl Scene {
         Api::namespaced(self.admin.clone(), self.name())
     }
 
-    /// Makes the namespace one in which only grants let anybody in.
+    /// Makes the namespace an enforcing one, in which a connection to a pod requires a grant.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn enforce(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.admin.clone());
         let label = json!({ "metadata": { "labels": { labels::ENFORCE: "true" } } });
@@ -192,7 +192,7 @@ impl Scene {
     /// Creates a template.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn template(
         &self,
         template: &ExecAccessTemplate,
@@ -204,24 +204,24 @@ impl Scene {
     /// of the spec.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// As the API server responds.
     pub async fn pod_template(&self, name: &str, more: &Value) -> Result<PodAccessTemplate> {
         let template = pod_template(name, WORKLOAD, more)?;
         Ok(self.api().create(&PostParams::default(), &template).await?)
     }
 
-    /// The requests for exec of one of the people.
+    /// Returns the requests for exec of one of the users.
     ///
     /// # Errors
-    /// When there is no such user.
+    /// When the user does not exist.
     pub async fn requests(&self, user: &str) -> Result<ExecRequests> {
         Ok(Requests::new(self.client(user).await?, self.name()))
     }
 
-    /// The requests for pods of one of the people.
+    /// Returns the requests for pods of one of the users.
     ///
     /// # Errors
-    /// When there is no such user.
+    /// When the user does not exist.
     pub async fn pod_requests(&self, user: &str) -> Result<PodRequests> {
         Ok(Requests::new(self.client(user).await?, self.name()))
     }
@@ -231,7 +231,7 @@ impl Scene {
         client.with_context(|| format!("no user {user}"))
     }
 
-    /// Whether `user` may, by `kubectl auth can-i`.
+    /// Checks whether `user` has a permission, by `kubectl auth can-i`.
     ///
     /// # Errors
     /// When kubectl cannot be run.
@@ -244,16 +244,16 @@ impl Scene {
         Ok(String::from_utf8_lossy(&output.stdout).trim() == "yes")
     }
 
-    /// The Role and RoleBinding of this name, if they exist.
+    /// Returns the Role and RoleBinding of this name, if they exist.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// When the API server does not respond.
     pub async fn grant(&self, name: &str) -> Result<(Option<Role>, Option<RoleBinding>)> {
         let binding: Option<RoleBinding> = self.api().get_opt(name).await?;
         if let Some(role) = self.api::<Role>().get_opt(name).await? {
             return Ok((Some(role), binding));
         }
-        // One with a reserved name is known by whose it is.
+        // A Role with a reserved name is found by its owner.
         let roles = self.api::<Role>().list(&ListParams::default()).await?;
         let is_of_grant = |role: &Role| {
             let uid = role.labels().get(labels::OWNER_UID);
@@ -267,7 +267,7 @@ impl Scene {
     /// Waits until the scene has no object of this kind and name.
     ///
     /// # Errors
-    /// When it is there after `within`, or the API server does not answer.
+    /// When it exists after `within`, or the API server does not respond.
     pub async fn gone<K>(&self, name: &str, within: Duration) -> Result<()>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>

@@ -1,4 +1,4 @@
-//! What a Service is to the API server: one address, behind it whoever answers now. The embedded
+//! A stand-in for a Service of the API server: one address, with the current members behind it. The embedded
 //! cluster has no network for a real one.
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Passes each connection on to one of its members, in turn, where it stays until it ends: as
+/// A proxy that passes each connection on to one of its members, in turn, where it stays until it ends, as
 /// kube-proxy does.
 #[derive(Debug)]
 pub struct Service {
@@ -19,10 +19,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// A Service without members: connections are closed at once.
+    /// Starts a Service without members: connections are closed at once.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// When no port is free.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let members = Arc::default();
@@ -33,18 +33,18 @@ impl Service {
         })
     }
 
-    /// Where it is reached.
+    /// Returns the address of the Service.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// New connections may go there from now on.
+    /// Adds a member, which new connections may reach from now on.
     pub fn add(&self, member: SocketAddr) {
         self.members.lock().push(member);
     }
 
-    /// New connections go there no longer; those that are open stay.
+    /// Removes a member: new connections no longer reach it; open connections stay.
     pub fn remove(&self, member: SocketAddr) {
         self.members.lock().retain(|one| *one != member);
     }

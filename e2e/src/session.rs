@@ -1,5 +1,5 @@
-//! Sessions that somebody has open in a pod of the real node, seen from both ends: the kubectl of the
-//! user, and the processes, which are processes of this machine too.
+//! Open sessions in a pod of the real node, seen from both ends: the kubectl of the user, and the processes,
+//! which are processes of this machine too.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 
-/// The same command line on a terminal of its own, by script(1).
+/// Returns the same command line on a separate terminal, by script(1).
 #[must_use]
 pub fn on_a_terminal(command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -26,7 +26,7 @@ pub fn on_a_terminal(command: &Command) -> Command {
     script
 }
 
-/// An open session. Its kubectl is killed when this goes.
+/// An open session. Its kubectl is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Session {
     kubectl: u32,
@@ -35,15 +35,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session, whose command says `here` when it is there, and waits for that.
+    /// Starts a session with a command that prints `here` when it has started, and waits for that.
     ///
     /// # Errors
-    /// When it ends before; the message has what it said.
+    /// When the session ends before; the message contains its output.
     pub fn open(command: Command) -> Result<Self> {
         Self::open_saying(command, "here")
     }
 
-    /// As [`Session::open`], where a line says something else when it is there.
+    /// Starts a session like [`Session::open`] with a command that prints another line when it has started.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -65,7 +65,7 @@ impl Session {
         let kubectl = child.id();
         let (tell, ended) = channel();
         std::thread::spawn(move || {
-            // What it goes on to say is read, so that nothing waits for that.
+            // The rest of the output is read, so that the command does not block on it.
             let _ = output.read_to_end(&mut Vec::new());
             let _ = child.wait();
             let _ = tell.send(Timestamp::now());
@@ -77,7 +77,7 @@ impl Session {
         })
     }
 
-    /// When it was over for its user; waits for that.
+    /// Waits for the end of the session, and returns its time for the user.
     ///
     /// # Errors
     /// When it takes longer than `patience`.
@@ -86,17 +86,17 @@ impl Session {
         ended.context("the session did not end")
     }
 
-    /// Says a line to its command.
+    /// Sends a line to its command.
     ///
     /// # Errors
-    /// When it does not read any more.
+    /// When the command no longer reads.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("no standard input")?;
         stdin.write_all(format!("{line}\n").as_bytes())?;
         Ok(stdin.flush()?)
     }
 
-    /// Whether it goes on.
+    /// Checks whether the session is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.ended.try_recv().is_err()
@@ -125,10 +125,10 @@ fn failed(mut child: Child) -> anyhow::Error {
     anyhow::anyhow!("the session ended: {said}")
 }
 
-/// The grants of which processes run on this machine now, by the UIDs of their requests.
+/// Returns the grants of which processes run on this machine now, by the UIDs of their requests.
 ///
 /// # Errors
-/// When there is no /proc, or it may not be read.
+/// When /proc does not exist, or cannot be read.
 pub fn running_grants() -> Result<BTreeSet<String>> {
     ensure!(
         rustix::process::geteuid().is_root(),

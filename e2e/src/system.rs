@@ -1,4 +1,4 @@
-//! Installing oz and running its processes.
+//! The installation of oz and its processes.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::{Options, Service, apply};
 /// The namespace that oz runs in.
 pub const NAMESPACE: &str = "oz-system";
 
-/// How long a process may take to get ready.
+/// The time that a process may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Applies CRDs, namespace, service accounts, roles and policies from the repository.
@@ -54,7 +54,7 @@ pub fn install_composites(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Applies an object of kind `K`, which need not say so.
+/// Applies an object of kind `K`, which need not contain its kind.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -73,10 +73,10 @@ where
     written.with_context(|| format!("failed to apply {name}"))
 }
 
-/// Waits until the API server serves every kind that was defined.
+/// Waits until the API server serves every defined kind.
 ///
 /// # Errors
-/// When it does not within a minute.
+/// When the API server does not serve them within a minute.
 pub fn established(cluster: &Cluster) -> Result<()> {
     let mut kubectl = cluster.kubectl("admin");
     kubectl.args([
@@ -91,11 +91,11 @@ pub fn established(cluster: &Cluster) -> Result<()> {
         .context("failed to wait for the CRDs")
 }
 
-/// Takes oz's webhooks and its policies out of the path of requests, as an administrator could, and
-/// waits until the API server goes without the policies.
+/// Removes oz's webhooks and its policies from the path of requests, as an administrator could, and waits
+/// until the API server no longer applies the policies.
 ///
 /// # Errors
-/// When the API server does not answer, or goes on by them.
+/// When the API server does not respond, or still applies the policies.
 pub fn unregister(cluster: &Cluster) -> Result<()> {
     unregister_hooks(cluster)?;
     as_admin(cluster, async |admin| {
@@ -105,8 +105,9 @@ pub fn unregister(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Waits until the API server goes by no policy that was deleted before. It sees changes of policies, and of their
-/// bindings, in the order in which they were made: once a policy that is made now is in force, it has seen all of them.
+/// Waits until the API server applies no policy that was deleted before. It observes changes of policies, and
+/// of their bindings, in their order: once a policy that is created now is in force, it has observed all of
+/// them.
 async fn deletions_are_seen(admin: &Client) -> Result<()> {
     let name = format!("fence-{}", Timestamp::now().as_nanosecond());
     let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
@@ -148,10 +149,10 @@ async fn deletions_are_seen(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Takes oz's webhooks out of the path of requests, and leaves its policies.
+/// Removes oz's webhooks from the path of requests, and keeps its policies.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// When the API server does not respond.
 pub fn unregister_hooks(cluster: &Cluster) -> Result<()> {
     as_admin(cluster, async |admin| {
         delete_all::<MutatingWebhookConfiguration>(&admin).await?;
@@ -159,7 +160,7 @@ pub fn unregister_hooks(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Deletes every object of a kind that has no namespace, and waits until they are gone.
+/// Deletes every object of a cluster-scoped kind, and waits until they are deleted.
 async fn delete_all<K>(admin: &Client) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned,
@@ -176,16 +177,16 @@ where
     .await
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs a command for half a minute at most, and gives its output; `None` if it was ended then.
+/// Runs a command for at most half a minute, and returns its output; `None` if it was ended then.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When the command cannot be started.
 pub fn run_for_a_while(command: &Command) -> Result<Option<Output>> {
     let mut bounded = Command::new("timeout");
     bounded.arg("30").arg(command.get_program());
@@ -197,10 +198,10 @@ pub fn run_for_a_while(command: &Command) -> Result<Option<Output>> {
     Ok(Some(output).filter(|output| output.status.code() != Some(124)))
 }
 
-/// Runs a command to its end and gives what it wrote on standard output.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started or fails; the message has what it wrote.
+/// When the command cannot be started or fails; the message contains its output.
 pub fn run(mut command: Command) -> Result<String> {
     let output = command
         .output()
@@ -216,7 +217,7 @@ pub fn run(mut command: Command) -> Result<String> {
 /// A running operator.
 #[derive(Debug)]
 pub struct Operator {
-    /// Its process.
+    /// The process.
     pub process: Process,
     address: SocketAddr,
 }
@@ -224,9 +225,9 @@ pub struct Operator {
 /// A running webhook.
 #[derive(Debug)]
 pub struct Webhook {
-    /// Its process.
+    /// The process.
     pub process: Process,
-    /// Where the API server calls its hooks.
+    /// The address at which the API server calls its hooks.
     pub serving: SocketAddr,
     address: SocketAddr,
 }
@@ -235,24 +236,24 @@ impl Operator {
     /// Starts an operator under its own service account, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends or does not get ready.
+    /// When the operator ends or does not become ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
         let mut operator = Self::spawn(cluster, options)?;
         ready("the operator", operator.address, &mut operator.process).await?;
         Ok(operator)
     }
 
-    /// As [`Operator::start`], without waiting.
+    /// Starts an operator like [`Operator::start`], without waiting.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the operator cannot be started.
     pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
         let address = free_address()?;
         let mut command = command(cluster, "oz-operator", options)?;
         command.arg("--metrics-bind-address=0");
         command.arg("--policies=oz");
         command.arg(format!("--cut-sessions={}", options.cut_sessions));
-        // What tests look at after the end is still there on a busy machine.
+        // Objects that tests read after the expiry still exist on a busy machine.
         command.arg("--keep-finished=1h");
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
@@ -262,25 +263,25 @@ impl Operator {
         })
     }
 
-    /// Where it answers probes and shows its metrics.
+    /// Returns the address of its probes and metrics.
     #[must_use]
     pub fn probes(&self) -> SocketAddr {
         self.address
     }
 
-    /// The page of metrics.
+    /// Returns the page of metrics.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the operator does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
 
-    /// Waits until Roles of grants get reserved names: until it has seen that a policy keeps others from
-    /// these.
+    /// Waits until Roles of grants get reserved names: until the operator has seen that an admission policy
+    /// denies these names to others.
     ///
     /// # Errors
-    /// When it does not come to that.
+    /// When the names do not come into use in time.
     pub async fn reserves(&self) -> Result<()> {
         eventually(
             "reserved names to be in use",
@@ -293,10 +294,10 @@ impl Operator {
         .await
     }
 
-    /// What `/readyz` answers: the code and the text.
+    /// Returns the response to `/readyz`: the code and the text.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the operator does not respond.
     pub async fn readiness(&self) -> Result<(u16, String)> {
         get(self.address, "/readyz").await
     }
@@ -307,13 +308,14 @@ impl Webhook {
     /// server can call it.
     ///
     /// # Errors
-    /// When it ends or does not get ready.
+    /// When the webhook ends or does not become ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
         let serving = free_address()?;
         Self::start_at(cluster, options, serving, serving).await
     }
 
-    /// As [`Webhook::start`], registered by the URL of `service`, which it joins when it is ready.
+    /// Starts a webhook like [`Webhook::start`], registered by the URL of `service`, which it joins when it
+    /// is ready.
     ///
     /// # Errors
     /// As [`Webhook::start`].
@@ -338,7 +340,7 @@ impl Webhook {
         command.arg(format!("--listen={serving}"));
         command.arg(format!("--url=https://{reached}"));
         command.arg(format!("--health-probe-bind-address={address}"));
-        // Who is not tested for it may ask as often as they like; a flag that comes later counts.
+        // The limits are off unless a test sets them; the last value of a flag counts.
         command.args(["waiting", "active", "namespace"].map(|of| format!("--max-{of}-requests=0")));
         command.args(&options.flags);
         let mut webhook = Self {
@@ -350,24 +352,25 @@ impl Webhook {
         Ok(webhook)
     }
 
-    /// Where it answers probes and shows its metrics.
+    /// Returns the address of its probes and metrics.
     #[must_use]
     pub fn probes(&self) -> SocketAddr {
         self.address
     }
 
-    /// The page of metrics.
+    /// Returns the page of metrics.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the webhook does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
 
-    /// Waits until it knows from which address the API server calls: what it records until then may be forged.
+    /// Waits until the webhook knows the address from which the API server calls: records before that may be
+    /// forged.
     ///
     /// # Errors
-    /// When no operator's canary reaches it in time.
+    /// When no operator's canary reaches the webhook in time.
     pub async fn knows_an_api_server(&self) -> Result<()> {
         eventually(
             "the webhook to know the API server",
@@ -384,16 +387,16 @@ impl Webhook {
         .await
     }
 
-    /// What `/readyz` answers: the code and the text.
+    /// Returns the response to `/readyz`: the code and the text.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the webhook does not respond.
     pub async fn readiness(&self) -> Result<(u16, String)> {
         get(self.address, "/readyz").await
     }
 }
 
-/// oz, installed and running.
+/// An installed and running oz.
 #[derive(Debug)]
 pub struct System {
     /// The webhook.
@@ -406,12 +409,12 @@ impl System {
     /// Installs oz and starts one replica of each of its processes.
     ///
     /// # Errors
-    /// When something cannot be installed or does not get ready.
+    /// When a part cannot be installed or does not become ready.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         Self::start_with(cluster, &Options::default()).await
     }
 
-    /// As [`System::start`], with an operator of one's own.
+    /// Starts oz like [`System::start`], with options for the operator.
     ///
     /// # Errors
     /// As [`System::start`].
@@ -419,7 +422,7 @@ impl System {
         Self::start_as(cluster, &Options::default(), operator).await
     }
 
-    /// As [`System::start`], with both processes of one's own.
+    /// Starts oz like [`System::start`], with options for both processes.
     ///
     /// # Errors
     /// As [`System::start`].
@@ -428,7 +431,7 @@ impl System {
         webhook: &Options,
         operator: &Options,
     ) -> Result<Self> {
-        // Compiled before anybody's readiness is waited for: it takes minutes, once.
+        // Compiled before the wait for readiness: the compilation takes minutes, once.
         for name in ["oz-operator", "oz-webhook"] {
             cargo_binary(name)?;
         }
@@ -437,7 +440,7 @@ impl System {
             Webhook::start(cluster, webhook),
             Operator::start(cluster, operator)
         )?;
-        // Programs of another build may not tell.
+        // Programs of another build may not report it.
         if webhook.programs.is_none() {
             started.knows_an_api_server().await?;
         }
@@ -448,7 +451,7 @@ impl System {
     }
 }
 
-/// The service account of a program, and its kubeconfig.
+/// Returns the service account of a program, and its kubeconfig.
 ///
 /// # Errors
 /// When the kubeconfig cannot be written.
@@ -472,10 +475,10 @@ pub(crate) fn command(cluster: &Cluster, name: &str, options: &Options) -> Resul
         Some(kubeconfig) => kubeconfig.clone(),
         None => identity(cluster, name)?.1,
     };
-    // As the chart has it.
+    // The value of the chart.
     command.env("MALLOC_ARENA_MAX", "1");
-    // As in the image, where nobody vouches for servers but those that are named. A kubeconfig that a test
-    // brings may name a proxy, and no authority.
+    // The environment of the image, in which only named authorities vouch for servers. A kubeconfig of a test
+    // may name a proxy, and no authority.
     if options.kubeconfig.is_none() {
         command.env("SSL_CERT_FILE", "/nonexistent");
         command.env_remove("SSL_CERT_DIR");
@@ -511,7 +514,7 @@ pub(crate) async fn ready(what: &str, address: SocketAddr, process: &mut Process
     .with_context(|| std::fs::read_to_string(process.stderr()).unwrap_or_default())
 }
 
-/// A request so simple that it needs no library: the probes answer on loopback, without TLS.
+/// Sends a request so simple that it requires no library: the probes respond on loopback, without TLS.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await?;

@@ -1,5 +1,5 @@
-//! A program on a terminal of its own, driven as a person would: by keys, by the window's size, by
-//! what stands on the screen.
+//! A program on a separate terminal, controlled as by a user: through keys, the size of the window, and the
+//! text on the screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,18 +13,18 @@ use parking_lot::Mutex;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// How long anything on the screen may take to come.
+/// The time until a text must be on the screen.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What no program writes: an escape sequence that means nothing.
+/// A text that no program writes: an escape sequence without a meaning.
 const LAST: &str = "\x1b[9999z";
 
-/// A program with a terminal. It is killed when this goes.
+/// A program with a terminal. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Terminal {
     child: Child,
     master: File,
-    /// Kept open, so that the terminal outlives the program and can be looked at.
+    /// The other end, kept open so that the terminal outlives the program and can be read.
     slave: File,
     written: Arc<Mutex<Vec<u8>>>,
 }
@@ -33,7 +33,7 @@ impl Terminal {
     /// Starts the command on a terminal of this size.
     ///
     /// # Errors
-    /// When there is no terminal to be had, or no setsid (util-linux).
+    /// When no terminal is available, or setsid (util-linux) is missing.
     pub fn start(command: &Command, rows: u16, columns: u16) -> Result<Self> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal")?;
         grantpt(&master)?;
@@ -48,7 +48,7 @@ impl Terminal {
             );
             Ok(opened.map(File::from)?)
         };
-        // It makes the terminal the controlling one, to which changes of size are told.
+        // setsid makes the terminal the controlling one, which receives changes of size.
         let mut on_it = Command::new("setsid");
         on_it
             .arg("--ctty")
@@ -70,7 +70,7 @@ impl Terminal {
         let seen = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // It ends with an error when nobody has the terminal any more.
+            // The read fails when no process has the terminal open any more.
             while let Ok(count @ 1..) = output.read(&mut buffer) {
                 let mut seen = seen.lock();
                 seen.extend_from_slice(buffer.get(..count).unwrap_or_default());
@@ -87,21 +87,21 @@ impl Terminal {
     /// Presses keys.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub fn keys(&mut self, keys: &str) -> Result<()> {
         self.master.write_all(keys.as_bytes())?;
         Ok(())
     }
 
-    /// Gives the window another size.
+    /// Changes the size of the window.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
         resize(&self.master, rows, columns)
     }
 
-    /// All that was written so far.
+    /// Returns all text that was written so far.
     #[must_use]
     pub fn screen(&self) -> String {
         self.read().replace(LAST, "")
@@ -112,18 +112,18 @@ impl Terminal {
         String::from_utf8_lossy(&written).into_owned()
     }
 
-    /// Waits until something stands on the screen.
+    /// Waits until a text is on the screen.
     ///
     /// # Errors
-    /// When it does not come; the message has what came.
+    /// When the text does not appear; the message contains the screen.
     pub async fn shows(&self, text: &str) -> Result<()> {
         self.shows_after(0, text).await
     }
 
-    /// Waits until something stands on the screen after so many bytes of it.
+    /// Waits until a text is on the screen after the given number of its bytes.
     ///
     /// # Errors
-    /// When it does not come; the message has what came.
+    /// When the text does not appear; the message contains the screen.
     pub async fn shows_after(&self, seen: usize, text: &str) -> Result<()> {
         let what = format!("{text:?} on the terminal");
         let shown = eventually(&what, SCREEN_TIMEOUT, async || {
@@ -134,10 +134,11 @@ impl Terminal {
         shown.await.with_context(|| self.screen())
     }
 
-    /// Waits until the shell on it knows that the window has this size, which it is told by another channel than keys.
+    /// Waits until the shell on it has the given size of the window, which it receives through another
+    /// channel than keys.
     ///
     /// # Errors
-    /// When it never does.
+    /// When the shell does not have the size in time.
     pub async fn is_sized(&mut self, rows: u16, columns: u16) -> Result<()> {
         self.keys(&format!(
             "until [ \"$(stty size)\" = '{rows} {columns}' ]; do sleep 0.1; done; echo si''zed {rows} {columns}\r"
@@ -145,12 +146,12 @@ impl Terminal {
         self.shows(&format!("sized {rows} {columns}")).await
     }
 
-    /// Presses Ctrl-C while a command runs in the shell on it, which goes on with the next line.
+    /// Presses Ctrl-C while a command runs in the shell on it, which continues with the next line.
     ///
     /// # Errors
-    /// When the command is not interrupted, or the rest of its line is run.
+    /// When the command is not interrupted, or the rest of its line runs.
     pub async fn interrupts(&mut self) -> Result<()> {
-        // What Ctrl-C finds unread is thrown away with it.
+        // Ctrl-C discards unread input.
         self.keys("(echo sta''rted; exec sleep 7000); echo sle''pt\r")?;
         self.shows("started").await?;
         self.keys("\u{3}")?;
@@ -160,10 +161,10 @@ impl Terminal {
         Ok(())
     }
 
-    /// Waits until the program ends, and all that it wrote stands on the screen; its exit code.
+    /// Waits until the program ends and all of its output is on the screen; returns its exit code.
     ///
     /// # Errors
-    /// When it does not end, or by a signal.
+    /// When it does not end, or is ended by a signal.
     pub async fn code(&mut self) -> Result<i32> {
         let child = &mut self.child;
         let status = eventually("the program to end", SCREEN_TIMEOUT, async || {
@@ -171,7 +172,7 @@ impl Terminal {
         })
         .await;
         let status = status.with_context(|| self.screen())?;
-        // What is written last is read last.
+        // The output that is written last is read last.
         self.slave.write_all(LAST.as_bytes())?;
         eventually("all that was written", SCREEN_TIMEOUT, async || {
             Ok(self.read().contains(LAST).then_some(()))
@@ -180,10 +181,10 @@ impl Terminal {
         status.code().context("it was ended by a signal")
     }
 
-    /// Whether keys are echoed and lines edited, as a shell leaves a terminal.
+    /// Checks whether keys are echoed and lines edited, as a shell leaves a terminal.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub fn is_as_before(&self) -> Result<bool> {
         let modes = tcgetattr(&self.master)?.local_modes;
         Ok(modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG))

@@ -1,4 +1,4 @@
-//! A server that is asked about tickets, and answers as a test says.
+//! A server for ticket checks that responds as a test configures it.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::{Options, WORKLOAD, exec_template};
 
-/// What it says of every ticket.
+/// The response of the server for every change ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketAnswer {
-    /// That it is open.
+    /// The ticket is open.
     Open,
-    /// That it is closed.
+    /// The ticket is closed.
     Closed,
-    /// A code, and this.
+    /// A status code and this body.
     With(u16, String),
     /// A redirect to this URL.
     Redirect(String),
-    /// Nothing, as long as the client waits.
+    /// No response, as long as the client waits.
     Never,
 }
 
-/// The server.
+/// The ticket server.
 #[derive(Clone)]
 pub struct TicketServer {
     address: String,
@@ -35,10 +35,10 @@ pub struct TicketServer {
 }
 
 impl TicketServer {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
-    /// When there is no port for it.
+    /// When no port is free.
     pub async fn start(answer: TicketAnswer) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let server = Self {
@@ -55,24 +55,24 @@ impl TicketServer {
         Ok(server)
     }
 
-    /// What it says from now on.
+    /// Sets the response from now on.
     pub fn answer(&self, answer: TicketAnswer) {
         *self.answer.lock() = answer;
     }
 
-    /// The heads of what it was asked.
+    /// Returns the heads of the requests that it received.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().clone()
     }
 
-    /// Its URL with this path.
+    /// Returns its URL with this path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// A check that asks it, each second, and goes by `state`.
+    /// Returns a ticket check that asks the server each second, and evaluates `state`.
     #[must_use]
     pub fn check(&self, when_away: &str) -> Value {
         json!({
@@ -110,14 +110,15 @@ impl TicketServer {
     }
 }
 
-/// The operator with these checks, by their names; it may ask what listens on loopback by address.
+/// Returns the options of an operator with these checks, by their names; it may call servers on loopback by
+/// address.
 #[must_use]
 pub fn ticket_checks(checks: &Value) -> Options {
     let told = json!({"checks": checks, "allowedHosts": ["127.0.0.1"]});
     Options::default().flag(&format!("--tickets={told}"))
 }
 
-/// A template that requires a ticket.
+/// Returns a template that requires a change ticket.
 #[must_use]
 pub fn ticket_template(
     name: &str,

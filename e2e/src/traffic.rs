@@ -1,5 +1,5 @@
-//! Grants that come and go, while something happens to oz, and when each of them came and went by the
-//! API server's own log.
+//! Grants that begin and expire while a test acts on oz, and the times of each of them from the API server's
+//! own log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +16,19 @@ use tokio::task::JoinHandle;
 
 use crate::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request};
 
-/// How often somebody asks, and for how long.
+/// The interval and the duration of the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficPlan {
-    /// Between two requests.
+    /// The time between two requests.
     pub pace: Duration,
-    /// Grants last this many seconds and more.
+    /// The shortest duration of a grant, in seconds.
     pub shortest: usize,
 }
 
 impl Default for TrafficPlan {
-    /// What has heaped up when nobody led is worked off before and beside the first that waited: how
-    /// fast is for the benches to say, and depends on the machine. Grants last longer than a lease, so
-    /// that each can begin before it ends.
+    /// The default. The requests that accumulated while no replica led are granted before and together with
+    /// the first that waited: the benches measure the speed, which depends on the machine. Grants last longer
+    /// than a lease, so that each can begin before it ends.
     fn default() -> Self {
         Self {
             pace: Duration::from_millis(500),
@@ -37,11 +37,11 @@ impl Default for TrafficPlan {
     }
 }
 
-/// In so many steps of a second.
+/// The number of different durations, in steps of a second.
 const STEPS: usize = 12;
 const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Somebody who asks again and again.
+/// A user who creates requests repeatedly.
 #[derive(Debug)]
 pub struct Traffic {
     mark: AuditMark,
@@ -50,7 +50,7 @@ pub struct Traffic {
     task: JoinHandle<Asking>,
 }
 
-/// What was asked for, and how often in vain.
+/// The created requests, and the number of failed attempts.
 #[derive(Debug, Default)]
 struct Asking {
     names: Vec<String>,
@@ -58,56 +58,56 @@ struct Asking {
     unreachable: usize,
 }
 
-/// When a grant came and went.
+/// The times of a grant.
 #[derive(Clone, Debug)]
 pub struct GrantTimes {
-    /// Of the request.
+    /// The name of the request.
     pub name: String,
-    /// When the API server was asked to create it.
+    /// The time at which the API server was asked to create it.
     pub asked: Timestamp,
-    /// When the RoleBinding was created.
+    /// The time at which the RoleBinding was created.
     pub bound: Timestamp,
-    /// When the request said that it is ready, if the API server came to log that.
+    /// The time at which the request reported that it is ready, if the API server was able to log that.
     pub ready: Option<Timestamp>,
-    /// How long the API server took meanwhile to answer the four writes that a grant is: the request,
-    /// the Role, the RoleBinding and the status.
+    /// The time that the API server took to answer the four writes of a grant: the request, the Role, the
+    /// RoleBinding and the status.
     pub answering: SignedDuration,
-    /// When access was to end.
+    /// The expiry of the access.
     pub until: Timestamp,
-    /// When the RoleBinding was deleted.
+    /// The time at which the RoleBinding was deleted.
     pub gone: Timestamp,
 }
 
-/// What became of everything that was asked for.
+/// The results of all requests.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Of those that were granted, by name.
+    /// The times of the granted requests, by name.
     pub granted: Vec<GrantTimes>,
-    /// Those that were over before they were granted, with what their conditions say.
+    /// The requests that were over before they were granted, with their conditions.
     pub in_vain: Vec<String>,
-    /// Those that were granted and have ended, but of which an API server that died did not come to log
-    /// the writes: when they were is not known.
+    /// The requests that were granted and have ended without a log of their writes because an API server
+    /// died: their times are not known.
     pub unlogged: Vec<String>,
-    /// What the API server said to those that it refused.
+    /// The messages of the API server for the requests that it refused.
     pub refused: Vec<String>,
-    /// How often no API server answered.
+    /// The number of requests that no API server answered.
     pub unreachable: usize,
 }
 
 impl GrantTimes {
-    /// From asking until access.
+    /// Returns the time from the request until access.
     #[must_use]
     pub fn wait(&self) -> SignedDuration {
         self.bound.duration_since(self.asked)
     }
 
-    /// From asking until the request said that access is there.
+    /// Returns the time from the request until it reported that access is granted.
     #[must_use]
     pub fn until_ready(&self) -> Option<SignedDuration> {
         Some(self.ready?.duration_since(self.asked))
     }
 
-    /// How long access lasted longer than agreed.
+    /// Returns the time by which access lasted longer than its expiry.
     #[must_use]
     pub fn late(&self) -> SignedDuration {
         self.gone.duration_since(self.until)
@@ -115,18 +115,18 @@ impl GrantTimes {
 }
 
 impl Traffic {
-    /// Begins to ask, as alice.
+    /// Begins to create requests, as alice.
     ///
     /// # Errors
-    /// When there is no audit log.
+    /// When the cluster has no audit log.
     pub async fn start(scene: &Scene) -> Result<Self> {
         Self::start_as(scene, "alice", TrafficPlan::default()).await
     }
 
-    /// As [`Traffic::start`], as somebody else and in other terms.
+    /// Begins like [`Traffic::start`], as another user and with another plan.
     ///
     /// # Errors
-    /// As [`Traffic::start`], and when there is no such user.
+    /// As [`Traffic::start`], and when the user does not exist.
     pub async fn start_as(scene: &Scene, user: &str, plan: TrafficPlan) -> Result<Self> {
         let requests = scene.requests(user).await?;
         let mark = scene.cluster.audit().mark()?;
@@ -141,10 +141,10 @@ impl Traffic {
         })
     }
 
-    /// Waits until so many more requests were created.
+    /// Waits until `count` more requests were created.
     ///
     /// # Errors
-    /// When it takes too long.
+    /// When the requests take too long.
     pub async fn more(&self, count: usize) -> Result<()> {
         let wanted = self.made.load(Ordering::Relaxed) + count;
         eventually(
@@ -158,27 +158,27 @@ impl Traffic {
     /// Waits until a request that is created from now on is granted.
     ///
     /// # Errors
-    /// When it takes too long.
+    /// When the request takes too long.
     pub async fn granted(&self, scene: &Scene) -> Result<()> {
         self.more(1).await?;
-        // The last one may have been created before: the next was not.
+        // The last request may have been created before: the next was not.
         let number = self.made.load(Ordering::Relaxed);
         self.more(1).await?;
         let alice = scene.requests("alice").await?;
         alice.ready(&name(number)).await.map(drop)
     }
 
-    /// Waits until what was asked for first has ended: from then on grants come and go.
+    /// Waits until the first request has expired: from then on grants begin and expire.
     ///
     /// # Errors
-    /// When it takes too long.
+    /// When the request takes too long.
     pub async fn flows(&self, scene: &Scene) -> Result<()> {
         self.granted(scene).await?;
         let alice = scene.requests("alice").await?;
         alice.phase(&name(0), Phase::Expired).await.map(drop)
     }
 
-    /// Asks no more, waits until everything that was granted has ended, and tells what became of it.
+    /// Stops creating requests, waits until all granted ones have ended, and returns their results.
     ///
     /// # Errors
     /// When a request was not granted, or its access did not end.
@@ -207,14 +207,14 @@ impl Traffic {
     }
 }
 
-/// What the log has of a request that has ended.
+/// The times that the log contains of an ended request.
 enum Seen {
     Granted(GrantTimes),
     Unlogged,
     NotGranted,
 }
 
-/// What the API server wrote down of the scene.
+/// The API server's log of the scene.
 struct Log(AuditEntries);
 
 impl Log {
@@ -231,7 +231,7 @@ impl Log {
         let asked = first("create", REQUESTS, &name, &[201]);
         let role = first("create", "roles", &object, &[201]);
         let binding = first("create", "rolebindings", &object, &[201]);
-        // An answer that was lost is asked for again: it is gone then.
+        // A request whose response was lost is repeated: the object is deleted then.
         let gone = first("delete", "rolebindings", &object, &[200, 404]);
         let Some(bound) = binding.map(|entry| entry.stage_timestamp) else {
             return Ok(match status.granted_at {
@@ -256,7 +256,7 @@ impl Log {
         }))
     }
 
-    /// What was asked about one object, in the order of the answers.
+    /// Returns the requests about one object, in the order of the responses.
     fn of(
         &self,
         resource: &str,
@@ -291,7 +291,7 @@ async fn ask(
         );
         match requests.create(&request).await {
             Ok(_) => {}
-            // As it was created after all, when no answer came.
+            // The object was created after all, when the response was lost.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(kube::Error::Api(status)) => {
                 asking.refused.push(status.message);
@@ -308,7 +308,7 @@ async fn ask(
     asking
 }
 
-/// The requests, once all of them have expired.
+/// Returns the requests, once all of them have expired.
 async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     let requests = scene.api::<ExecAccessRequest>();
     let over = eventually("everything to end", TRAFFIC_TIMEOUT, async || {
@@ -332,7 +332,7 @@ async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     Ok(over)
 }
 
-/// The conditions.
+/// Returns the conditions.
 fn told(request: &ExecAccessRequest) -> String {
     conditions_line(&request.status.clone().unwrap_or_default())
 }

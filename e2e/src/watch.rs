@@ -1,4 +1,4 @@
-//! `ozctl watch` as a process whose output is read while it runs.
+//! `ozctl watch` as a process; tests read its output while it runs.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,14 +9,14 @@ use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
 
 use crate::scene::Scene;
 
-/// A watch whose output goes to files; it ends with this.
+/// A watch with its output in files; its process ends with this value.
 pub struct Watch {
     child: Child,
     directory: tempfile::TempDir,
 }
 
 impl Watch {
-    /// Starts one as somebody, in the scene's namespace, and waits until it watches.
+    /// Starts a watch as a user, in the scene's namespace, and waits until it watches.
     ///
     /// # Errors
     /// When it does not begin.
@@ -40,27 +40,27 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What it wrote so far to `stdout` or `stderr`.
+    /// Returns its output so far on `stdout` or `stderr`.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When the output cannot be read.
     pub fn read(&self, name: &str) -> Result<String> {
         let path: &Path = self.directory.path();
         Ok(std::fs::read_to_string(path.join(name))?)
     }
 
-    /// Waits for a line with all of these on its standard output.
+    /// Waits for a line with all of these words on its standard output.
     ///
     /// # Errors
-    /// When there is none for long.
+    /// When no such line is written in time.
     pub async fn shows(&self, words: &[&str]) -> Result<String> {
         self.says("stdout", words).await
     }
 
-    /// The same on `stdout` or `stderr`.
+    /// Waits for such a line on `stdout` or `stderr`.
     ///
     /// # Errors
-    /// When there is none for long.
+    /// When no such line is written in time.
     pub async fn says(&self, name: &str, words: &[&str]) -> Result<String> {
         let what = format!("a line with {words:?} on {name}");
         eventually(&what, CONDITION_TIMEOUT, async || {
@@ -73,10 +73,10 @@ impl Watch {
         .await
     }
 
-    /// Ctrl-C, and how it ended.
+    /// Sends Ctrl-C, and returns the exit code.
     ///
     /// # Errors
-    /// When it cannot be sent.
+    /// When the signal cannot be sent.
     pub fn interrupted(mut self) -> Result<Option<i32>> {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-INT", &pid]).status()?;

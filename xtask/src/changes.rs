@@ -1,5 +1,5 @@
-//! What a watch saw and when. Demo and benches measure with it what a user would see, rather than
-//! ask again and again.
+//! The changes that a watch reports, with their times. Demo and benches use it to measure what a user would
+//! see, without polling.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// One change of an object, and when the watch told of it.
+/// A change of an object, and the time at which the watch reported it.
 #[derive(Clone, Debug)]
 pub(crate) struct Change<K> {
-    /// By the clock that nobody sets.
+    /// Time by the monotonic clock.
     pub(crate) at: Instant,
-    /// By the wall clock; on the embedded cluster that is the API server's.
+    /// Time by the wall clock; on the embedded cluster that is the API server's.
     pub(crate) time: Timestamp,
-    /// As it is now, or was last.
+    /// The object as it is now, or was last.
     pub(crate) object: K,
     pub(crate) deleted: bool,
 }
 
-/// Changes since [`Watching::start`] returned, all of them, in order.
+/// All changes since [`Watching::start`] returned, in order.
 #[derive(Debug)]
 pub(crate) struct Watching<K> {
     changes: UnboundedReceiver<Result<Change<K>>>,
@@ -42,7 +42,7 @@ impl<K> Watching<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    /// Starts to watch; returns when the API server has taken the watch.
+    /// Starts to watch; returns when the API server has accepted the watch.
     pub(crate) async fn start(api: Api<K>) -> Result<Self> {
         let list = api
             .list_metadata(&ListParams::default().limit(1))
@@ -56,12 +56,12 @@ where
                 let _ = sender.send(Err(error));
             }
         });
-        // The task's end says why.
+        // The end of the task contains the reason.
         let _ = took.await;
         Ok(Self { changes, task })
     }
 
-    /// The next change.
+    /// Waits for the next change.
     pub(crate) async fn next(&mut self, within: Duration) -> Result<Change<K>> {
         tokio::time::timeout(within, self.changes.recv())
             .await
@@ -69,7 +69,7 @@ where
             .unwrap_or_else(|| Err(anyhow!("the watch ended")))
     }
 
-    /// The first change from here on that `wanted` holds of. `what` completes "waited for …".
+    /// Waits for the first following change that satisfies `wanted`. `what` completes "waited for …".
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// A watch ends after some minutes: another goes on where it ended.
+/// Continues a watch, which ends after some minutes: another one starts where it ended.
 async fn follow<K>(
     api: &Api<K>,
     mut version: String,

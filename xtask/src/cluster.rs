@@ -1,5 +1,5 @@
-//! `cargo xtask cluster up | status | down`: the testkit's cluster, owned by a process in the
-//! background that this program starts from itself.
+//! `cargo xtask cluster up | status | down`: the testkit's cluster, owned by a process in the background that
+//! this program starts from itself.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -14,7 +14,7 @@ use oz_testkit::fixtures::IMAGE;
 use oz_testkit::{Cluster, ClusterOptions, Node, Tools, USERS, eventually, owner, stop};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long the start may take, programs compiled, and how long the end.
+/// The timeouts of the start, with the compilation of programs, and of the end.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -86,7 +86,7 @@ async fn up(directory: &Path, node: Node) -> Result<ExitCode> {
             usage(&cluster)
         ));
     }
-    // Here, where the progress is seen, rather than in the background.
+    // In this process, where the progress is visible, rather than in the background.
     node.check()?;
     tokio::task::spawn_blocking(move || Tools::obtain(node.tools())).await??;
     let log = directory.with_extension("log");
@@ -115,7 +115,7 @@ async fn up(directory: &Path, node: Node) -> Result<ExitCode> {
             ))
         }
         Err(error) => {
-            // Ours only: another `up` may have been faster, and its cluster is none of our business.
+            // Only oz's own: another `up` may have been faster, and its cluster is not affected.
             let pid = supervisor.id();
             supervisor.kill()?;
             supervisor.wait()?;
@@ -153,8 +153,8 @@ fn start_supervisor(directory: &Path, node: Node, log: &Path) -> Result<Child> {
 async fn serve(directory: PathBuf, node: Node) -> Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // Fails when it leads a group already, as when started by hand from a shell: then the terminal's
-    // Ctrl-C is meant for it.
+    // Fails when it leads a group already, as when started by hand from a shell: then the terminal's Ctrl-C
+    // is intended for it.
     let _ = oz_testkit::leave_the_terminal();
     let options = ClusterOptions {
         directory: Some(directory),

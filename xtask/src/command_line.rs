@@ -1,4 +1,5 @@
-//! What is generated from ozctl's own description of its commands: the reference and the man pages.
+//! The files that are generated from ozctl's own description of its commands: the reference and the man
+//! pages.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Command;
 
-/// One page with the help of every command.
+/// The page with the help of every command.
 const REFERENCE: &str = "docs/reference/ozctl.md";
-/// One man page for each command. Everything in there is generated.
+/// The directory with one man page for each command. All of its files are generated.
 pub(crate) const MAN: &str = "docs/man";
 
-/// Every generated file: its path from the root of the repository, and its text.
+/// Returns every generated file: its path from the root of the repository, and its text.
 pub(crate) fn files() -> Result<BTreeMap<PathBuf, String>> {
     let mut command = ozctl::command();
     command.build();
@@ -61,7 +62,7 @@ fn pages(
     Ok(())
 }
 
-/// Without blanks at the ends of lines.
+/// Removes blanks at the ends of lines.
 fn tidy(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
     lines.join("\n")

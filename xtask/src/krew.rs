@@ -1,5 +1,5 @@
-//! `cargo xtask krew`: the manifest by which krew installs `kubectl oz`, made from the archives of a
-//! release: their digests are in it, so it can be made only when they are there.
+//! `cargo xtask krew`: the manifest by which krew installs `kubectl oz`, created from the archives of a
+//! release: their digests are in it, so they must exist first.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::screen::Screen;
 
-/// What is released: operating system and processor, as Go and krew name them.
+/// The released platforms: operating system and processor, as Go and krew name them.
 const PLATFORMS: [(&str, &str); 4] = [
     ("linux", "amd64"),
     ("linux", "arm64"),

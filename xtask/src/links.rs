@@ -1,5 +1,5 @@
-//! `cargo xtask links`: whether every relative link in the documents leads to a file, a directory or a
-//! heading, and every name of a test or function in a link is in the file that the link leads to.
+//! `cargo xtask links`: checks whether every relative link in the documents leads to a file, a directory or a
+//! heading, and whether the file to which a link leads contains every name of a test or function in the link.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,11 +10,11 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::screen::Screen;
 
-/// A link as it stands in a document.
+/// A link as a document contains it.
 #[derive(Debug, PartialEq, Eq)]
 struct Link {
     target: String,
-    /// Its text as far as it is code.
+    /// The parts of its text that are code.
     names: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(broken > 0)))
 }
 
-/// The documents of the repository, from its root.
+/// Returns the documents of the repository, from its root.
 fn documents(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .current_dir(root)
@@ -91,7 +91,7 @@ fn relative_links(text: &str) -> Vec<Link> {
     links
 }
 
-/// What is wrong with a link in `document`.
+/// Returns the fault of a link in `document`, if there is one.
 fn fault(root: &Path, document: &str, link: &Link) -> Result<Option<String>> {
     let (path, anchor) = link.target.split_once('#').unwrap_or((&link.target, ""));
     let here = root.join(document);
@@ -117,14 +117,14 @@ fn fault(root: &Path, document: &str, link: &Link) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether a piece of code is the name of a function, and no path or command.
+/// Checks whether a piece of code is the name of a function, and neither path nor command.
 fn is_function(name: &str) -> bool {
     let letters = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     name.chars().all(|letter| letters(letter) || letter == '_')
 }
 
-/// The anchors of the headings, as GitHub makes them: in lower case, without punctuation, hyphens for
-/// spaces, and a number after one that was there before.
+/// Returns the anchors of the headings, as GitHub creates them: in lower case, without punctuation, hyphens
+/// for spaces, and a number after a repeated one.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let mut heading: Option<String> = None;

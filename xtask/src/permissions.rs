@@ -1,6 +1,7 @@
-//! `cargo xtask permissions`: whether the roles in `deploy/rbac` hold what oz needs and nothing else.
-//! What it needs is what the API servers of all tests saw it ask for, or hand out. The last step of
-//! `cargo xtask test`; here on its own, to judge together with what tests on a real node used.
+//! `cargo xtask permissions`: checks whether the roles in `deploy/rbac` contain the permissions that oz needs
+//! and no others. Needed permissions are those that oz used or granted according to the API servers of all
+//! tests. The last step of `cargo xtask test`; the separate command also covers the permissions that tests on
+//! a real node used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,17 +19,17 @@ use serde_json::Value;
 
 use crate::programs;
 
-/// A permission that no test without a node uses, or one that a test is refused on purpose.
+/// A permission that no test without a node uses, or one that a test expects to be denied.
 struct Exception {
     account: &'static str,
     verb: &'static str,
     resource: &'static str,
-    /// Whether it is used on a real node: it has to be, once what was used there is known.
+    /// Whether it is used on a real node: it must be, once the uses there are known.
     on_node: bool,
     why: &'static str,
 }
 
-/// A failure that no test brings about each time, or something that only a node does.
+/// Permissions for a failure that tests do not cause each time, or for an action that only a node performs.
 const UNUSED: &[Exception] = &[
     lost_answer("oz-operator", "get", "auditevents.crds.wizardofoz.co"),
     lost_answer("oz-webhook", "get", "auditevents.crds.wizardofoz.co"),
@@ -140,10 +141,10 @@ const UNUSED: &[Exception] = &[
     },
 ];
 
-/// Of keys and checkpoints that all processes share.
+/// The reason for permissions on keys and checkpoints that all processes share.
 const FIRST: &str =
     "whichever process is first makes or replaces it: tested with operator and webhook";
-/// No session through the gate opens without.
+/// The reason for the permission without which no session opens through the gate.
 const AS_ITSELF: &str =
     "the audit log tells as whom a session is opened, and not that this was impersonated";
 
@@ -201,7 +202,7 @@ const fn left_over(resource: &'static str) -> Exception {
     }
 }
 
-/// Refusals that a test is about.
+/// Denials that tests expect.
 const REFUSED: &[Exception] = &[
     not_listed("execaccessrequests.crds.wizardofoz.co"),
     not_listed("podaccesstemplates.crds.wizardofoz.co"),
@@ -263,18 +264,18 @@ const fn not_listed(resource: &'static str) -> Exception {
     }
 }
 
-/// One verb on one resource, held by a service account.
+/// A verb on a resource, held by a service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Permission {
     account: String,
     verb: String,
     api_group: String,
     resource: String,
-    /// Of this object only.
+    /// The only object to which it applies.
     name: Option<String>,
     /// Kind and name.
     role: String,
-    /// Not only in the account's own namespace.
+    /// Whether it applies beyond the account's own namespace.
     everywhere: bool,
 }
 
@@ -303,13 +304,13 @@ impl fmt::Display for Permission {
     }
 }
 
-/// Whether both are reserved for Roles of grants: which of these a grant has is chance.
+/// Checks whether both are reserved for Roles of grants: the reserved name of a grant is random.
 fn are_reserved(one: &str, other: &str) -> bool {
     let is_reserved = |name| names::grant_role_number(name).is_some();
     is_reserved(one) && is_reserved(other)
 }
 
-/// As kubectl writes it, `deployments.apps`.
+/// Formats a resource as kubectl does, `deployments.apps`.
 fn full(resource: &str, api_group: &str) -> String {
     match api_group {
         "" => resource.to_owned(),
@@ -329,7 +330,8 @@ impl Exception {
     }
 }
 
-/// Where the tests that need no root, and those on a real node, leave what was used.
+/// Returns the directories in which the tests that require no root, and those on a real node, record the
+/// uses.
 pub(crate) fn directories() -> Result<[PathBuf; 2]> {
     let directory = programs::target_directory()?.join("permissions");
     Ok([directory.join("suite"), directory.join("node")])
@@ -348,7 +350,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!findings.is_empty())))
 }
 
-/// What is wrong with the roles, a line each.
+/// Returns the faults of the roles, a line each.
 pub(crate) fn findings(suite: &BTreeSet<Use>, node: &BTreeSet<Use>) -> Result<Vec<String>> {
     let mut held = held(&documents(&oz_e2e::repository().join("deploy/rbac"))?)?;
     held.extend(of_examples()?);
@@ -393,7 +395,7 @@ fn compare(
     for one in uses {
         let is_expected =
             |it: &Exception| it.is_for(&one.account, &one.verb, &one.resource, &one.api_group);
-        // Accounts of a test's own hold nothing of ours.
+        // The accounts of tests hold no permissions of oz.
         let is_ours = held.iter().any(|it| it.account == one.account);
         if let Some(message) = &one.refused
             && is_ours
@@ -410,10 +412,11 @@ fn compare(
     findings
 }
 
-/// The account of composites, which holds what the values say: those that the examples' headers have, all of them.
+/// The account of composites, which has the permissions in the values: those in the headers of the examples,
+/// all of them.
 const COMPOSITES: &str = "oz-system:oz-composites";
 
-/// What the examples say that their account needs.
+/// Returns the permissions that the account needs according to the examples.
 fn of_examples() -> Result<BTreeSet<Permission>> {
     let mut held = BTreeSet::new();
     for (name, text) in oz_e2e::examples()? {
@@ -433,7 +436,7 @@ fn of_examples() -> Result<BTreeSet<Permission>> {
     Ok(held)
 }
 
-/// Every document in the YAML files under `directory`.
+/// Reads every document in the YAML files under `directory`.
 fn documents(directory: &Path) -> Result<Vec<Value>> {
     let mut documents = Vec::new();
     let failed = || format!("failed to read {}", directory.display());
@@ -451,7 +454,7 @@ fn documents(directory: &Path) -> Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// Every single permission that a service account is bound to.
+/// Returns every single permission to which a service account is bound.
 fn held(documents: &[Value]) -> Result<BTreeSet<Permission>> {
     let mut held = BTreeSet::new();
     for document in documents {
@@ -488,7 +491,7 @@ fn account(subject: &Subject) -> Option<String> {
 }
 
 fn rules(documents: &[Value], role: &RoleRef) -> Result<Vec<PolicyRule>> {
-    // One that every cluster has is not ours to narrow.
+    // A role that every cluster has is not for oz to restrict.
     if role.name == "extension-apiserver-authentication-reader" {
         return Ok(Vec::new());
     }
@@ -559,7 +562,7 @@ mod tests {
             role("Role", keys),
             binding("ClusterRoleBinding", "ClusterRole"),
             binding("RoleBinding", "Role"),
-            // Nobody is bound to it.
+            // No subject is bound to it.
             json!({"kind": "ClusterRole", "metadata": {"name": "users"}, "rules": []}),
         ])
         .unwrap()
@@ -619,7 +622,7 @@ mod tests {
             uses.remove(left_out);
             assert_eq!(judged(&uses, false, &[], &[]), [said]);
         }
-        // Elsewhere than the role is for, or by somebody else, is no use of it.
+        // A use in another place than that of the role, or by another account, does not count.
         let mut uses = all();
         uses[2].used_in = UsedIn::Other;
         assert_eq!(
@@ -667,7 +670,7 @@ mod tests {
         assert_eq!(judged(&foreign, false, &[], &[]), [""; 0]);
         let expected = [exception("nodes", false)];
         assert_eq!(judged(&uses, false, &[], &expected), [""; 0]);
-        // And what was refused was not used.
+        // A denied request is not a use.
         uses[0].refused = Some("forbidden".to_owned());
         let said = judged(&uses, false, &[], &[exception("pods", false)]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Building the programs of the workspace that other tasks run.
+//! Builds the programs of the workspace that other tasks run.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -6,10 +6,10 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-/// oz itself.
+/// The programs of oz.
 pub(crate) const OZ: [&str; 2] = ["oz-operator", "oz-webhook"];
 
-/// `cargo`, the one that runs this program.
+/// Returns `cargo`, the one that runs this program.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -19,7 +19,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// The directory that this program was built into, `target` or what `CARGO_TARGET_DIR` names.
+/// Returns the directory into which this program was built, `target` or the value of `CARGO_TARGET_DIR`.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("failed to find this program")?;
     // target/<profile>/xtask
@@ -29,8 +29,9 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
         .context("failed to find the target directory")
 }
 
-/// Builds the programs of `packages` as the testkit does later on, which then finds them done; here
-/// cargo's progress is seen. Nothing is built if the testkit is told where they are.
+/// Builds the programs of `packages` in the same way as the testkit does later, which then finds them
+/// complete; here cargo's progress is visible. Builds nothing if the environment gives the testkit their
+/// location.
 pub(crate) async fn build(packages: &[&str]) -> Result<()> {
     if std::env::var_os(oz_testkit::PROGRAMS).is_some() {
         return Ok(());
@@ -39,10 +40,10 @@ pub(crate) async fn build(packages: &[&str]) -> Result<()> {
         let mut cargo = cargo();
         cargo.arg("build");
         if cfg!(debug_assertions) {
-            // As the tests, with the features of the whole workspace.
+            // As the tests do, with the features of the whole workspace.
             cargo.args(["--bin", package]);
         } else {
-            // As it is shipped, with its own features alone.
+            // As it is released, with its own features alone.
             cargo.args(["--release", "--bins", "--package", package]);
         }
         cargo.arg("--target-dir").arg(target_directory()?);
@@ -54,7 +55,7 @@ pub(crate) async fn build(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The path as somebody in the current directory would name it.
+/// Returns the path relative to the current directory.
 pub(crate) fn from_here(path: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).to_owned()

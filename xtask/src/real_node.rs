@@ -1,11 +1,11 @@
-//! A scene on a real node, for what is recorded or measured there.
+//! A scene on a real node, for recordings and measurements there.
 
 use anyhow::{Result, ensure};
 use oz_e2e::{Scene, System};
 use oz_testkit::{Cluster, ClusterOptions, Node};
 
-/// A cluster with a real node, which ends with the first value, and a handle on it to hand around: a
-/// scene takes one that is there for good, which costs a few bytes. Takes root and Debian packages.
+/// Starts a cluster with a real node, which ends with the first value, and returns also a reference to it: a
+/// scene requires a static one, which costs a few bytes. Requires root and Debian packages.
 pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
     ensure!(
         Node::Real.is_possible()?,
@@ -20,7 +20,7 @@ pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
     Ok((owner, Box::leak(Box::new(handle))))
 }
 
-/// oz on a cluster with a real node, and a scene whose people may look. All of it ends when it is
+/// oz on a cluster with a real node, and a scene of which the users may read. All of it ends when it is
 /// dropped.
 pub(crate) struct RealNode {
     pub(crate) scene: Scene,
@@ -29,7 +29,7 @@ pub(crate) struct RealNode {
 }
 
 impl RealNode {
-    /// Starts it; `prefix` begins the name of the scene's namespace.
+    /// Starts it; the name of the scene's namespace begins with `prefix`.
     pub(crate) async fn start(prefix: &str) -> Result<Self> {
         let (owner, cluster) = cluster().await?;
         let system = System::start(cluster).await?;

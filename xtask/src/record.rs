@@ -1,7 +1,7 @@
-//! `cargo xtask record`: the recording of ozctl in `docs/ozctl.cast`, and the same as text in the
-//! README. Nothing of it is written by hand: it is what a person sees on a terminal of a real node
-//! (root). So that it changes only when ozctl does, pauses are always the same, and so is what the
-//! cluster made up: the ends of names, and the minute.
+//! `cargo xtask record`: the recording of ozctl in `docs/ozctl.cast`, and the same as text in the README. All
+//! of it is generated: it is the output for a user on a terminal of a real node (root). So that it changes
+//! only when ozctl does, pauses are always the same, and so are generated values of the cluster: the ends of
+//! names, and the minute.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -22,19 +22,19 @@ const BEGIN: &str = "<!-- recorded by `cargo xtask record` -->\n";
 const END: &str = "<!-- end of the recording -->\n";
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
-/// Between two keys.
+/// The interval between two keys.
 const KEY_INTERVAL: Duration = Duration::from_millis(40);
-/// Before a line is typed, and before what comes of it is there.
+/// The pause before a line is typed, and before its output appears.
 const PAUSE: Duration = Duration::from_millis(700);
-/// Begins a line of the terminal anew.
+/// The sequence that restarts a line of the terminal.
 const ANEW: &str = "\r\x1b[K";
-/// The namespace, what names end with, and the beginning, as they are shown.
+/// The displayed namespace, ends of names, and start time.
 const NAMESPACE: &str = "shop";
 const POD: &str = "web-7d4b9c5f6-x2x8p";
 const REQUEST: &str = "alice-x7k2p";
 const BEGAN: &str = "2026-01-01T12:00:00Z";
 
-/// What is typed, and what is typed into it once it shows something.
+/// The typed lines, and the input for each once it shows a text.
 const STORY: [(&str, &[(&str, &str)]); 4] = [
     ("ozctl templates", &[]),
     (
@@ -72,7 +72,7 @@ async fn record() -> Result<()> {
     Screen::new().line(&format!("recorded {CAST} and {README}"))
 }
 
-/// Alice's kubeconfig, with the scene's namespace as her own.
+/// Returns alice's kubeconfig, with the scene's namespace as her own.
 fn kubeconfig(scene: &Scene) -> Result<PathBuf> {
     let text = std::fs::read_to_string(scene.cluster.kubeconfig("alice"))?;
     let mut kubeconfig: Value = serde_json::from_str(&text).context("not JSON")?;
@@ -82,7 +82,7 @@ fn kubeconfig(scene: &Scene) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs one line on a terminal; what is seen of it, parted where keys are pressed.
+/// Runs one line on a terminal; returns the output, split where keys are pressed.
 async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut words = line.split(' ');
     let program = words.next().context("no program")?;
@@ -108,7 +108,7 @@ async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<
     Ok(parts)
 }
 
-/// What differs from run to run, and what is shown in its place.
+/// The values that differ from run to run, and their replacements.
 struct Shown {
     names: Vec<(String, &'static str)>,
     began: Timestamp,
@@ -154,7 +154,7 @@ impl Shown {
     }
 }
 
-/// The text with other words in it; a word is what names and instants are written with.
+/// Replaces words of the text; a word consists of the letters of names and instants.
 fn each_word(text: &str, other: impl Fn(&str) -> Option<String>) -> String {
     let part_of_word = |letter: char| letter.is_ascii_alphanumeric() || "-:.".contains(letter);
     let mut done = String::new();
@@ -167,7 +167,7 @@ fn each_word(text: &str, other: impl Fn(&str) -> Option<String>) -> String {
     done
 }
 
-/// The line that says what is waited for is drawn as often as time and chance will have it; here once.
+/// Keeps one copy of the line about the current wait, which is drawn a varying number of times.
 fn waited_once(text: &str) -> String {
     let parts: Vec<&str> = text.split(ANEW).collect();
     let Some((last, drawn)) = parts.split_last() else {
@@ -183,8 +183,8 @@ fn waited_once(text: &str) -> String {
     done + last
 }
 
-/// A title comes when it will, and shows how long access still lasts. Nor is the terminal to be asked
-/// for its cursor by a film.
+/// Removes titles, which appear at varying times, and show the remaining time of access. A film must not
+/// query the terminal for its cursor either.
 fn without_titles(text: &str) -> String {
     let mut done = String::new();
     let mut rest = text;
@@ -199,7 +199,7 @@ fn without_titles(text: &str) -> String {
     done
 }
 
-/// What is seen, and when.
+/// The events of the film, with their times.
 #[derive(Default)]
 struct Film {
     at: Duration,
@@ -221,7 +221,7 @@ impl Film {
 
     fn plays(&mut self, part: &str) {
         for (number, drawn) in part.split_inclusive(ANEW).enumerate() {
-            // What is waited for stands for a moment.
+            // A waiting line stays visible for a moment.
             self.shows(if number < 2 { PAUSE / 2 } else { PAUSE }, drawn);
         }
     }
@@ -231,7 +231,7 @@ impl Film {
         self.events.push((self.at, text.to_owned()));
     }
 
-    /// As asciinema plays it, version 2.
+    /// Formats the film for asciinema, version 2.
     fn cast(&self) -> Result<String> {
         let head = json!({
             "version": 2, "width": COLUMNS, "height": ROWS,
@@ -246,7 +246,7 @@ impl Film {
         Ok(cast)
     }
 
-    /// What stands on the screen in the end.
+    /// Returns the final text on the screen.
     fn text(&self) -> String {
         let all: String = self.events.iter().map(|(_, text)| text.as_str()).collect();
         let mut left = String::new();
@@ -258,7 +258,7 @@ impl Film {
         }
         let mut text = String::new();
         for line in plain(&left).split('\n') {
-            // A carriage return begins a line again.
+            // A carriage return restarts a line.
             let line = line.trim_end_matches('\r');
             let last = line.rsplit('\r').next().unwrap_or_default();
             text.push_str(last.trim_end());
@@ -268,7 +268,7 @@ impl Film {
     }
 }
 
-/// Without what only a terminal understands.
+/// Removes sequences that only a terminal understands.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut letters = text.chars().peekable();

@@ -1,14 +1,14 @@
-//! What demo, test runner and benches have in common on the screen: colours only on a terminal and
-//! not with NO_COLOR, a line that is written over while something takes time, text that fits.
+//! The screen output of demo, test runner and benches: colours only on a terminal and not with NO_COLOR, a
+//! line that is overwritten during a long operation, text that fits.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
 
 use anyhow::{Context as _, Result};
 
-/// As wide as anything printed gets.
+/// The maximum width of printed text.
 pub(crate) const WIDTH: usize = 100;
 
-/// How a piece of text stands out.
+/// The emphasis of a piece of text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Style {
     Bold,
@@ -53,12 +53,12 @@ impl Screen {
         }
     }
 
-    /// One or more lines.
+    /// Prints one or more lines.
     pub(crate) fn line(self, text: &str) -> Result<()> {
         self.write(&format!("{}{text}\n", self.wipe()))
     }
 
-    /// A line that the next one takes the place of. Nothing where that is not possible.
+    /// Prints a line that the next one overwrites. Prints nothing where that is not possible.
     pub(crate) fn passing(self, text: &str) -> Result<()> {
         if !self.terminal {
             return Ok(());
@@ -79,7 +79,7 @@ impl Screen {
     }
 }
 
-/// The text in lines that fit beside an indent of `indent`; a longer word gets a line of its own.
+/// Wraps the text into lines that fit next to an indent of `indent`; a longer word gets a separate line.
 pub(crate) fn wrap(text: &str, indent: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -99,8 +99,8 @@ pub(crate) fn wrap(text: &str, indent: usize) -> Vec<String> {
     lines
 }
 
-/// Rows in columns that are as wide as they have to be, two spaces apart. The first row is the head.
-/// Numbers that are to stand below each other are padded by the caller.
+/// Formats rows in columns of minimum width, two spaces apart. The first row is the head. The caller pads
+/// numbers that must align.
 pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {

@@ -1,7 +1,7 @@
-//! What a review costs: in process, over TLS, and in memory over a million of them.
+//! The cost of a review: in process, over TLS, and in memory over a million of them.
 //!
-//! Not criterion: the figures wanted are percentiles, throughput and growth, not the mean
-//! of a loop. `cargo bench -p oz-admission` prints a table.
+//! The bench does not use criterion: the required figures are percentiles, throughput and growth, not the
+//! mean of a loop. `cargo bench -p oz-admission` prints a table.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn builder() -> ManagerBuilder {
         .hook(Hook::validating("check", Check))
 }
 
-/// A pod as the API server sends it: defaulted, with managed fields, about 3 KiB.
+/// Returns a review of a pod as the API server sends it: defaulted, with managed fields, about 3 KiB.
 fn review() -> Vec<u8> {
     let container = |name: &str| {
         json!({"name": name, "image": "registry.example.com/app:1.2.3", "imagePullPolicy": "IfNotPresent",
@@ -102,8 +102,8 @@ fn row(what: &str, figure: &str) {
     println!("{what:<58} {figure}");
 }
 
-/// Ten rounds: the quietest one tells what the code costs, all of them together what this
-/// machine made of it.
+/// Runs ten rounds: the quietest one shows the cost of the code, all of them together include the noise of
+/// the machine.
 async fn in_process(manager: &Manager, path: &str, body: &[u8]) {
     let mut rounds = Vec::new();
     for _ in 0..10 {
@@ -133,7 +133,7 @@ async fn in_process(manager: &Manager, path: &str, body: &[u8]) {
     row(&format!("{path}, in process, all rounds"), &figure(&all));
 }
 
-/// Seconds of processor time this process has used.
+/// Returns the seconds of processor time that this process has used.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -141,14 +141,14 @@ fn processor_seconds() -> f64 {
         .split_whitespace()
         .filter_map(|it| it.parse().ok())
         .collect();
-    // utime and stime, in ticks of 1/100 s; the state before them is no number.
+    // The values utime and stime, in ticks of 1/100 s; the state before them is not a number.
     fields
         .get(10)
         .zip(fields.get(11))
         .map_or(0.0, |(user, system)| (user + system) / 100.0)
 }
 
-/// Resident memory in KiB.
+/// Returns the resident memory in KiB.
 fn resident() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -161,7 +161,7 @@ fn resident() -> i64 {
         .unwrap_or_default()
 }
 
-/// A server in this process, and its root certificate.
+/// Starts a server in this process, and returns its address and root certificate.
 fn serve(directory: &std::path::Path) -> (std::net::SocketAddr, CertificateDer<'static>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -201,7 +201,7 @@ async fn over_tls(body: Vec<u8>) {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        // Refused until the certificate has been read.
+        // The server refuses connections until it has read the certificate.
         if let Ok(stream) = connector.connect(name, stream).await {
             break stream;
         }
@@ -265,7 +265,7 @@ async fn memory(manager: &Manager, body: &[u8]) {
             assert_eq!(manager.review(path, body).await.status, 200);
         }
     };
-    // What is allocated once is allocated by now.
+    // The first run completes all one-time allocations.
     run(20_000).await;
     let before = resident();
     run(MILLION).await;
@@ -286,7 +286,7 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    // Inside a runtime: the client spawns a buffer on it.
+    // The client spawns a buffer on the runtime.
     let manager = one.block_on(async { builder().build().unwrap() });
     one.block_on(async {
         in_process(&manager, "/mutate/label", &body).await;

@@ -1,4 +1,4 @@
-//! One conversion between the versions of a custom resource: see `extensions/widget_versions.rs`.
+//! A conversion between the versions of a custom resource: see `extensions/widget_versions.rs`.
 
 mod extensions;
 

@@ -1,4 +1,4 @@
-//! One mutating extension: see `extensions/env_injector.rs`.
+//! A mutating extension: see `extensions/env_injector.rs`.
 
 mod extensions;
 

@@ -1,4 +1,4 @@
-//! One reconciler, on the leader only: see `extensions/annotator.rs`.
+//! A reconciler, on the leader only: see `extensions/annotator.rs`.
 
 mod extensions;
 

@@ -1,4 +1,4 @@
-//! Registers the hooks of `serve.rs` and exits: what an installer or a Job would run.
+//! Registers the hooks of `serve.rs` and exits, as an installer or a Job would.
 #![allow(clippy::print_stdout)]
 
 mod extensions;

@@ -1,4 +1,4 @@
-//! Serves the hooks that `register.rs` registers, and needs no right to register anything.
+//! Serves the hooks that `register.rs` registers, and requires no right to register.
 
 mod extensions;
 

@@ -1,4 +1,4 @@
-//! One validating extension: see `extensions/no_moving_tags.rs`.
+//! A validating extension: see `extensions/no_moving_tags.rs`.
 
 mod extensions;
 

@@ -1,4 +1,4 @@
-//! One watcher and no webhook at all: see `extensions/pod_diary.rs`.
+//! A watcher without a webhook: see `extensions/pod_diary.rs`.
 
 mod extensions;
 

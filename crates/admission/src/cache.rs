@@ -1,4 +1,4 @@
-//! A cache of one kind: what a watch has shown of it, shared by whatever runs in the process.
+//! A cache of one kind: the objects from a watch, shared by all parts of the process.
 
 use std::{fmt, sync::Arc};
 
@@ -13,17 +13,17 @@ use crate::{
     verdict::Rejection,
 };
 
-/// Objects of one kind, as a watch shows them. Hooks, watchers and tasks read it without asking the API
-/// server; clones share one content, and two caches of the same objects share one watch.
+/// A cache of the objects of one kind, filled by a watch. Hooks, watchers and tasks read it without calls
+/// to the API server; clones share one content, and two caches of the same objects share one watch.
 ///
-/// It is declared with [`ManagerBuilder::cache`](crate::ManagerBuilder::cache) before the manager is built,
-/// and fills while the manager runs, which is not ready before every cache is complete. Reading it before
-/// that is an error, never an empty answer.
+/// A cache is declared with [`ManagerBuilder::cache`](crate::ManagerBuilder::cache) before the manager is
+/// built. It fills while the manager runs, which is not ready before every cache is complete. Reading an
+/// incomplete cache is an error, never an empty result.
 ///
-/// What it says is a moment old: usually milliseconds, and as long as the API server cannot be reached as
-/// long as that lasts (`<fingerprint>_watch_age_seconds` tells). A user who has just been told that something
-/// was stored may ask a hook that does not see it yet. So decide by it what may be decided a moment late,
-/// and ask the API server where it may not. An object that does not decode is not in it.
+/// The content lags behind the API server: usually by milliseconds, and during an outage of the API server
+/// by the duration of the outage (`<fingerprint>_watch_age_seconds` reports the lag). A user who just
+/// stored an object may call a hook that does not see the object yet. So use the cache for decisions that
+/// tolerate the lag, and call the API server for all others. The cache omits objects that do not decode.
 ///
 /// ```
 /// # use oz_admission::{Cache, Endpoint, Hook, Manager, Notes, Rejection, Review, Selection, testing, validate_fn};
@@ -66,8 +66,8 @@ impl<K> fmt::Debug for Cache<K> {
     }
 }
 
-/// A cache was read before its first list was complete. A handler that passes it on with `?` says that it
-/// [could not decide](Rejection::undecided).
+/// A read of a cache before its first list was complete. A handler that returns this error with `?` states
+/// that it [could not decide](Rejection::undecided).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read the cache of {kind}: its first list is not complete yet")]
 pub struct NotSynced {
@@ -88,10 +88,10 @@ impl<K> Cache<K> {
         Self { store }
     }
 
-    /// Whether the first list is complete.
+    /// Checks whether the first list is complete.
     ///
     /// # Errors
-    /// As long as it is not.
+    /// The first list is not complete yet.
     pub fn synced(&self) -> Result<(), NotSynced> {
         if self.store.is_ready() {
             return Ok(());
@@ -100,48 +100,50 @@ impl<K> Cache<K> {
         Err(NotSynced { kind })
     }
 
-    /// Waits until the first list is complete: for tasks, which begin before.
+    /// Waits until the first list is complete: for tasks, which start before.
     pub async fn ready(&self) {
         self.store.ready().await;
     }
 
-    /// What is behind it: changes to subscribe to, a look by UID, and a place for the answers to one's own
-    /// writes, so that they are seen at once.
+    /// Returns the underlying store, which offers subscriptions to changes, a look-up by UID, and a place
+    /// for the responses to the process's own writes, so that readers see them at once.
     pub fn store(&self) -> &Store<K> {
         &self.store
     }
 }
 
 impl<K: Resource> Cache<K> {
-    /// The object of this name; `namespace` is `None` for a kind that is in none.
+    /// Returns the object of this name; `namespace` is `None` for a cluster-scoped kind.
     ///
     /// # Errors
-    /// As long as the first list is not complete.
+    /// The first list is not complete yet.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, NotSynced> {
         self.synced()?;
         Ok(self.store.get(namespace, name))
     }
 
-    /// All objects, in no order.
+    /// Returns all objects, in no order.
     ///
     /// # Errors
-    /// As long as the first list is not complete.
+    /// The first list is not complete yet.
     pub fn all(&self) -> Result<Vec<Arc<K>>, NotSynced> {
         self.synced()?;
         Ok(self.store.objects())
     }
 
-    /// The objects for which `wanted` holds, in no order. It must not read this very cache.
+    /// Returns the objects for which `wanted` returns `true`, in no order. `wanted` must not read this
+    /// cache.
     ///
     /// # Errors
-    /// As long as the first list is not complete.
+    /// The first list is not complete yet.
     pub fn select(&self, wanted: impl Fn(&K) -> bool) -> Result<Vec<Arc<K>>, NotSynced> {
         self.synced()?;
         Ok(self.store.select(wanted))
     }
 
-    /// The rules that the objects of this cache ask for, for [`Hook::rules_from`](crate::Hook::rules_from).
-    /// As long as an object does not decode, none of those before is taken away: nobody knows which are its.
+    /// Returns the rules that the objects of this cache require, for
+    /// [`Hook::rules_from`](crate::Hook::rules_from). While an object does not decode, all earlier rules
+    /// stay: the rules of this object are unknown.
     pub fn rules<Found>(&self, of: impl Fn(&K) -> Found + Send + Sync + 'static) -> Rules
     where
         K: Send + Sync + 'static,
@@ -176,12 +178,12 @@ impl<K: Resource> Cache<K> {
     }
 }
 
-/// What a cache watches.
+/// The scope of a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
     pub(crate) group: String,
     pub(crate) plural: String,
-    /// The one namespace in which it is, if it is one.
+    /// The watched namespace, if the cache is restricted to one.
     pub(crate) namespace: Option<String>,
 }
 

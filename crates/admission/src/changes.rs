@@ -1,5 +1,5 @@
-//! From the events of a watch, which repeats itself whenever it starts over, to events
-//! that each tell something new. Pure.
+//! The conversion of the events of a watch, which repeat after each restart, into events that each report a
+//! change. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use oz_runtime::{Guarded, StoreEvent as Event};
 
 use crate::watch::{Replay, WatchEvent};
 
-/// What was last told of each object, by UID.
+/// The last reported state of each object, by UID.
 pub(crate) struct Changes<K> {
     known: BTreeMap<String, Known<K>>,
-    /// The objects of a list that is still coming in.
+    /// The objects of a list that is still incomplete.
     listing: Option<Vec<String>>,
-    /// What is told of what the first list shows.
+    /// The replay of the objects of the first list.
     replay: Replay,
 }
 
@@ -31,7 +31,7 @@ impl<K: Resource + Clone> Changes<K> {
         }
     }
 
-    /// What is new in `event`.
+    /// Returns the changes in `event`.
     pub(crate) fn absorb(&mut self, event: Event<Guarded<K>>) -> Vec<WatchEvent<K>> {
         match event {
             Event::Init => {
@@ -59,7 +59,8 @@ impl<K: Resource + Clone> Changes<K> {
             Replay::FromNow => false,
             Replay::Existing => true,
             Replay::Since(version) => {
-                // Versions are numbers that grow; of what is none, too much is told rather than too little.
+                // Versions are increasing numbers; if one is not a number, an event too many is better than
+                // a missing one.
                 let number = |version: &str| version.parse::<u128>().ok();
                 let of_object = object.resource_version();
                 match (of_object.as_deref().and_then(number), number(version)) {
@@ -89,11 +90,11 @@ impl<K: Resource + Clone> Changes<K> {
         let known = self
             .known
             .remove(&guard.metadata().uid.clone().unwrap_or_default())?;
-        // The event has the newest state; but a broken object is told of by its last good one.
+        // The event has the newest state; for a broken object, the last valid state is reported.
         Some(WatchEvent::Deleted(guard.0.unwrap_or(known.object)))
     }
 
-    /// After a list: whatever it did not show has gone meanwhile.
+    /// Handles the end of a list: objects that it does not contain were deleted.
     fn listed(&mut self) -> Vec<WatchEvent<K>> {
         self.replay = Replay::Existing;
         let Some(mut listed) = self.listing.take() else {
@@ -113,7 +114,7 @@ impl<K: Resource + Clone> Changes<K> {
     }
 }
 
-/// One object that does not decode must not stop the watch for all others.
+/// Returns the object. An object that does not decode must not stop the watch for all others.
 fn decoded<K>(guard: Guarded<K>) -> Option<K> {
     match guard.0 {
         Ok(object) => Some(object),

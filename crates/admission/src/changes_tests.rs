@@ -1,4 +1,4 @@
-//! Table tests for `changes`: each event once, whatever the watch does underneath.
+//! Table tests for `changes`: each event once, regardless of restarts of the watch.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
@@ -17,7 +17,7 @@ fn object(name: &str, version: u32) -> Guarded<ConfigMap> {
     }))
 }
 
-/// Plays events and writes down what came out, as `+a1 ~a2 -a2`.
+/// Plays events and returns the resulting ones, as `+a1 ~a2 -a2`.
 fn played(replay: Replay, events: Vec<Event<Guarded<ConfigMap>>>) -> String {
     let mut changes = Changes::new(replay);
     let told: Vec<_> = events

@@ -1,14 +1,14 @@
-//! The options that a `CONNECT` review carries in place of an object.
+//! The options that a `CONNECT` review carries as its object.
 //!
-//! They are API types without being resources, so the generated API crates leave
-//! them out; a hook on `pods/exec` needs them all the same.
+//! They are API types but not resources, so the generated API crates omit them; a hook on `pods/exec`
+//! requires them.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Options of `pods/exec` and `pods/attach` (`PodExecOptions`, `PodAttachOptions`).
 ///
-/// Whatever the API adds later is kept in [`rest`](Self::rest), and goes back unchanged.
+/// Fields that a later API version adds are kept in [`rest`](Self::rest), and returned unchanged.
 ///
 /// ```
 /// use oz_admission::connect::PodStreamOptions;
@@ -26,35 +26,35 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStreamOptions {
-    /// `PodExecOptions` or `PodAttachOptions`.
+    /// The kind: `PodExecOptions` or `PodAttachOptions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// `v1`.
+    /// The API version: `v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Whether the standard input of the process is connected.
+    /// True if the standard input of the process is connected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stdin: bool,
-    /// Whether its standard output is.
+    /// True if its standard output is connected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stdout: bool,
-    /// Whether its standard error is.
+    /// True if its standard error is connected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stderr: bool,
-    /// Whether it gets a terminal.
+    /// True if the process gets a terminal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tty: bool,
-    /// The container; empty or absent means the pod's default one.
+    /// The container; empty or absent means the default container of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The command line, for `exec` only. The API server says `null` where there is none.
+    /// The command line, for `exec` only. The API server sends `null` if there is none.
     #[serde(
         default,
         deserialize_with = "null_or",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub command: Vec<String>,
-    /// Fields this version does not know.
+    /// Fields that this version does not define.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -63,10 +63,10 @@ pub struct PodStreamOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodPortForwardOptions {
-    /// `PodPortForwardOptions`.
+    /// The kind: `PodPortForwardOptions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// `v1`.
+    /// The API version: `v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// The ports to forward; empty over SPDY, where streams name them later.
@@ -76,7 +76,7 @@ pub struct PodPortForwardOptions {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ports: Vec<i32>,
-    /// Fields this version does not know.
+    /// Fields that this version does not define.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }

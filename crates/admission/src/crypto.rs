@@ -1,4 +1,4 @@
-//! Whose cryptography it is, as the features say: aws-lc-rs', or ring's if that is the only one.
+//! The cryptography provider, selected by the features: aws-lc-rs, or ring if that is the only one.
 
 #[cfg(feature = "aws-lc-rs")]
 pub(crate) use rustls::crypto::aws_lc_rs as provider;
@@ -16,24 +16,24 @@ compile_error!(
     "oz-admission needs one of the features `aws-lc-rs` (on by default) and `ring` for its cryptography"
 );
 
-/// HMAC-SHA-256 over `message`, which begins with what it is for.
+/// Computes HMAC-SHA-256 over `message` with its purpose as a prefix.
 pub(crate) fn hmac_sha256(key: &[u8], purpose: &str, message: &[u8]) -> [u8; 32] {
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     context.update(purpose.as_bytes());
     context.update(b"\0");
     context.update(message);
     let mut digest = [0; 32];
-    // Both are as long as a SHA-256.
+    // Both have the length of a SHA-256 digest.
     digest.copy_from_slice(context.sign().as_ref());
     digest
 }
 
-/// Whether they are the same, in a time that does not tell where they differ.
+/// Compares two values in a time that does not reveal the position of a difference.
 pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
-/// As lowercase hexadecimal digits.
+/// Encodes bytes as lowercase hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

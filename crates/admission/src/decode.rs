@@ -1,7 +1,7 @@
-//! From the raw object of a request to the type an extension asked for.
+//! The conversion of the raw object of a request into the type of an extension.
 //!
-//! An object that does not decode is denied here, with the path of the field: an
-//! extension never sees an empty object that stands for a broken one.
+//! An object that does not decode is denied here, with the path of the field: an extension never receives
+//! an empty object instead of a broken one.
 
 use kube::core::GroupVersionKind;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -11,7 +11,7 @@ use crate::verdict::Rejection;
 
 /// The reason of a denial for an object that does not decode.
 pub const DECODE_FAILED: &str = "DecodeFailed";
-/// The reason of a denial for an object of another kind than the hook was declared for.
+/// The reason of a denial for an object of another kind than the one for which the hook was declared.
 pub const UNEXPECTED_KIND: &str = "UnexpectedKind";
 
 /// Decodes `raw`; `which` is `object` or `oldObject`.
@@ -49,8 +49,8 @@ struct TypeHead {
     kind: String,
 }
 
-/// The types of the API crates decode `{}` without complaint, as an object with nothing in
-/// it. What the API server sends always says what it is.
+/// Checks the type of an object: the types of the API crates decode `{}` without an error, as an object
+/// without content. An object from the API server always names its type.
 fn check_type(raw: &RawValue, kind: &GroupVersionKind, which: &str) -> Result<(), Rejection> {
     let refuse = |field: &str, problem: String| {
         let message = format!(
@@ -78,7 +78,7 @@ fn check_type(raw: &RawValue, kind: &GroupVersionKind, which: &str) -> Result<()
     Ok(())
 }
 
-/// The parts of an object that have a meaning before anything else is known of it.
+/// The fields of an object that are read before it is decoded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Names {
@@ -94,7 +94,7 @@ pub(crate) struct NamesInMetadata {
 }
 
 impl Names {
-    /// Reads leniently: whether the object is well-formed is decided by [`decode`].
+    /// Reads leniently: [`decode`] decides whether the object is well-formed.
     pub(crate) fn of(raw: Option<&RawValue>) -> Self {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default()

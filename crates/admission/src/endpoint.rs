@@ -1,33 +1,33 @@
-//! Where the API server reaches the webhooks.
+//! The address of the webhooks for the API server.
 //!
-//! One value decides three things that must agree: what is registered, which names
-//! the certificate carries, and in which namespace the manager is at home.
+//! One value determines three settings that must agree: the registered address, the names in the
+//! certificate, and the manager's namespace.
 
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{ServiceReference, WebhookClientConfig},
 };
 
-/// Where the API server reaches the webhooks.
+/// The address of the webhooks for the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Endpoint {
-    /// Through a Service, the usual way in a cluster.
+    /// A Service, the usual endpoint in a cluster.
     Service {
-        /// Its name.
+        /// The name of the Service.
         name: String,
-        /// Its namespace.
+        /// The namespace of the Service.
         namespace: String,
         /// The port of the Service (not of the pod); usually 443.
         port: u16,
     },
-    /// At an address the API server can reach itself, for instance
-    /// `https://10.0.0.7:8443`. For extensions outside the cluster, and for tests.
+    /// A URL that the API server can reach directly, for instance `https://10.0.0.7:8443`. For extensions
+    /// outside the cluster, and for tests.
     Url(String),
 }
 
 impl Endpoint {
-    /// Checks a URL and takes the host out of it.
+    /// Checks a URL and returns its host.
     pub(crate) fn host_of(url: &str) -> Result<String, String> {
         let uri: axum::http::Uri = url
             .parse()
@@ -39,14 +39,14 @@ impl Endpoint {
             return Err(format!("{url:?} must have no query"));
         }
         let host = uri.host().unwrap_or_default();
-        // An IPv6 host is written in brackets, which are not part of the address.
+        // An IPv6 host is enclosed in brackets, which are not part of the address.
         Ok(host
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned())
     }
 
-    /// The names and addresses the certificate has to carry.
+    /// Returns the names and addresses that the certificate must contain.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         match self {
             Self::Service {
@@ -60,7 +60,7 @@ impl Endpoint {
         }
     }
 
-    /// The client configuration of a webhook served under `path`, behind `segment` if there is one.
+    /// Builds the client configuration of a webhook served under `path`, behind `segment` if there is one.
     pub(crate) fn client_config(
         &self,
         segment: Option<&str>,

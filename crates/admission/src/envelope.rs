@@ -1,5 +1,4 @@
-//! What every review of an API server comes in and goes back in: its version, its kind, and a request or a
-//! response.
+//! The envelope of every review of an API server: its version, its kind, and a request or a response.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,28 +9,28 @@ pub(crate) struct Form {
     pub(crate) kind: &'static str,
 }
 
-/// Why a body is no review that could be answered.
+/// The reason for which a body is not a review with a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Not JSON, or not of the right shape.
+    /// The body is not JSON, or not of the right shape.
     #[error("failed to decode the {kind}")]
     Decode {
-        /// What it should be.
+        /// The expected kind.
         kind: &'static str,
-        /// What is wrong with it.
+        /// The error of the decoder.
         source: serde_json::Error,
     },
-    /// Some other version or kind.
+    /// The version or the kind is not served.
     #[error("failed to accept {api_version} {kind}: only {} {} is served", .served.api_version, .served.kind)]
     Version {
-        /// What came.
+        /// The received version.
         api_version: String,
-        /// What came.
+        /// The received kind.
         kind: String,
-        /// What it should be.
+        /// The expected version and kind.
         served: Form,
     },
-    /// A review without a request, such as an answer sent back to us.
+    /// The review has no request, such as a response that was sent back.
     #[error("failed to find a request in the {0}")]
     NoRequest(&'static str),
 }
@@ -56,7 +55,7 @@ struct Reply<R> {
 }
 
 impl Form {
-    /// The request in a body, from which it may borrow.
+    /// Reads the request in a body, from which it may borrow.
     pub(crate) fn read<'a, R: Deserialize<'a>>(self, body: &'a [u8]) -> Result<R, Error> {
         let question: Question<R> = serde_json::from_slice(body).map_err(|source| {
             let kind = self.kind;
@@ -72,7 +71,7 @@ impl Form {
         question.request.ok_or(Error::NoRequest(self.kind))
     }
 
-    /// The body of an answer.
+    /// Writes the body of a response.
     pub(crate) fn write<R: Serialize>(self, response: R) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(&Reply {
             api_version: self.api_version,

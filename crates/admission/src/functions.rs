@@ -1,4 +1,4 @@
-//! Handlers that need no type of their own: closures, and one function for each operation.
+//! Handlers without a dedicated type: closures, and one function for each operation.
 
 use std::{future::Future, marker::PhantomData};
 
@@ -9,7 +9,7 @@ use crate::{
     watch::{Watch, WatchEvent, Watched},
 };
 
-/// A handler made of a function: see [`mutate_fn`], [`validate_fn`] and their likes.
+/// A handler that calls a function: see [`mutate_fn`] and [`validate_fn`].
 pub struct FromFn<K, F> {
     function: F,
     object: PhantomData<fn(K)>,
@@ -30,7 +30,7 @@ impl<K, F> std::fmt::Debug for FromFn<K, F> {
     }
 }
 
-/// A mutator made of a function that asks nobody.
+/// Creates a mutating handler from a synchronous function, which makes no calls to servers.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -50,7 +50,7 @@ where
     FromFn::new(function)
 }
 
-/// A validator made of a function that asks nobody.
+/// Creates a validating handler from a synchronous function, which makes no calls to servers.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// A handler made of an asynchronous function: see [`validate_async_fn`] and [`watch_fn`].
+/// A handler that calls an asynchronous function: see [`validate_async_fn`] and [`watch_fn`].
 pub struct FromAsyncFn<K, F>(FromFn<K, F>);
 
 impl<K, F> std::fmt::Debug for FromAsyncFn<K, F> {
@@ -109,7 +109,7 @@ impl<K, F> std::fmt::Debug for FromAsyncFn<K, F> {
     }
 }
 
-/// A validator made of a function that waits for something. It gets a copy of the review.
+/// Creates a validating handler from an asynchronous function. The function receives a copy of the review.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -152,7 +152,7 @@ where
     }
 }
 
-/// A watcher made of a function.
+/// Creates a watcher from a function.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -185,8 +185,8 @@ where
     }
 }
 
-/// A validator with one function for each operation, as in controller-runtime. What is not written lets
-/// everything pass. [`each_operation`] makes a [`Validate`] of it.
+/// A validating handler with one function for each operation, as in controller-runtime. A function that is
+/// not implemented allows the request. [`each_operation`] converts it into a [`Validate`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -217,13 +217,13 @@ where
 /// let hook = Hook::validating("grows", each_operation(Grows)).on([Operation::Update]);
 /// ```
 pub trait ValidateEach: Send + Sync + 'static {
-    /// What is reviewed, as in [`Validate::Object`].
+    /// The reviewed object, as in [`Validate::Object`].
     type Object: Reviewed;
 
-    /// A new object, or the options of a connection.
+    /// Reviews a new object, or the options of a connection.
     ///
     /// # Errors
-    /// A [`Rejection`] refuses the request.
+    /// A [`Rejection`] denies the request.
     fn create(
         &self,
         _: &Cx,
@@ -233,10 +233,10 @@ pub trait ValidateEach: Send + Sync + 'static {
         std::future::ready(Ok(Notes::none()))
     }
 
-    /// A change, from `old` to `new`.
+    /// Reviews a change from `old` to `new`.
     ///
     /// # Errors
-    /// A [`Rejection`] refuses the request.
+    /// A [`Rejection`] denies the request.
     fn update(
         &self,
         _: &Cx,
@@ -247,10 +247,10 @@ pub trait ValidateEach: Send + Sync + 'static {
         std::future::ready(Ok(Notes::none()))
     }
 
-    /// The removal of `old`.
+    /// Reviews the removal of `old`.
     ///
     /// # Errors
-    /// A [`Rejection`] refuses the request.
+    /// A [`Rejection`] denies the request.
     fn delete(
         &self,
         _: &Cx,
@@ -261,11 +261,11 @@ pub trait ValidateEach: Send + Sync + 'static {
     }
 }
 
-/// See [`each_operation`].
+/// A handler with one function for each operation: see [`each_operation`].
 #[derive(Clone, Debug)]
 pub struct EachOperation<V>(V);
 
-/// A handler with one function for each operation, as one for all of them.
+/// Converts a handler with one function for each operation into a [`Validate`].
 pub fn each_operation<V: ValidateEach>(handler: V) -> EachOperation<V> {
     EachOperation(handler)
 }

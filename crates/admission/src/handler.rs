@@ -1,8 +1,7 @@
-//! The two traits extensions implement for admission, and how one is called.
+//! The two traits that extensions implement for admission, and the call of a handler.
 //!
-//! The traits are typed; the server holds extensions of many types side by side,
-//! so this is also where the type is erased and everything between raw JSON and
-//! typed object happens, in one place for all of them.
+//! The traits are typed; the server holds extensions of many types. So this module also erases the type,
+//! and performs all conversions between raw JSON and the typed object.
 
 use std::{future::Future, sync::Arc};
 
@@ -17,7 +16,7 @@ use crate::{
     wire::{Answer, Request},
 };
 
-/// An extension that may change an object before it is stored.
+/// An extension that may change an object before the API server stores it.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -45,17 +44,17 @@ use crate::{
     note = "implement `oz_admission::Mutate` for it; `mutate_fn` makes a handler of a closure"
 )]
 pub trait Mutate: Send + Sync + 'static {
-    /// What is reviewed: `Pod`, a custom resource, `DynamicObject`, the options of a
-    /// connection, or `serde_json::Value`.
+    /// The reviewed object: `Pod`, a custom resource, `DynamicObject`, the options of a connection, or
+    /// `serde_json::Value`.
     type Object: Reviewed;
 
-    /// Changes `object` in place. `review.object` stays as it came in.
+    /// Changes `object` in place. `review.object` stays as received.
     ///
-    /// Must give the same result when called again on its own result: the API server
-    /// may do so.
+    /// The function must return the same result when called again on its own result: the API server may
+    /// call it again.
     ///
     /// # Errors
-    /// A [`Rejection`] refuses the request.
+    /// A [`Rejection`] denies the request.
     fn mutate(
         &self,
         cx: &Cx,
@@ -64,7 +63,7 @@ pub trait Mutate: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Notes, Rejection>> + Send;
 }
 
-/// An extension that may refuse a request. Runs after all mutation.
+/// An extension that may deny a request. It runs after all mutation.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -93,13 +92,13 @@ pub trait Mutate: Send + Sync + 'static {
     note = "implement `oz_admission::Validate` for it; `validate_fn` and `validate_async_fn` make a handler of a closure"
 )]
 pub trait Validate: Send + Sync + 'static {
-    /// What is reviewed, as in [`Mutate::Object`].
+    /// The reviewed object, as in [`Mutate::Object`].
     type Object: Reviewed;
 
-    /// Looks at the request.
+    /// Reviews the request.
     ///
     /// # Errors
-    /// A [`Rejection`] refuses the request.
+    /// A [`Rejection`] denies the request.
     fn validate(
         &self,
         cx: &Cx,
@@ -132,14 +131,14 @@ impl<V: Validate> Validate for Arc<V> {
     }
 }
 
-/// The kind a hook was declared for, where it was declared by a type.
+/// The kind for which a hook was declared, if a type declared it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedKind {
     pub(crate) group: String,
     pub(crate) kind: String,
 }
 
-/// A handler whose type has been forgotten.
+/// A handler with an erased type.
 pub(crate) trait Handle: Send + Sync + 'static {
     fn handle<'a>(&'a self, cx: &'a Cx, request: &'a Request<'a>) -> BoxFuture<'a, Answer>;
 }
@@ -188,7 +187,7 @@ async fn mutate<M: Mutate>(
     Ok((patch, notes))
 }
 
-/// Each object is let go as soon as its other form is there: they may be large.
+/// Computes the patch, and drops each object as soon as its next form exists: objects may be large.
 fn patch_of<K: Reviewed>(
     raw: &RawValue,
     before: Option<K>,
@@ -220,7 +219,7 @@ impl<V: Validate> Handle for Validating<V> {
     }
 }
 
-/// Refuses an object of a kind the hook was not declared for.
+/// Denies an object of a kind for which the hook was not declared.
 pub(crate) fn check_kind(
     expected: Option<&ExpectedKind>,
     request: &Request<'_>,
@@ -249,7 +248,7 @@ fn review<K: Reviewed>(request: &Request<'_>) -> Result<Review<K>, Rejection> {
         .old_object
         .map(|raw| decode(raw, &request.kind, "oldObject"))
         .transpose()?;
-    // The API server sends "" for what is not known yet or does not apply.
+    // The API server sends "" for a value that is not known yet or does not apply.
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let names = Names::of(request.object.or(request.old_object)).metadata;
     Ok(Review {

@@ -1,7 +1,7 @@
-//! The declaration of one webhook: which requests it sees and what happens when it fails.
+//! The declaration of one webhook: the requests that it reviews, and the behaviour when it fails.
 //!
-//! A declaration is a plain value. What it looks like to Kubernetes is decided in
-//! `registration`, so that it can be read and tested without a server.
+//! A declaration is a plain value. The module `registration` builds the Kubernetes objects from it, so a
+//! declaration can be read and tested without a server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,50 +15,50 @@ use crate::{
     scope::NamespaceScope,
 };
 
-/// What the API server does when a webhook does not answer, or answers with an error.
+/// The behaviour of the API server when a webhook does not respond, or responds with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// The request is refused.
+    /// The API server denies the request.
     #[default]
     Fail,
-    /// The request goes on as if there were no webhook.
+    /// The API server processes the request as if the webhook did not exist.
     Ignore,
 }
 
-/// Which versions of a resource a webhook is called for.
+/// The versions of a resource for which the API server calls a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchPolicy {
-    /// All of them: an object that comes in another version is converted to that of the rule.
+    /// All versions: the API server converts an object in another version to the version of the rule.
     #[default]
     Equivalent,
-    /// That of the rule. Whoever uses another version gets around the hook.
+    /// Only the version of the rule. A user who sends another version bypasses the hook.
     Exact,
 }
 
-/// Whether a webhook has effects besides its answer.
+/// The effects that a webhook has in addition to its response.
 ///
-/// Kubernetes refuses dry runs on resources whose webhooks have effects they do not
-/// hold back; so there is no third choice here.
+/// Kubernetes denies dry runs on resources with webhooks that do not suppress their effects; so a third
+/// variant does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SideEffects {
-    /// It has none at all.
+    /// The webhook has no effects.
     None,
-    /// It has some, and none on a dry run ([`Review::dry_run`](crate::Review::dry_run)).
+    /// The webhook has effects, but none on a dry run ([`Review::dry_run`](crate::Review::dry_run)).
     #[default]
     NoneOnDryRun,
 }
 
-/// Which of the two calls a hook is made in.
+/// The phase of a request in which a hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum HookKind {
-    /// Before the object is checked; may change it.
+    /// Before the object is validated; the hook may change the object.
     Mutating,
-    /// After all changes; may only say yes or no.
+    /// After all changes; the hook may only allow or deny the request.
     Validating,
 }
 
-/// A webhook: a handler and the requests it is called for.
+/// A webhook: a handler and the requests for which it is called.
 ///
 /// ```
 /// # use oz_admission::{Hook, Mutate, Review, Notes, Rejection, Cx, Operation, FailurePolicy};
@@ -96,9 +96,9 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// A hook that changes objects of the handler's type, on `CREATE` and `UPDATE`.
+    /// Creates a hook that changes objects of the handler's type, on `CREATE` and `UPDATE`.
     ///
-    /// `name` is a DNS label, unique in the manager: it makes the path and the webhook's name.
+    /// `name` is a DNS label, unique in the manager; the path and the webhook's name derive from it.
     pub fn mutating<M>(name: &str, handler: M) -> Self
     where
         M: Mutate<Object: Resource<DynamicType: Default>>,
@@ -108,9 +108,9 @@ impl Hook {
         hook
     }
 
-    /// A hook that changes objects of a resource which the handler's type does not tell: a
-    /// [`DynamicObject`](kube::core::DynamicObject), or the options of a connection. With `None` it has no
-    /// rule but those of [`rules_from`](Self::rules_from).
+    /// Creates a hook that changes objects of a resource that the handler's type does not define: a
+    /// [`DynamicObject`](kube::core::DynamicObject), or the options of a connection. With `None`, the hook
+    /// has only the rules of [`rules_from`](Self::rules_from).
     pub fn mutating_on<M: Mutate>(
         name: &str,
         rule: impl Into<Option<ResourceRule>>,
@@ -120,7 +120,7 @@ impl Hook {
         Self::new(name, HookKind::Mutating, rule.into(), handler)
     }
 
-    /// A hook that checks objects of the handler's type, on `CREATE` and `UPDATE`.
+    /// Creates a hook that checks objects of the handler's type, on `CREATE` and `UPDATE`.
     pub fn validating<V>(name: &str, handler: V) -> Self
     where
         V: Validate<Object: Resource<DynamicType: Default>>,
@@ -130,8 +130,8 @@ impl Hook {
         hook
     }
 
-    /// A hook that checks objects of a resource which the handler's type does not tell. With `None` it has
-    /// no rule but those of [`rules_from`](Self::rules_from).
+    /// Creates a hook that checks objects of a resource that the handler's type does not define. With
+    /// `None`, the hook has only the rules of [`rules_from`](Self::rules_from).
     pub fn validating_on<V: Validate>(
         name: &str,
         rule: impl Into<Option<ResourceRule>>,
@@ -169,15 +169,15 @@ impl Hook {
         }
     }
 
-    /// The operations it is called for, in place of `CREATE` and `UPDATE`.
+    /// Sets the operations for which the hook is called; they replace `CREATE` and `UPDATE`.
     #[must_use]
     pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
         self.operations = operations.into_iter().collect();
         self
     }
 
-    /// Asks for a subresource of the first rule's resource, such as `exec`, *instead of*
-    /// the resource itself. The object reviewed is then whatever that subresource carries.
+    /// Selects a subresource of the first rule's resource, such as `exec`, *instead of* the resource
+    /// itself. The reviewed object is then the object that the subresource carries.
     #[must_use]
     pub fn subresource(mut self, name: &str) -> Self {
         if let Some(rule) = self.rules.first_mut() {
@@ -188,7 +188,7 @@ impl Hook {
         self
     }
 
-    /// A further resource. The handler's type must be able to hold its objects as well.
+    /// Adds a further resource. The handler's type must be able to hold its objects as well.
     #[must_use]
     pub fn also(mut self, rule: ResourceRule) -> Self {
         self.rules.push(rule);
@@ -196,10 +196,10 @@ impl Hook {
         self
     }
 
-    /// Further rules, which change while the process runs. The registration follows them within a second;
-    /// the path, the name and the handler stay. Without any rule, fixed or followed, no webhook is
-    /// registered. As long as they are not [known](Rules), what is registered stays as it is, and the
-    /// manager is not ready. The handler's type must be able to hold all of their objects.
+    /// Adds rules that change while the process runs. The registration follows them within a second; the
+    /// path, the name and the handler stay. Without any rule, fixed or followed, no webhook is registered.
+    /// Until the rules are [known](Rules), the registered rules stay unchanged, and the manager is not
+    /// ready. The handler's type must be able to hold all of their objects.
     ///
     /// ```
     /// use oz_admission::{Hook, Notes, ResourceRule, Review, Rules, validate_fn};
@@ -219,23 +219,24 @@ impl Hook {
         self
     }
 
-    /// Only objects with these labels. Note that whoever may create an object may also
-    /// choose its labels: this saves calls, it does not protect.
+    /// Restricts the hook to objects with these labels. A user who may create an object may also choose its
+    /// labels: the restriction saves calls, it does not protect.
     #[must_use]
     pub fn objects(mut self, selector: LabelSelector) -> Self {
         self.objects = selector;
         self
     }
 
-    /// Only in these namespaces.
+    /// Restricts the hook to these namespaces.
     #[must_use]
     pub fn namespaces(mut self, scope: NamespaceScope) -> Self {
         self.namespaces = scope;
         self
     }
 
-    /// Only when a CEL expression holds; `name` shows up in errors. Several are joined by *and*.
-    /// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>.
+    /// Restricts the hook to requests for which a CEL expression is true; `name` appears in errors. All
+    /// expressions must be true. See
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -251,7 +252,7 @@ impl Hook {
         self
     }
 
-    /// What happens when the extension is down, too slow, overloaded, panics or cannot decide
+    /// Sets the behaviour when the extension is down, too slow, overloaded, panics or cannot decide
     /// ([`Rejection::undecided`](crate::Rejection::undecided)).
     #[must_use]
     pub fn failure(mut self, policy: FailurePolicy) -> Self {
@@ -259,60 +260,61 @@ impl Hook {
         self
     }
 
-    /// Only looks: the handler decides, the metric `admission_reviews_total` and the audit annotation
-    /// `monitor` tell what it would have done, and every request goes on as it came. The hook fails open.
-    /// For finding out what a new hook refuses before it does.
+    /// Monitors only: the handler decides, the metric `admission_reviews_total` and the audit annotation
+    /// `monitor` report its decision, and the API server processes every request unchanged. The hook fails
+    /// open. This mode shows which requests a new hook would deny before it denies them.
     #[must_use]
     pub fn monitor(mut self) -> Self {
         self.monitor = true;
         self
     }
 
-    /// Which versions of its resources it is called for.
+    /// Sets the versions of its resources for which the hook is called.
     #[must_use]
     pub fn match_policy(mut self, policy: MatchPolicy) -> Self {
         self.match_policy = policy;
         self
     }
 
-    /// Whether it is called again when a later webhook changed the object. Mutating hooks only.
+    /// Sets whether the API server calls the hook again after a later webhook changed the object. Mutating
+    /// hooks only.
     #[must_use]
     pub fn reinvoke(mut self, yes: bool) -> Self {
         self.reinvoke = yes;
         self
     }
 
-    /// Whether it has effects besides its answer.
+    /// Sets the effects that the hook has in addition to its response.
     #[must_use]
     pub fn side_effects(mut self, effects: SideEffects) -> Self {
         self.side_effects = effects;
         self
     }
 
-    /// How long the API server waits, 1 to 30 whole seconds; 5 by default.
+    /// Sets the timeout of the API server, 1 to 30 whole seconds; 5 by default.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// The path it is served under, in place of `/mutate/<name>` or `/validate/<name>`:
-    /// for those who published another before.
+    /// Sets the path of the hook; it replaces `/mutate/<name>` or `/validate/<name>`. For products that
+    /// published another path before.
     #[must_use]
     pub fn path(mut self, path: &str) -> Self {
         self.path = Some(path.to_owned());
         self
     }
 
-    /// The name of the webhook inside its configuration, in place of
-    /// `<name>.<fingerprint>.admission`. At least three segments (`a.b.c`).
+    /// Sets the name of the webhook inside its configuration; it replaces `<name>.<fingerprint>.admission`.
+    /// At least three segments (`a.b.c`).
     #[must_use]
     pub fn webhook_name(mut self, name: &str) -> Self {
         self.webhook_name = Some(name.to_owned());
         self
     }
 
-    /// The path it is served under.
+    /// Returns the path of the hook.
     pub fn served_path(&self) -> String {
         self.path.clone().unwrap_or_else(|| match self.kind {
             HookKind::Mutating => format!("/mutate/{}", self.name),
@@ -320,7 +322,7 @@ impl Hook {
         })
     }
 
-    /// What happens when it gives no answer.
+    /// Returns the behaviour when the hook does not respond.
     pub(crate) fn effective_failure(&self) -> FailurePolicy {
         if self.monitor {
             FailurePolicy::Ignore

@@ -1,14 +1,14 @@
-//! What of an object is worth decoding, and what decoding it would take.
+//! The part of an object to decode, and the memory that decoding takes.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{hook::HookKind, wire::Request};
 
-/// What a field or an element of a list takes at most, decoded, besides its text: two small
-/// allocations and its share of a map.
+/// The maximum memory of a decoded field or list element, in addition to its text: two small allocations
+/// and its share of a map.
 const NODE_SIZE: usize = 256;
-/// The object as it came, the one to change, and one that is compared or made a patch of.
+/// The received object, the object to change, and one for the comparison or the patch.
 const COPIES_TO_MUTATE: usize = 3;
 
 #[derive(Deserialize)]
@@ -24,8 +24,8 @@ struct Metadata<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-/// The objects of a request without `managedFields`: they say nothing of an object, may be as
-/// large as one can be, and take thirty times as much when they are decoded.
+/// The objects of a request without `managedFields`: these contain no data of an object, may be as large as
+/// an object can be, and take thirty times as much memory when decoded.
 #[derive(Default)]
 pub(crate) struct Lean {
     object: Option<Box<RawValue>>,
@@ -49,19 +49,20 @@ impl Lean {
     }
 }
 
-/// `None` if there are none. Whether the object is well-formed is decided when it is decoded.
+/// Removes the `managedFields`; `None` if there are none. The decoding decides whether the object is
+/// well-formed.
 pub(crate) fn without_managed_fields(raw: &RawValue) -> Option<Box<RawValue>> {
     let text = raw.get();
     let object: Object<'_> = serde_json::from_str(text).ok()?;
     let fields = object.metadata?.managed_fields?.get();
-    // It is borrowed from `text`.
+    // The value is borrowed from `text`.
     let start = (fields.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let rest = text.get(start + fields.len()..)?;
     RawValue::from_string([text.get(..start)?, "null", rest].concat()).ok()
 }
 
-/// What decoding the objects of a request takes at most, or nearly: in text, commas and brackets are
-/// taken for fields.
+/// Estimates the maximum memory that decoding the objects of a request takes: commas and brackets in text
+/// count as fields.
 pub(crate) fn cost(request: &Request<'_>, kind: HookKind) -> usize {
     let copies = match kind {
         HookKind::Mutating => COPIES_TO_MUTATE,

@@ -1,7 +1,6 @@
-//! What the library counts, under the prefix `admission_`.
+//! The metrics of the library, under the prefix `admission_`.
 //!
-//! Labels are static or come from declarations; nothing a request carries can make a
-//! new time series.
+//! Labels are static or derive from declarations; no data of a request can create a time series.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -18,17 +17,17 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 
 use crate::{certificate::rotation::Step, review::Operation};
 
-/// How a review ended.
+/// The result of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "metrics", derive(EncodeLabelValue))]
 pub(crate) enum Verdict {
-    /// Go on, unchanged.
+    /// Allowed without a change.
     Allowed,
-    /// Go on, changed.
+    /// Allowed with a change.
     Patched,
-    /// Refused by the extension.
+    /// Denied by the extension.
     Denied,
-    /// Refused because the object does not decode.
+    /// Denied because the object does not decode.
     Undecodable,
     /// The extension panicked.
     Panicked,
@@ -36,19 +35,19 @@ pub(crate) enum Verdict {
     TimedOut,
     /// The extension could not decide.
     Undecided,
-    /// Let through by a hook that only monitors, and refused by it otherwise.
+    /// Allowed by a monitoring hook that would otherwise deny the request.
     WouldDeny,
-    /// The same of a change.
+    /// Allowed unchanged by a monitoring hook that would otherwise change the object.
     WouldPatch,
 }
 
-/// How a conversion ended.
+/// The result of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "metrics", derive(EncodeLabelValue))]
 pub(crate) enum ConversionOutcome {
     /// Every object was converted.
     Converted,
-    /// One could not be.
+    /// The conversion of an object failed.
     Failed,
     /// The conversion panicked.
     Panicked,
@@ -122,7 +121,7 @@ pub(crate) struct Metrics {
     watch_errors: Family<WatcherLabels, Counter>,
 }
 
-/// Since 1970, as Prometheus counts.
+/// Returns the seconds since 1970, the unit of Prometheus.
 fn seconds(instant: Timestamp) -> f64 {
     instant.as_duration().as_secs_f64()
 }
@@ -134,7 +133,7 @@ fn durations() -> Histogram {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers all metrics.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             reviews: Family::default(),
@@ -271,7 +270,7 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// A call that never became a review: `overload`, `malformed`, `unknown_path`, ….
+    /// Counts a call that was refused before review: `overload`, `malformed`, `unknown_path`, ….
     pub(crate) fn refused(&self, name: &'static str) {
         self.refused.get_or_create(&NameLabels { name }).inc();
     }
@@ -304,14 +303,15 @@ impl Metrics {
             .inc();
     }
 
-    /// `leaf` or `ca`: the instant, so that what is shown holds also when nobody looks after it.
+    /// Sets the expiry of `leaf` or `ca`: an instant, so that the value stays valid while it is not
+    /// updated.
     pub(crate) fn expires(&self, name: &'static str, at: Timestamp) {
         self.expiry
             .get_or_create(&NameLabels { name })
             .set(seconds(at));
     }
 
-    /// A part of upkeep has done what was due, or has failed to.
+    /// Records that a part of upkeep completed its due work, or failed.
     pub(crate) fn upkeep(&self, name: &'static str, worked: bool, now: Timestamp) {
         let failures = self.upkeep_failures.get_or_create(&NameLabels { name });
         if worked {

@@ -1,14 +1,14 @@
-//! The patch of a mutation: the difference between the typed object before and
-//! after, carried over to the raw JSON that came in.
+//! The patch of a mutation: the difference between the typed object before and after, applied to the raw
+//! JSON that was received.
 //!
-//! Serialising the typed object alone would drop every field that the linked API
-//! version does not know. So only what the extension changed is changed.
+//! Serialising the typed object alone would drop every field that the linked API version does not define.
+//! So the patch changes only the fields that the extension changed.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value};
 
-/// Fields by which the elements of Kubernetes lists are told apart, in the order tried.
+/// The fields that identify the elements of Kubernetes lists, in the order of attempts.
 const IDENTITIES: [&str; 8] = [
     "name",
     "key",
@@ -20,7 +20,7 @@ const IDENTITIES: [&str; 8] = [
     "ip",
 ];
 
-/// The JSON patch that does to `raw` what turned `before` into `after`.
+/// Computes the JSON patch that applies to `raw` the change from `before` to `after`.
 pub(crate) fn diff(raw: &Value, before: &Value, after: &Value) -> json_patch::Patch {
     if before == after {
         return json_patch::Patch(Vec::new());
@@ -28,7 +28,7 @@ pub(crate) fn diff(raw: &Value, before: &Value, after: &Value) -> json_patch::Pa
     json_patch::diff(raw, &carry_over(raw, before, after))
 }
 
-/// `raw` with the change from `before` to `after` made in it.
+/// Applies the change from `before` to `after` to a copy of `raw`.
 pub(crate) fn carry_over(raw: &Value, before: &Value, after: &Value) -> Value {
     if before == after {
         return raw.clone();
@@ -37,8 +37,8 @@ pub(crate) fn carry_over(raw: &Value, before: &Value, after: &Value) -> Value {
         (Value::Object(raw), Value::Object(before), Value::Object(after)) => {
             Value::Object(carry_over_object(raw, before, after))
         }
-        // Lists of another length than ours were not read the way they were written;
-        // there is nothing to align them by.
+        // A list with a raw length that differs from its typed length was not read as it was written; its
+        // elements cannot be aligned.
         (Value::Array(raw), Value::Array(before), Value::Array(after))
             if raw.len() == before.len() =>
         {
@@ -56,13 +56,13 @@ fn carry_over_object(
     let nothing = Value::Object(Map::new());
     let mut result = raw.clone();
     for (key, new) in after {
-        // A field may be in `after` alone because the type leaves empty maps out.
+        // A field may exist only in `after` because the type omits empty maps.
         let old = before
             .get(key)
             .or_else(|| new.is_object().then_some(&nothing));
         let value = match (raw.get(key), old) {
             (Some(_), Some(old)) if old == new => continue,
-            // Written out by the type although it was never there: a default, not a change.
+            // The type serialises the field although the raw object lacks it: a default, not a change.
             (None, Some(old)) if old == new && before.contains_key(key) => continue,
             (Some(raw), Some(old)) => carry_over(raw, old, new),
             (_, _) => new.clone(),
@@ -75,7 +75,7 @@ fn carry_over_object(
     result
 }
 
-/// Elements keep what the type did not know of them, wherever in the list they end up.
+/// Applies the change of a list. Elements keep the fields that the type does not define, at any position.
 fn carry_over_list(raw: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin = Origins::new(before, after.len() == before.len());
     after
@@ -88,7 +88,7 @@ fn carry_over_list(raw: &[Value], before: &[Value], after: &[Value]) -> Vec<Valu
         .collect()
 }
 
-/// Finds, for an element after the change, the element it was before.
+/// The mapping from elements after the change to elements before it.
 struct Origins<'a> {
     before: &'a [Value],
     free: Vec<bool>,
@@ -132,7 +132,8 @@ impl<'a> Origins<'a> {
         (self.before.get(index) == Some(new) && self.free[index]).then_some(index)
     }
 
-    /// Without a name to go by, the same place in a list of the same length will do.
+    /// Returns the element at the same position, if lists have the same length and elements have no
+    /// identity.
     fn nameless_in_place(&self, index: usize, new: &Value) -> Option<usize> {
         let possible = self.same_length
             && self.free.get(index) == Some(&true)

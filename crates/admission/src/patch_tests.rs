@@ -1,4 +1,4 @@
-//! Table tests for `patch`: what a mutation must not lose.
+//! Table tests for `patch`: the data that a mutation must not lose.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::json;
@@ -107,7 +107,7 @@ fn a_map_that_was_absent_is_added_with_its_parents() {
 
 #[test]
 fn defaults_that_the_type_writes_out_are_not_added() {
-    // A non-optional map is serialised as `{}` although nobody wrote it.
+    // A non-optional map is serialised as `{}` although the raw object lacks it.
     let raw = json!({"spec": {"a": 1}});
     let before = json!({"spec": {"a": 1, "resources": {}}, "metadata": {}});
     let after = json!({"spec": {"a": 2, "resources": {}}, "metadata": {}});
@@ -155,7 +155,7 @@ mod properties {
 
     use super::*;
 
-    /// Small JSON with lists of named and of nameless elements.
+    /// Generates small JSON with lists of named and of nameless elements.
     fn json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -173,7 +173,7 @@ mod properties {
         })
     }
 
-    /// What a newer API version would have sent: more fields in every object.
+    /// Returns an object of a newer API version: more fields in every object.
     fn with_unknown(value: &Value) -> Value {
         match value {
             Value::Object(map) => {

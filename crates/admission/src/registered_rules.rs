@@ -1,4 +1,4 @@
-//! The rules of a hook as they are to be registered at one moment: its own, and those that it follows.
+//! The rules of a hook to register at one moment: the hook's own, and those that it follows.
 
 use crate::{
     hook::{Hook, HookKind},
@@ -9,11 +9,11 @@ use crate::{
 /// The rules of a hook at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RulesNow {
-    /// To be registered; no webhook if there are none.
+    /// The rules to register; without rules, no webhook is registered.
     Known(Vec<ResourceRule>),
-    /// What is registered stays as it is: nothing is known yet, or there are too many.
+    /// The registered rules stay unchanged: the rules are not known yet, or there are too many.
     Unknown {
-        /// Whether they are too many.
+        /// The cause: `true` if there are too many rules.
         too_many: bool,
     },
 }
@@ -41,7 +41,7 @@ impl RulesNow {
     }
 }
 
-/// What an API server, or the hook, would have against a rule that came at run time.
+/// Returns the reason for which an API server, or the hook, would reject a rule that was set at run time.
 fn problem(hook: &Hook, rule: &ResourceRule) -> Option<&'static str> {
     let is_name = |text: &str, more: &str| {
         let plain =

@@ -1,7 +1,7 @@
-//! What an extension is told about one request to the API server.
+//! The data of one request to the API server, as an extension receives it.
 //!
-//! These are the types extension authors hold in their hands all day; the wire
-//! form they are made from lives in `wire`, so that neither shape dictates the other.
+//! These types are the interface for extension authors; the module `wire` defines the wire form, so that
+//! neither shape dictates the other.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -14,31 +14,31 @@ use serde_json::Value;
 
 use crate::caller::{Caller, KnownCallers};
 
-/// Anything an admission review can carry: a typed resource, a
-/// [`DynamicObject`](kube::core::DynamicObject), the options of a `CONNECT`
-/// request (see [`connect`](crate::connect)) or a bare [`Value`].
+/// A type that an admission review can carry: a typed resource, a
+/// [`DynamicObject`](kube::core::DynamicObject), the options of a `CONNECT` request (see
+/// [`connect`](crate::connect)) or a bare [`Value`].
 ///
-/// Implemented for every type that fits; there is nothing to implement by hand.
+/// The trait is implemented for every suitable type; extensions do not implement it.
 pub trait Reviewed: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K> Reviewed for K where K: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
-/// What the API server was asked to do.
+/// The operation that the client requests from the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Operation {
-    /// A new object.
+    /// The creation of an object.
     Create,
     /// A change of an existing object, or of one of its subresources.
     Update,
-    /// Removal; the review carries only the old object.
+    /// The removal of an object; the review carries only the old object.
     Delete,
     /// A connection, such as `pods/exec`; the review carries the options of the connection.
     Connect,
 }
 
 impl Operation {
-    /// The name the Kubernetes API uses, for instance `CREATE`.
+    /// Returns the name in the Kubernetes API, for instance `CREATE`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -55,67 +55,66 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The authenticated user behind a request.
+/// The authenticated user of a request.
 ///
-/// Under impersonation this is the *effective* user; who impersonates is not visible here.
+/// Under impersonation this is the *effective* user; the impersonating user is not visible here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
-    /// The name that authentication established, for instance `alice` or
-    /// `system:serviceaccount:kube-system:default`.
+    /// The authenticated name, for instance `alice` or `system:serviceaccount:kube-system:default`.
     pub username: String,
-    /// An identifier that stays unique over time, where the authenticator has one.
+    /// An identifier that stays unique over time, if the authenticator has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Every group the user is in.
+    /// All groups of the user.
     pub groups: Vec<String>,
-    /// Whatever else the authenticator knows.
+    /// Additional attributes from the authenticator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
-    /// Whether the user is a member of `group`.
+    /// Checks whether the user is a member of `group`.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 }
 
-/// One request to the API server, as an extension sees it.
+/// A request to the API server, as an extension receives it.
 #[derive(Clone, Debug)]
 pub struct Review<K> {
-    /// Identifies this call of the webhook. Not the UID of the object.
+    /// The identifier of this call of the webhook; it is not the UID of the object.
     pub uid: String,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
-    /// Who asks for it.
+    /// The requesting user.
     pub user: UserInfo,
     /// The kind of [`object`](Self::object): for `pods/exec` that is `PodExecOptions`.
     pub kind: GroupVersionKind,
-    /// The resource asked for, for instance `pods`.
+    /// The requested resource, for instance `pods`.
     pub resource: GroupVersionResource,
-    /// The subresource asked for, for instance `exec`.
+    /// The requested subresource, for instance `exec`.
     pub subresource: Option<String>,
-    /// The namespace of the request, also when the object itself does not name one.
-    /// `None` for resources of the whole cluster.
+    /// The namespace of the request, even if the object itself does not name one. `None` for resources of
+    /// the whole cluster.
     pub namespace: Option<String>,
-    /// The name of the object. `None` while it is still to be generated from
+    /// The name of the object. `None` until the API server generates it from
     /// [`generate_name`](Self::generate_name).
     pub name: Option<String>,
     /// `metadata.generateName` of a new object.
     pub generate_name: Option<String>,
-    /// The object as it is asked for. `None` on `DELETE`.
+    /// The requested object. `None` on `DELETE`.
     pub object: Option<K>,
-    /// The object as it is stored now. `None` on `CREATE` and `CONNECT`.
+    /// The stored object. `None` on `CREATE` and `CONNECT`.
     pub old: Option<K>,
-    /// The options of the operation (`CreateOptions`, `DeleteOptions`, …), as they came.
+    /// The options of the operation (`CreateOptions`, `DeleteOptions`, …), unchanged.
     pub options: Option<Value>,
-    /// Nothing will be stored. A handler must have no effect outside its answer.
+    /// True if nothing will be stored: a handler must have no effect outside its response.
     pub dry_run: bool,
 }
 
 impl<K> Review<K> {
-    /// A name for messages and logs: the name, or the prefix it will be generated from.
+    /// Returns a name for messages and logs: the name, or the prefix from which it will be generated.
     pub fn display_name(&self) -> &str {
         self.name
             .as_deref()
@@ -124,29 +123,29 @@ impl<K> Review<K> {
     }
 }
 
-/// What a handler may use besides the review.
+/// The context of a handler, in addition to the review.
 #[derive(Clone)]
 pub struct Cx {
-    /// A client for the API server. On the admission path every call adds to what the
-    /// user waits for; prefer what a reflector already holds. For a caller that is not
-    /// proven, it asks little ([`ManagerBuilder::vouches_for_callers`](crate::ManagerBuilder::vouches_for_callers)).
+    /// A client for the API server. On the admission path, every call adds to the latency for the user;
+    /// prefer the objects that a reflector already holds. For an unproven caller, its calls are limited
+    /// ([`ManagerBuilder::vouches_for_callers`](crate::ManagerBuilder::vouches_for_callers)).
     pub client: kube::Client,
     /// The name of this product, see [`Manager::builder`](crate::Manager::builder).
     pub fingerprint: Arc<str>,
-    /// The instant at which the call came in, from the manager's clock.
+    /// The instant at which the call arrived, from the manager's clock.
     pub now: Timestamp,
-    /// Whether the request is a dry run; always `false` outside reviews.
+    /// True if the request is a dry run; always `false` outside reviews.
     pub dry_run: bool,
-    /// Who calls; [`Caller::Local`] outside reviews.
+    /// The caller; [`Caller::Local`] outside reviews.
     pub caller: Caller,
     pub(crate) callers: KnownCallers,
     pub(crate) recorder: Recorder,
 }
 
 impl Cx {
-    /// Vouches for the caller's address: the handler found something in the review that nobody but an API server
-    /// passes on, such as a word that a client of the API server sealed a moment ago, and that is good once. For half
-    /// an hour, whoever calls from there is taken for an API server, by every replica that shares the authority.
+    /// Vouches for the caller's address: the handler found data in the review that only an API server
+    /// passes on, such as a single-use token that a client of the API server sealed a moment ago. For half
+    /// an hour, every replica that shares the authority treats callers from that address as API servers.
     pub fn vouch(&self) {
         if let Caller::Vouched(address) | Caller::Unproven(address) = self.caller {
             self.callers.vouch(address, self.now);
@@ -155,8 +154,8 @@ impl Cx {
 
     /// Publishes a Kubernetes event, unless the request is a dry run.
     ///
-    /// Does not wait for the API server: an event is a courtesy and must not slow down
-    /// or fail the request it tells of.
+    /// The function does not wait for the API server: an event is optional, and must not delay or fail the
+    /// request that it reports.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Pod;

@@ -1,7 +1,8 @@
-//! For which resources a hook is called: rules, and rules that change while the process runs.
+//! The resources for which a hook is called: fixed rules, and rules that change while the process runs.
 //!
-//! What is followed may come from objects of others. A rule that no API server takes is left out, so that
-//! it does not keep all the others from being registered, and so is what is beyond [`MAX_RULES`].
+//! Followed rules may derive from objects of other users. A rule that no API server accepts is left out, so
+//! that it does not block the registration of all the others. More than [`MAX_RULES`] rules are not
+//! registered.
 
 use std::{fmt, sync::Arc};
 
@@ -12,13 +13,13 @@ use tokio::sync::watch as channel;
 
 use crate::review::Operation;
 
-/// How many rules of a hook may change: with more, a configuration grows beyond what etcd stores.
+/// The limit of followed rules of a hook: with more, a configuration exceeds the size that etcd stores.
 pub(crate) const MAX_RULES: usize = 1000;
 
-/// Whether a rule is for namespaced resources, for cluster-wide ones, or for both.
+/// The scope of a rule: namespaced resources, cluster-wide resources, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResourceScope {
-    /// Both.
+    /// Both scopes.
     #[default]
     Any,
     /// Only resources in namespaces.
@@ -27,7 +28,7 @@ pub enum ResourceScope {
     Cluster,
 }
 
-/// Which resource a hook is called for.
+/// A resource for which a hook is called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceRule {
     pub(crate) group: String,
@@ -39,10 +40,10 @@ pub struct ResourceRule {
 }
 
 impl ResourceRule {
-    /// The resource `plural` of `group` (`""` is the core group) in `version`.
+    /// Creates a rule for the resource `plural` of `group` (`""` is the core group) in `version`.
     ///
-    /// Objects stored through another version of the same resource are converted to this
-    /// one before they reach the hook.
+    /// The API server converts objects of another version of the same resource to this version before it
+    /// calls the hook.
     pub fn new(group: &str, version: &str, plural: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -54,18 +55,18 @@ impl ResourceRule {
         }
     }
 
-    /// The resource of a type that knows its own.
+    /// Creates a rule for the resource of a type that defines its resource.
     pub fn of<K: Resource<DynamicType: Default>>() -> Self {
         let it = K::DynamicType::default();
         Self::new(&K::group(&it), &K::version(&it), &K::plural(&it))
     }
 
-    /// The resource found by discovery, or put together by hand.
+    /// Creates a rule for a resource found by discovery, or built manually.
     pub fn of_api(resource: &ApiResource) -> Self {
         Self::new(&resource.group, &resource.version, &resource.plural)
     }
 
-    /// Asks for a subresource *instead of* the resource itself; call again for further ones.
+    /// Selects a subresource *instead of* the resource itself; call again for further subresources.
     #[must_use]
     pub fn subresource(mut self, name: &str) -> Self {
         self.subresources.push(name.to_owned());
@@ -79,7 +80,7 @@ impl ResourceRule {
         self
     }
 
-    /// Operations for this rule alone, in place of the hook's.
+    /// Sets operations for this rule only; they replace those of the hook.
     #[must_use]
     pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
         self.operations = Some(operations.into_iter().collect());
@@ -92,23 +93,23 @@ type Ready = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
 
 /// Rules of a hook that change while the process runs, for [`Hook::rules_from`]. Clones share them.
 ///
-/// Nothing is known of new ones before the first [`set`](Self::set); those of a
-/// [`Cache`](crate::Cache::rules) are known once it is complete. A rule that no API server would take, such
-/// as one without a plural, is left out, with a warning in the log. At most 1000 are followed: where there
-/// are more, what is registered stays as it is, and readiness says so.
+/// New rules are unknown before the first [`set`](Self::set); those of a [`Cache`](crate::Cache::rules) are
+/// known once the cache is complete. A rule that no API server accepts, such as one without a plural, is
+/// left out, with a warning in the log. At most 1000 rules are followed: with more, the registered rules
+/// stay unchanged, and readiness reports it.
 #[derive(Clone)]
 pub struct Rules {
     current: Arc<Current>,
     set: Arc<Mutex<Option<Vec<ResourceRule>>>>,
     changed: Arc<channel::Sender<()>>,
-    /// Where they come from, if they are not set.
+    /// The source of the rules, unless they are set.
     source: Option<Source>,
 }
 
-/// What tells of changes, kept as long as somebody follows them.
+/// The source of changes, which exists as long as a hook follows the rules.
 #[derive(Clone)]
 pub(crate) struct Source {
-    /// Waits until something is known.
+    /// Waits until the rules are known.
     pub(crate) ready: Arc<Ready>,
     pub(crate) _subscription: Arc<dyn Send + Sync>,
 }
@@ -127,7 +128,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Those that `current` tells, which is asked again whenever `changed` is sent.
+    /// Creates rules that `current` returns; it is called again after each message on `changed`.
     pub(crate) fn of(
         current: impl Fn() -> Option<Vec<ResourceRule>> + Send + Sync + 'static,
         changed: Arc<channel::Sender<()>>,
@@ -141,14 +142,14 @@ impl Rules {
         }
     }
 
-    /// These from now on, in place of all before; none means that no webhook is registered for them. Those
-    /// of a cache follow it whatever is set.
+    /// Replaces all rules; an empty set means that no webhook is registered for them. Rules of a cache
+    /// always follow the cache and ignore this function.
     pub fn set(&self, rules: impl IntoIterator<Item = ResourceRule>) {
         *self.set.lock() = Some(rules.into_iter().collect());
         self.changed.send_replace(());
     }
 
-    /// Yields whenever they have become others; never ends.
+    /// Yields after each change of the rules; the stream never ends.
     pub(crate) fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
         let ready = self.source.as_ref().map(|source| (source.ready)());
         let begin = Following {
@@ -163,7 +164,7 @@ impl Rules {
         })
     }
 
-    /// In one order, each once; none as long as nothing is known.
+    /// Returns the rules sorted, each once; `None` until they are known.
     pub(crate) fn known(&self) -> Option<Vec<ResourceRule>> {
         let mut rules = (self.current)()?;
         rules.sort();
@@ -172,7 +173,7 @@ impl Rules {
     }
 }
 
-/// Whoever hears of changes.
+/// A subscriber to changes of rules.
 struct Following {
     rules: Rules,
     changed: channel::Receiver<()>,
@@ -188,7 +189,7 @@ impl Following {
                     ready.await;
                     self.ready = None;
                 }
-                // The sender is in `rules`.
+                // The sender is a field of `rules`.
                 None => drop(self.changed.changed().await),
             }
             let now = self.rules.known();

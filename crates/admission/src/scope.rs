@@ -1,8 +1,8 @@
-//! The namespaces that a hook is called in.
+//! The namespaces in which a hook is called.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// In which namespaces a hook is called. Resources of the whole cluster always match.
+/// The namespaces in which a hook is called. Resources of the whole cluster always match.
 ///
 /// ```
 /// use oz_admission::{LabelledNamespace, NamespaceScope};
@@ -14,26 +14,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceScope {
-    /// All but `kube-system` and the manager's own: an extension that is down must not
-    /// keep the cluster, or itself, from coming up again.
+    /// All but `kube-system` and the manager's namespace: an extension that is down must not prevent the
+    /// start of the cluster, or of itself.
     #[default]
     Others,
-    /// Every namespace there is. Think of what happens to `kube-system` when you are down.
+    /// All namespaces. Consider the effect on `kube-system` while the extension is down.
     All,
     /// The listed ones.
     Only(Vec<String>),
     /// All but the listed ones.
     Except(Vec<String>),
-    /// Those that a label selector chooses.
+    /// The namespaces that a label selector selects.
     Matching(LabelSelector),
-    /// The listed ones, chosen by a label that the manager itself puts on them and keeps there: one
-    /// that is taken off, and one of a namespace that is made again, is put back as soon as the watch
-    /// shows it. A manager is not ready before all of them exist, but those that are
+    /// The listed ones, selected by a label that the manager sets and maintains: when the label is removed,
+    /// or the namespace is created again, the manager restores the label as soon as the watch reports the
+    /// change. A manager is not ready before all of them exist, except those that are
     /// [optional](LabelledNamespace::optional).
     Labelled(Vec<LabelledNamespace>),
 }
 
-/// A namespace of [`NamespaceScope::Labelled`]. A name is one that must exist.
+/// A namespace of [`NamespaceScope::Labelled`]. A plain name is a namespace that must exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelledNamespace {
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub struct LabelledNamespace {
 }
 
 impl LabelledNamespace {
-    /// One that need not exist, and is labelled once it does.
+    /// Creates an entry for a namespace that need not exist, and is labelled once it does.
     pub fn optional(name: &str) -> Self {
         Self {
             name: name.to_owned(),

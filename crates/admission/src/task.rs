@@ -1,7 +1,7 @@
 //! Tasks: work that exactly one replica does, such as a reconciler.
 //!
-//! Webhooks and watchers run on every replica; a task runs on the one that holds the
-//! Lease, and is told to stop when the Lease is lost.
+//! Webhooks and watchers run on every replica; a task runs on the replica that holds the Lease, and is
+//! cancelled when the Lease is lost.
 
 use std::{future::Future, sync::Arc};
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::review::Cx;
 
-/// Work for the leader alone.
+/// A task that only the leader runs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,11 +42,11 @@ use crate::review::Cx;
     note = "implement `oz_admission::Task` for it; a task is a type with `async fn run(&self, &Cx, CancellationToken)`"
 )]
 pub trait Task: Send + Sync + 'static {
-    /// Runs until `stop` is cancelled, which means that another replica may take over any
-    /// moment: return soon, and write nothing more. Called again when leadership comes back.
+    /// Runs until `stop` is cancelled, which means that another replica may take over at any moment: return
+    /// soon, and write nothing more. The function is called again when the replica regains leadership.
     ///
     /// # Errors
-    /// An error ends the process, so that the failure is seen and another replica takes over.
+    /// An error ends the process, so that the failure is visible and another replica takes over.
     fn run(
         &self,
         cx: &Cx,

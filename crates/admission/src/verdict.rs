@@ -1,13 +1,13 @@
-//! What an extension answers: yes with notes, or no with a reason.
+//! The response of an extension: permission with notes, or denial with a reason.
 //!
-//! Kept apart from the review because pure validation code wants to build
-//! rejections without knowing anything of requests.
+//! The module is separate from the review because pure validation code builds rejections without access to
+//! requests.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use oz_runtime::CallError;
 
-/// What travels back with a permission.
+/// The notes that accompany a permission.
 ///
 /// ```
 /// use oz_admission::Notes;
@@ -18,15 +18,15 @@ use oz_runtime::CallError;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Shown to the user by `kubectl`. Keep each under 120 characters; the API server
-    /// cuts them at 256.
+    /// The warnings that `kubectl` shows to the user. Keep each under 120 characters; the API server
+    /// truncates them at 256.
     pub warnings: Vec<String>,
-    /// Added to the audit event of the request, under `<webhook name>/<key>`.
+    /// The annotations of the audit event of the request, under `<webhook name>/<key>`.
     pub audit: BTreeMap<String, String>,
 }
 
 impl Notes {
-    /// Nothing to remark.
+    /// Returns empty notes.
     pub fn none() -> Self {
         Self::default()
     }
@@ -46,8 +46,8 @@ impl Notes {
     }
 }
 
-/// A refusal, with what a person and what a program need to act on it; or that there is no decision
-/// ([`undecided`](Self::undecided)).
+/// A denial with the data that users and programs need to act on it; or the statement that no decision
+/// exists ([`undecided`](Self::undecided)).
 ///
 /// ```
 /// use oz_admission::Rejection;
@@ -60,41 +60,42 @@ impl Notes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// The HTTP status the client of the API server gets; 403 is usual, 400 and 422 say
-    /// that the object is at fault.
+    /// The HTTP status for the client of the API server; 403 is usual, 400 and 422 state that the object is
+    /// invalid.
     pub code: u16,
-    /// Machine-readable, in `PascalCase`; becomes `status.reason`. Keep the set small and stable.
+    /// The machine-readable reason, in `PascalCase`; it becomes `status.reason`. Keep the set small and
+    /// stable.
     pub reason: Cow<'static, str>,
-    /// For people: what is wrong and what to do next.
+    /// The message for users: the problem and the next step.
     pub message: String,
-    /// Which fields are at fault, if fields are; becomes `status.details.causes`.
+    /// The invalid fields, if there are any; they become `status.details.causes`.
     pub causes: Vec<Cause>,
-    /// Added to the audit event, as with [`Notes::audit`].
+    /// The annotations of the audit event, as with [`Notes::audit`].
     pub audit: BTreeMap<String, String>,
-    /// What few have, apart: a refusal is handed on by value.
+    /// The rarely used fields, boxed because a rejection is passed by value.
     more: Option<Box<More>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct More {
     warnings: Vec<String>,
-    /// Whether this is no refusal: what the hook decides by could not be had.
+    /// True if this is not a denial: the hook failed to read the data that its decision requires.
     undecided: bool,
 }
 
-/// One field at fault.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// The path of the field, for instance `spec.duration`.
     pub field: String,
-    /// Machine-readable; Kubernetes' own are `FieldValueInvalid`, `FieldValueRequired`, ….
+    /// The machine-readable reason; Kubernetes defines `FieldValueInvalid`, `FieldValueRequired`, ….
     pub reason: Cow<'static, str>,
-    /// For people.
+    /// The message for users.
     pub message: String,
 }
 
 impl Rejection {
-    /// A refusal with a status of your choice.
+    /// Creates a denial with the given status.
     pub fn new(
         code: u16,
         reason: impl Into<Cow<'static, str>>,
@@ -110,9 +111,10 @@ impl Rejection {
         }
     }
 
-    /// There is no decision: what it depends on could not be had. What happens then is what the hook's
-    /// [`FailurePolicy`](crate::FailurePolicy) says: the request is refused, with this message, or goes on
-    /// with it as a warning. `?` makes one of a [`kube::Error`].
+    /// Creates a rejection that states that no decision exists, because the data that it depends on is
+    /// unavailable. The hook's [`FailurePolicy`](crate::FailurePolicy) decides the result: the API server
+    /// denies the request with this message, or processes it with the message as a warning. `?` converts a
+    /// [`kube::Error`] into such a rejection.
     ///
     /// ```
     /// # use oz_admission::Rejection;
@@ -127,7 +129,7 @@ impl Rejection {
         undecided
     }
 
-    /// Adds a warning for the user, which `kubectl` shows besides the refusal.
+    /// Adds a warning for the user, which `kubectl` shows in addition to the denial.
     #[must_use]
     pub fn warn(mut self, warning: impl Into<String>) -> Self {
         let more = self.more.get_or_insert_default();
@@ -135,7 +137,7 @@ impl Rejection {
         self
     }
 
-    /// What the user is warned of besides.
+    /// Returns the warnings for the user.
     pub fn warnings(&self) -> &[String] {
         self.more.as_ref().map_or(&[], |more| &more.warnings)
     }
@@ -144,22 +146,23 @@ impl Rejection {
         self.more.as_ref().is_some_and(|more| more.undecided)
     }
 
-    /// 403: this user may not do this.
+    /// Creates a denial with status 403: the user may not perform this operation.
     pub fn forbidden(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(403, reason, message)
     }
 
-    /// 422: the object breaks a rule. Say where with [`cause`](Self::cause).
+    /// Creates a denial with status 422: the object breaks a rule. Name the field with
+    /// [`cause`](Self::cause).
     pub fn invalid(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(422, reason, message)
     }
 
-    /// 400: the request cannot be understood.
+    /// Creates a denial with status 400: the request cannot be parsed.
     pub fn bad_request(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(400, reason, message)
     }
 
-    /// Names a field that is at fault.
+    /// Adds an invalid field.
     #[must_use]
     pub fn cause(
         mut self,
@@ -175,7 +178,7 @@ impl Rejection {
         self
     }
 
-    /// Adds an annotation to the audit event of the refused request.
+    /// Adds an annotation to the audit event of the denied request.
     #[must_use]
     pub fn annotate(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.audit.insert(key.into(), value.into());
@@ -191,7 +194,8 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
-/// The API server could not be asked. The log says more than the user is told.
+/// The conversion of a failed call to the API server. The log contains more detail than the message for the
+/// user.
 impl From<kube::Error> for Rejection {
     fn from(error: kube::Error) -> Self {
         let failed = CallError::new("failed to ask the API server", &error);

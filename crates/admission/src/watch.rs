@@ -1,7 +1,7 @@
-//! Watchers: extensions that are told what happened, rather than asked whether it may.
+//! Watchers: extensions that receive events about objects, and do not decide about requests.
 //!
-//! A watch of the API server breaks, expires and starts over; a watcher notices none of
-//! it. What it must not do is die unnoticed, so its end is the end of the process.
+//! A watch of the API server breaks, expires and restarts; a watcher receives no events about this. A
+//! watcher must not end unnoticed, so the end of a watcher ends the process.
 
 use std::{fmt::Debug, future::Future, sync::Arc};
 
@@ -15,24 +15,24 @@ use serde::de::DeserializeOwned;
 
 use crate::{changes::Changes, metrics::Metrics, review::Cx};
 
-/// Anything that can be watched. Implemented for every type that fits.
+/// A type that can be watched. The trait is implemented for every suitable type.
 pub trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K> Watched for K where K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent<K> {
-    /// It is new; with [`Replay::Existing`] also: it was there when the watcher started.
+    /// The object is new; with [`Replay::Existing`] also: it existed when the watcher started.
     Added(K),
-    /// It is different from what was last told of it.
+    /// The object differs from the last reported state.
     Modified(K),
-    /// It is gone. This is its last known state.
+    /// The object was deleted. This is its last known state.
     Deleted(K),
 }
 
 impl<K> WatchEvent<K> {
-    /// The object it happened to.
+    /// Returns the changed object.
     pub fn object(&self) -> &K {
         match self {
             Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => object,
@@ -40,21 +40,21 @@ impl<K> WatchEvent<K> {
     }
 }
 
-/// Whether a watcher is told of what was there before it.
+/// The events that a watcher receives about objects that existed before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Replay {
-    /// Only of what happens from now on.
+    /// No events: only changes from now on are reported.
     FromNow,
-    /// Of every existing object first, as [`WatchEvent::Added`].
+    /// An event for every existing object first, as [`WatchEvent::Added`].
     Existing,
-    /// Of every existing object that was made or changed after this `resourceVersion`, as
-    /// [`WatchEvent::Added`]: for a process that has kept the version of what it was last told of. What was
-    /// deleted meanwhile is not told of.
+    /// An event for every existing object that was created or changed after this `resourceVersion`, as
+    /// [`WatchEvent::Added`]: for a process that has stored the version of the last reported event.
+    /// Deletions since that version are not reported.
     Since(String),
 }
 
-/// An extension that is told what happens to objects.
+/// An extension that receives the changes of objects.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -81,11 +81,11 @@ pub enum Replay {
     note = "implement `oz_admission::Watch` for it; `watch_fn` makes a watcher of a closure"
 )]
 pub trait Watch: Send + Sync + 'static {
-    /// What is watched.
+    /// The watched type.
     type Object: Watched;
 
-    /// Called for one event after the other, each once while the process lives, in the
-    /// order of the API server for any one object. The next event waits for this one.
+    /// Handles one event. Each event is delivered once while the process lives, and the events of one
+    /// object in the order of the API server. The next event waits until the function returns.
     fn on_event(&self, cx: &Cx, event: WatchEvent<Self::Object>)
     -> impl Future<Output = ()> + Send;
 }
@@ -102,17 +102,17 @@ impl<W: Watch> Watch for Arc<W> {
     }
 }
 
-/// What a watcher runs with.
+/// The environment of a running watcher.
 pub(crate) struct Environment {
     pub(crate) cx: Box<dyn Fn() -> Cx + Send + Sync>,
     pub(crate) client: kube::Client,
     pub(crate) ages: Ages,
     pub(crate) metrics: Metrics,
-    /// Opened when the watch has caught up for the first time.
+    /// The gate that opens when the watch has caught up for the first time.
     pub(crate) caught_up: Gate,
 }
 
-/// A watcher's name, what it watches and from when.
+/// The name of a watcher, the watched objects, and the start of the watch.
 #[derive(Clone, Debug)]
 struct Scope {
     name: Arc<str>,
@@ -134,7 +134,7 @@ pub struct Watcher {
 impl Watcher {
     /// Watches the objects of the handler's type in the whole cluster.
     ///
-    /// `name` is for metrics, logs and the readiness gate `watch <name>`.
+    /// `name` is used for metrics, logs and the readiness gate `watch <name>`.
     pub fn new<W>(name: &str, replay: Replay, handler: W) -> Self
     where
         W: Watch<Object: Resource<DynamicType: Default + Clone>>,
@@ -152,7 +152,7 @@ impl Watcher {
         Self::with(name, replay, handler, resource, Some(namespace))
     }
 
-    /// The same in one namespace.
+    /// Watches a resource found by discovery, or built manually, in one namespace.
     pub fn of_api_in_namespace<W>(
         name: &str,
         resource: &ApiResource,
@@ -166,7 +166,7 @@ impl Watcher {
         Self::with(name, replay, handler, resource.clone(), Some(namespace))
     }
 
-    /// Watches a resource found by discovery, or put together by hand.
+    /// Watches a resource found by discovery, or built manually, in the whole cluster.
     pub fn of_api<W>(name: &str, resource: &ApiResource, replay: Replay, handler: W) -> Self
     where
         W: Watch<Object: Resource<DynamicType = ApiResource>>,
@@ -197,14 +197,14 @@ impl Watcher {
         }
     }
 
-    /// Only objects with these labels, in the form of `kubectl -l`.
+    /// Restricts the watcher to objects with these labels, in the form of `kubectl -l`.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.scope.selection = self.scope.selection.labels(selector);
         self
     }
 
-    /// Only objects with these fields, in the form of `kubectl --field-selector`.
+    /// Restricts the watcher to objects with these fields, in the form of `kubectl --field-selector`.
     #[must_use]
     pub fn fields(mut self, selector: &str) -> Self {
         self.scope.selection = self.scope.selection.fields(selector);
@@ -215,17 +215,17 @@ impl Watcher {
         &self.scope.name
     }
 
-    /// The group and the plural of what is watched.
+    /// Returns the group and the plural of the watched resource.
     pub(crate) fn resource(&self) -> (&str, &str) {
         (&self.scope.resource.group, &self.scope.resource.plural)
     }
 
-    /// The one namespace in which it is, if it is one.
+    /// Returns the watched namespace, if the watcher is restricted to one.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.scope.namespace.as_deref()
     }
 
-    /// Runs until it dies; it has no other end.
+    /// Runs the watcher until it dies; the future has no other end.
     pub(crate) fn run(&self, environment: Environment) -> BoxFuture<'static, ()> {
         (self.run)(self.scope.clone(), environment)
     }
@@ -256,7 +256,7 @@ async fn supervise<W: Watch>(scope: Scope, environment: Environment, handler: Ar
     ages.add(&health);
     let mut changes = Changes::new(scope.replay);
     loop {
-        // It starts over by itself, with a list if need be (410 Gone).
+        // The watch restarts automatically, with a list if necessary (410 Gone).
         let event = watch
             .next(|error| {
                 metrics.watch_error(&scope.name);
@@ -274,7 +274,7 @@ async fn supervise<W: Watch>(scope: Scope, environment: Environment, handler: Ar
     }
 }
 
-/// Yields at every sign of life of a watch, whatever it was about; never ends.
+/// Yields after every event of a watch, regardless of its content; the stream never ends.
 pub(crate) fn touched<K>(
     client: &kube::Client,
     namespace: Option<&str>,

@@ -1,7 +1,7 @@
-//! The JSON of `admission.k8s.io/v1`, both ways.
+//! The JSON of `admission.k8s.io/v1`: requests and responses.
 //!
-//! The objects inside stay raw text: they are decoded once, into the type the
-//! extension asked for, and a patch is made against what really came in.
+//! The objects inside stay raw text: they are decoded once, into the type of the extension, and a patch is
+//! computed against the received text.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const FORM: Form = Form {
     kind: "AdmissionReview",
 };
 
-/// The request inside an `AdmissionReview`; borrows the body it was read from.
+/// The request inside an `AdmissionReview`; it borrows from the body.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request<'a> {
@@ -52,17 +52,17 @@ pub(crate) fn read(body: &[u8]) -> Result<Request<'_>, Error> {
     FORM.read(body)
 }
 
-/// The answer to a request, before it has become JSON.
+/// The response to a request, before it is serialised as JSON.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Go on, perhaps with a changed object.
+    /// The request is allowed, possibly with a changed object.
     Allowed {
-        /// The JSON patch, if anything is to change.
+        /// The JSON patch, if there is a change.
         patch: Option<json_patch::Patch>,
         /// Warnings and audit annotations.
         notes: Notes,
     },
-    /// Stop here.
+    /// The request is denied.
     Denied(Rejection),
 }
 
@@ -106,7 +106,7 @@ struct StatusCause<'a> {
     field: &'a str,
 }
 
-/// Writes the answer to the request `uid`.
+/// Writes the response to the request `uid`.
 pub(crate) fn write(uid: &str, answer: &Answer) -> Result<Vec<u8>, serde_json::Error> {
     let response = match answer {
         Answer::Allowed { patch, notes } => {

@@ -1,4 +1,4 @@
-//! Declarations: what they become for Kubernetes, and which of them are refused.
+//! Declarations: the resulting Kubernetes objects, and refused declarations.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! What whoever reaches the port can do who is not the API server, on real sockets, without a cluster.
+//! The attempts of a client that reaches the port and is not the API server, on real sockets, without a
+//! cluster.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -19,7 +20,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// A key, and the segment that is derived from it: others may have to derive it as well.
+/// A key, and the segment that is derived from it: other implementations may have to derive it as well.
 const KEY: [u8; 32] = *b"thirty-two bytes of a path's key";
 const SEGMENT: &str = "0c57081d537fdce95564879a25e2f557";
 
@@ -46,7 +47,7 @@ async fn hooks_behind_a_key_answer_those_who_know_it() {
         status(&served, &format!("/{SEGMENT}/validate/yes")).await,
         200
     );
-    // Another one takes over: whoever calls by the previous one is answered until it is gone.
+    // Another key takes over: calls with the previous one are answered until it is removed.
     std::fs::write(served.files.path().join("path-key-previous"), KEY).unwrap();
     std::fs::write(served.files.path().join("path-key"), [7; 32]).unwrap();
     std::fs::remove_file(served.files.path().join("path-key-previous")).unwrap();
@@ -95,7 +96,7 @@ async fn a_crowd_that_asks_for_nothing_makes_way() {
     for _ in 0..3 {
         crowd.push(served.connect1().await);
     }
-    // Silent before the handshake, too.
+    // These clients are silent before the handshake, too.
     let mut silent = Vec::new();
     for _ in 0..9 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
@@ -166,7 +167,7 @@ async fn only_clients_of_the_authority_get_anywhere() {
         let stream = TcpStream::connect(served.address).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let connected = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        // Over TLS 1.3 a client learns with the first answer that it was not let in.
+        // Over TLS 1.3, the first response reports to a client that the server refused it.
         let answered = match connected.await {
             Ok(stream) => call1(stream, request("/validate/yes")).await.is_ok(),
             Err(_) => false,

@@ -1,5 +1,5 @@
-//! `spec.accessConfig`, the same on both kinds of template: who may get access, to do what, for
-//! how long, and what they are told.
+//! `spec.accessConfig`, the same on both kinds of template: the users who may get access, the operations, the duration,
+//! and the messages for users.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -10,11 +10,11 @@ use super::{
     ApprovalConfig, DebugConfig, EmergencyConfig, ModerationConfig, RecordingConfig, TicketConfig,
 };
 
-/// `defaultDuration` where a template names none.
+/// The value of `defaultDuration` if a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
-/// `maxDuration` where a template names none.
+/// The value of `maxDuration` if a template names none.
 pub const DEFAULT_MAX_DURATION: &str = "24h";
-/// `accessCommand` where a template names none.
+/// The value of `accessCommand` if a template names none.
 pub const DEFAULT_ACCESS_COMMAND: &str =
     "kubectl exec -ti -n {{ .Metadata.Namespace }} {{ .Metadata.Name }} -- /bin/sh";
 
@@ -144,7 +144,7 @@ pub struct AccessConfig {
 }
 
 impl Default for AccessConfig {
-    /// What the schema's defaults make of an `accessConfig` that names no field.
+    /// Returns the `accessConfig` that the schema's defaults produce if no field is set.
     fn default() -> Self {
         Self {
             allowed_groups: Vec::new(),

@@ -1,4 +1,4 @@
-//! What an AccessPolicy does to the requests that it matches, and its status.
+//! The effects of an AccessPolicy on the requests that it matches, and its status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.approval`: who has to agree before a request is granted.
+//! `spec.accessConfig.approval`: the users who must approve before a request is granted.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
 
-/// `approval.timeout` where a template names none.
+/// The value of `approval.timeout` if a template names none.
 pub const DEFAULT_APPROVAL_TIMEOUT: &str = "30m";
 
 /// Who has to agree before a request is granted. All rules must hold. The requester counts for none of them,

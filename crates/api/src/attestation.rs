@@ -1,4 +1,4 @@
-//! `spec.attestation` and `spec.breakGlass` of a review: what a review is about that is no emergency.
+//! `spec.attestation` and `spec.breakGlass` of a review: the subjects of reviews other than emergencies.
 
 use jiff::Timestamp;
 use kube::KubeSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::timestamp;
 
-/// How many of the lines that are to be removed an attestation names. The digest of the file stands for all.
+/// The maximum number of lines to remove that an attestation names. The digest of the file covers all lines.
 pub const MOST_REMOVALS: usize = 64;
 
 /// What somebody decided about each line of who could get in.

@@ -1,4 +1,4 @@
-//! What both kinds of transient binding share: whom they bind to what, and their status.
+//! The common parts of both kinds of transient binding: their subjects and role, and their status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::schema::timestamp;
 use super::{ApprovalStatus, Ending, Phase};
 
-/// The API group of everything in RBAC.
+/// The API group of RBAC.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Says that a role cannot be exchanged.
+/// The rule that a role cannot be exchanged.
 pub(crate) const ROLE_IS_IMMUTABLE: &str = "self == oldSelf";
-/// Said by [`ROLE_IS_IMMUTABLE`].
+/// The message of [`ROLE_IS_IMMUTABLE`].
 pub(crate) const ROLE_IS_IMMUTABLE_MESSAGE: &str =
     "roleRef is immutable: create a new object instead";
-/// A window has one end.
+/// The rule that a window has exactly one end.
 pub(crate) const ONE_END: &str =
     "!has(self.spec) || has(self.spec.validUntil) != has(self.spec.duration)";
-/// Said by [`ONE_END`].
+/// The message of [`ONE_END`].
 pub(crate) const ONE_END_MESSAGE: &str = "exactly one of validUntil and duration must be set";
-/// It ends after it begins.
+/// The rule that the end of a window follows its beginning.
 pub(crate) const END_AFTER_BEGIN: &str = "!has(self.spec) || !has(self.spec.validUntil) \
     || !has(self.spec.validFrom) || self.spec.validUntil > self.spec.validFrom";
-/// Said by [`END_AFTER_BEGIN`].
+/// The message of [`END_AFTER_BEGIN`].
 pub(crate) const END_AFTER_BEGIN_MESSAGE: &str = "must be later than validFrom";
-/// What a binding was made for stays as it is.
+/// The message of the rule that the spec of a binding does not change.
 pub(crate) const BINDING_IS_IMMUTABLE_MESSAGE: &str =
     "spec is immutable: delete the object to end it, create a new one for another window";
 
@@ -85,7 +85,7 @@ pub enum RoleKind {
 }
 
 impl RoleKind {
-    /// The resource, as RBAC rules name it.
+    /// Returns the resource, as RBAC rules name it.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -203,7 +203,7 @@ pub struct BindingStatus {
 }
 
 impl BindingStatus {
-    /// Until when what was bound lasts; `None` if nothing was.
+    /// Returns the end of the binding's window; `None` if the role was never bound.
     #[must_use]
     pub fn remembers_until(&self) -> Option<Timestamp> {
         self.activated_at.and(self.expires_at)

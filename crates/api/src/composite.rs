@@ -1,5 +1,5 @@
-//! CompositeController as MetaController published it: names, fields, types and enumerations are its own.
-//! What oz does not do yet is read all the same, so that it can be refused by name.
+//! CompositeController as MetaController published it: names, fields, types and enumerations are the same. Fields that
+//! oz does not support yet are read too, so that oz can reject them by name.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The API group.
 pub const GROUP: &str = "metacontroller.k8s.io";
-/// How many children one parent may have.
+/// The maximum number of children of one parent.
 pub const MAX_CHILDREN: usize = 1_000;
 
 /// A controller that is a function: which kind of parent, which kinds of children, and who is asked what

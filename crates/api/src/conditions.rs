@@ -1,39 +1,39 @@
-//! The conditions of templates and requests: their types, reasons and fixed messages, which people
-//! and scripts wait for, and the one way to set one.
+//! The conditions of templates and requests: their types, reasons and fixed messages, which users and scripts wait for,
+//! and the only function that sets one.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Template: the workload that it points to exists.
 pub const TARGET_REF_EXISTS: &str = "TargetRefExists";
-/// Template: its durations have a meaning, and the default does not exceed the maximum.
+/// Template: its durations are valid, and the default does not exceed the maximum.
 pub const TEMPLATE_DURATIONS_VALID: &str = "TemplateDurationsValid";
-/// Template: the rest of what it says makes sense, and somebody can use it.
+/// Template: the rest of its configuration is valid, and at least one user can use it.
 pub const ACCESS_CONFIG_VALID: &str = "AccessConfigValid";
 
 /// Request: its template exists.
 pub const TARGET_TEMPLATE_EXISTS: &str = "TargetTemplateExists";
-/// Request: how long access is to last is known.
+/// Request: the duration of the access is known.
 pub const ACCESS_DURATIONS_VALID: &str = "AccessDurationsValid";
-/// Request: who asked is proven, and they may have access.
+/// Request: the requester is proven, and may have access.
 pub const REQUESTER_VERIFIED: &str = "RequesterVerified";
-/// Request: those who have to agree did, where a template says that somebody has to.
+/// Request: the required approvals exist, if the template or an access policy requires any.
 pub const APPROVED: &str = "Approved";
-/// Request: it was granted without anybody's approval, since it was an emergency. Only on those that are.
+/// Request: it was granted without approvals, since it was an emergency. Only on emergencies.
 pub const EMERGENCY: &str = "Emergency";
-/// Request: its ticket is accepted by whoever is asked about it. Only on those that name one.
+/// Request: the ticket check accepts its change ticket. Only on requests that name one.
 pub const TICKET_ACCEPTED: &str = "TicketAccepted";
-/// Review: nobody wrote it in time.
+/// Review: it was not written in time.
 pub const OVERDUE: &str = "Overdue";
 /// Request: its time is not over, and it was not revoked.
 pub const ACCESS_STILL_VALID: &str = "AccessStillValid";
-/// Request: what the grant consists of exists.
+/// Request: the objects of the grant exist.
 pub const ACCESS_RESOURCES_CREATED: &str = "AccessResourcesCreated";
-/// Request: what the grant consists of can be used.
+/// Request: the objects of the grant can be used.
 pub const ACCESS_RESOURCES_READY: &str = "AccessResourcesReady";
-/// Request: its pod differs from what one might expect of the workload. Informs only.
+/// Request: its pod differs from the pod that a user might expect of the workload. Informs only.
 pub const POD_ADJUSTED: &str = "PodAdjusted";
-/// Request: nothing opens what its template closes, as far as NetworkPolicies go. Informs only.
+/// Request: no NetworkPolicy opens what its template closes. Informs only.
 pub const NETWORK_ISOLATED: &str = "NetworkIsolated";
 /// Request: whether its sessions end with it. Informs only; `ready` does not depend on it.
 pub const SESSIONS_CUT: &str = "SessionsCut";
@@ -56,27 +56,27 @@ pub const OF_READY_REQUEST: [&str; 6] = [
 
 /// Reasons of conditions.
 pub mod reason {
-    /// As it should be.
+    /// The condition holds.
     pub const SUCCESS: &str = "Success";
-    /// What is referred to does not exist, or cannot be read.
+    /// The referenced object does not exist, or cannot be read.
     pub const NOT_FOUND: &str = "NotFound";
-    /// The template is at fault.
+    /// The template is invalid.
     pub const NOT_ACCEPTABLE: &str = "NotAcceptable";
-    /// The request is at fault.
+    /// The request is invalid.
     pub const BAD_REQUEST: &str = "BadRequest";
     /// The time is over.
     pub const TIMEOUT: &str = "Timeout";
-    /// Something could not be done.
+    /// An operation failed.
     pub const FAILURE: &str = "Failure";
-    /// Not yet, but expected.
+    /// The condition does not hold yet, but is expected to.
     pub const NOT_YET_READY: &str = "NotYetReady";
-    /// It could not be done, and is not tried any more.
+    /// The operation failed, and is not retried any more.
     pub const GIVEN_UP: &str = "GivenUp";
-    /// It was, and is not now.
+    /// The condition held before, and does not hold now.
     pub const NO_LONGER_READY: &str = "NoLongerReady";
 }
 
-/// Messages of conditions that say the same every time.
+/// Messages of conditions that are always the same.
 pub mod message {
     /// [`TARGET_REF_EXISTS`](super::TARGET_REF_EXISTS) is True.
     pub const SUCCESS: &str = "Success";
@@ -84,7 +84,7 @@ pub mod message {
     pub const TEMPLATE_DURATIONS_VALID: &str = "spec.defaultDuration and spec.maxDuration valid";
     /// [`TARGET_TEMPLATE_EXISTS`](super::TARGET_TEMPLATE_EXISTS) is True.
     pub const TEMPLATE_FOUND: &str = "Found Target Template";
-    /// [`TARGET_TEMPLATE_EXISTS`](super::TARGET_TEMPLATE_EXISTS) is False: there is none.
+    /// [`TARGET_TEMPLATE_EXISTS`](super::TARGET_TEMPLATE_EXISTS) is False: the template does not exist.
     pub const TEMPLATE_MISSING: &str = "Error: template does not exist";
     /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is True.
     pub const STILL_VALID: &str = "Access still valid";
@@ -94,14 +94,14 @@ pub mod message {
     pub const READY: &str = "Ready";
 }
 
-/// Whether what a condition says holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
 pub enum Status {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// That cannot be told now.
+    /// The status cannot be determined now.
     Unknown,
 }
 
@@ -111,8 +111,8 @@ impl From<bool> for Status {
     }
 }
 
-/// Sets the condition of one type. `lastTransitionTime` moves only if its status changes; a type
-/// that is there keeps its place, a new one comes last.
+/// Sets the condition of one type. `lastTransitionTime` changes only with the status; an existing type keeps its
+/// position, and a new one is last.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -141,19 +141,19 @@ pub fn set(
     }
 }
 
-/// The precision that the API keeps, so that a status equals itself when it is read back.
+/// Truncates an instant to the precision of the API, so that a status equals itself when it is read back.
 fn whole_second(instant: Timestamp) -> Timestamp {
     Timestamp::from_second(instant.as_second()).unwrap_or(instant)
 }
 
-/// The condition of one type.
+/// Returns the condition of one type.
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|known| known.type_ == type_)
 }
 
-/// Whether a condition says something else than before: of the same spec, what does not hold is the same as
-/// long as its reason is, whatever the words.
+/// Checks whether a condition differs from the one before: with the same spec, a condition that does not hold is the
+/// same as long as its reason is the same, regardless of its message.
 #[must_use]
 pub fn is_news(before: &[Condition], now: &Condition) -> bool {
     let then = find(before, &now.type_).filter(|then| then.status == now.status);
@@ -164,13 +164,13 @@ pub fn is_news(before: &[Condition], now: &Condition) -> bool {
     now.status != "True" && !same
 }
 
-/// Whether the condition of one type is there and True.
+/// Checks whether the condition of one type exists and is True.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|known| known.status == "True")
 }
 
-/// Whether every one of these types is there and True.
+/// Checks whether the conditions of all these types exist and are True.
 #[must_use]
 pub fn all_true(conditions: &[Condition], types: &[&str]) -> bool {
     types.iter().all(|type_| is_true(conditions, type_))

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.debug`: which containers the gate lets somebody add to a pod.
+//! `spec.accessConfig.debug`: the containers that a user may add to a pod through the gate.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! Durations as people write them in specs and read them in messages: the syntax, the range and
-//! the error texts of Go's `time.ParseDuration` and `Duration.String`, which the original uses.
-//! Specs keep what was written; only here is it given a meaning.
+//! Durations in the text form of specs and messages: the syntax, the range and the error texts of Go's
+//! `time.ParseDuration` and `Duration.String`, which the original uses. Specs store the text as written; only this
+//! module parses it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,57 +12,57 @@ use jiff::SignedDuration;
 pub struct GoDuration(i64);
 
 const SECOND: u64 = 1_000_000_000;
-/// How many letters of a text that is no duration are quoted: somebody may have stored a megabyte of them,
-/// each of which is four times as long when it is quoted, in every message about it.
+/// The number of quoted characters of a text that is not a duration: a user may have stored a megabyte of them, and
+/// each of them is four times as long when it is quoted, in every message about it.
 const MAX_QUOTED: usize = 80;
 /// One more than the largest duration: the magnitude of the smallest one.
 const LIMIT: u64 = 1 << 63;
 
 impl GoDuration {
-    /// No time at all.
+    /// The duration zero.
     pub const ZERO: Self = Self(0);
 
-    /// A duration of that many nanoseconds.
+    /// Creates a duration of that many nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// A duration of that many seconds, or the longest there is.
+    /// Creates a duration of that many seconds, or the longest possible one.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds.saturating_mul(SECOND.cast_signed()))
     }
 
-    /// All of it, in nanoseconds.
+    /// Returns the whole duration in nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// Whether it is no time at all.
+    /// Checks whether the duration is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is longer than no time.
+    /// Checks whether the duration is greater than zero.
     #[must_use]
     pub const fn is_positive(self) -> bool {
         self.0 > 0
     }
 
-    /// Whether it points backwards.
+    /// Checks whether the duration is less than zero.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
 }
 
-/// The value of a flag that may be no time at all.
+/// Parses the value of a flag that may be zero.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the value is invalid.
 pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     if duration.is_negative() {
@@ -71,18 +71,18 @@ pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
     Ok(duration.into())
 }
 
-/// As [`not_negative`], for what waits so long.
+/// Parses like [`not_negative`], for the length of a wait.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the value is invalid.
 pub fn wait(text: &str) -> Result<std::time::Duration, String> {
     not_negative(text).map(SignedDuration::unsigned_abs)
 }
 
-/// The value of a flag that must be some time.
+/// Parses the value of a flag that must be greater than zero.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the value is invalid.
 pub fn positive(text: &str) -> Result<SignedDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     if !duration.is_positive() {
@@ -92,7 +92,7 @@ pub fn positive(text: &str) -> Result<SignedDuration, String> {
 }
 
 impl From<SignedDuration> for GoDuration {
-    /// The longest there is in place of a longer one.
+    /// Converts a duration; a longer one becomes the longest possible one.
     fn from(duration: SignedDuration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }
@@ -104,19 +104,19 @@ impl From<GoDuration> for SignedDuration {
     }
 }
 
-/// Why a text is not a duration, in Go's words.
+/// The reason why a text is not a duration, with the messages of Go.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not the syntax, or out of range.
+    /// The text has another syntax, or is out of range.
     #[error("time: invalid duration {}", quote(.0))]
     Invalid(String),
-    /// A number stands alone.
+    /// A number without a unit.
     #[error("time: missing unit in duration {}", quote(.0))]
     MissingUnit(String),
     /// A unit that does not exist; there are no days.
     #[error("time: unknown unit {} in duration {}", quote(.unit), quote(.text))]
     UnknownUnit {
-        /// What stands in the place of a unit.
+        /// The text at the position of a unit.
         unit: String,
         /// The whole text.
         text: String,
@@ -156,7 +156,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Reads one number with its unit from the start of `rest`: its nanoseconds, and what follows.
+/// Reads one number with its unit from the start of `rest`: returns its nanoseconds, and the rest.
 fn leading_part<'a>(rest: &'a str, text: &str) -> Result<(u64, &'a str), DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
     let (whole, after) = digits(rest);
@@ -200,8 +200,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `0.FRACTION` of a unit, in whole nanoseconds. In floating point, as Go does it, so that both
-/// round alike; digits beyond what fits into 63 bits are ignored.
+/// Returns `0.FRACTION` of a unit, in whole nanoseconds. It uses floating point, as Go does, so that both round alike;
+/// digits beyond 63 bits are ignored.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.emergency`: who gets in without anybody's approval, and who looks at it afterwards.
+//! `spec.accessConfig.emergency`: the users who get access without approvals, and the users who review it afterwards.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
 
-/// `emergency.maxDuration` where a template names none.
+/// The value of `emergency.maxDuration` if a template names none.
 pub const DEFAULT_EMERGENCY_DURATION: &str = "1h";
-/// `emergency.review.within` where a template names none.
+/// The value of `emergency.review.within` if a template names none.
 pub const DEFAULT_REVIEW_WITHIN: &str = "24h";
-/// `emergency.openReviews` where a template names none.
+/// The value of `emergency.openReviews` if a template names none.
 pub const DEFAULT_OPEN_REVIEWS: i32 = 2;
 
 /// Who may get in without approvals, for how long, and who looks at it afterwards.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Lower-case hexadecimal.
+/// Encodes bytes as lower-case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
@@ -15,15 +15,15 @@ pub fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// `sha256:` and the digest of the value as JSON with sorted keys.
+/// Returns `sha256:` and the digest of the value as JSON with sorted keys.
 #[must_use]
 pub fn digest<T: Serialize>(value: &T) -> String {
-    // Through `Value`, whose maps are sorted, so that the order of fields in a type never matters.
+    // The maps of `Value` are sorted, so that the order of fields in a type never matters.
     let canonical = serde_json::to_value(value).unwrap_or_default().to_string();
     format!("sha256:{}", hex(&Sha256::digest(canonical)))
 }
 
-/// Whether a text is a digest as [`digest`] makes them.
+/// Checks whether a text has the form of a result of [`digest`].
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
     let digits = text.strip_prefix("sha256:").unwrap_or_default();

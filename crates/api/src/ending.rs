@@ -1,4 +1,4 @@
-//! `status.ending` of whatever ends: why, since when, and how far that came.
+//! `status.ending` of requests and bindings that end: the reason, the time of the beginning, and the progress.
 
 use jiff::Timestamp;
 use kube::KubeSchema;

@@ -1,6 +1,6 @@
-//! The kinds as they were published, `example.com/v1`: flat, without a schema for most of what they
-//! hold. They are read whatever they hold; what it means is found out where the kinds of our own
-//! group are given a meaning, see `oz_core::transient::Terms`.
+//! The kinds as they were published, `example.com/v1`: flat, without a schema for most of their content. oz reads them
+//! with any content; the code that interprets the kinds of oz's own group also interprets this content, see
+//! `oz_core::transient::Terms`.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use crate::BindingStatus;
 
 /// The published API group.
 pub const GROUP: &str = "example.com";
-/// Its version.
+/// The version of the published API group.
 pub const VERSION: &str = "v1";
 
-/// What both published kinds hold, at top level.
+/// The content of both published kinds, at top level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flat {
@@ -27,10 +27,10 @@ pub struct Flat {
     /// First instant after it, RFC 3339.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub valid_until: Value,
-    /// As in a RoleBinding.
+    /// The role, as in a RoleBinding.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub role_ref: Value,
-    /// As in a RoleBinding.
+    /// The subjects, as in a RoleBinding.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub subjects: Value,
 }
@@ -102,7 +102,7 @@ published!(
     "The published TransientClusterRoleBinding."
 );
 
-/// What does not read as a status counts as none, and is written anew.
+/// Reads a status; a value that is not a status counts as none, and is written anew.
 fn status<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BindingStatus>, D::Error> {

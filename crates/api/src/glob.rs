@@ -1,8 +1,8 @@
-//! Shell globs over names: `*` for any text, `?` for one character, `[a-z]` for one of several and `[^a-z]` for
-//! any other, a backslash before a character that is meant as it is. As Go's `path.Match` reads them; since
-//! names have no `/`, `*` and `?` match everything.
+//! Shell globs over names: `*` for any text, `?` for one character, `[a-z]` for one of several and `[^a-z]` for any
+//! other, a backslash before a literal character. The syntax is that of Go's `path.Match`; since names have no `/`, `*`
+//! and `?` match everything.
 
-/// A glob that was read.
+/// A parsed glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Vec<Piece>);
 
@@ -14,28 +14,28 @@ enum Piece {
     One,
     /// This character.
     Literal(char),
-    /// One inside, or none inside, of these ranges.
+    /// One character inside these ranges, or outside all of them.
     Class {
         negated: bool,
         ranges: Vec<(char, char)>,
     },
 }
 
-/// Why a text is no glob.
+/// The reason why a text is not a glob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// It matches nothing.
+    /// The glob matches nothing.
     #[error("must not be empty: * is for any name")]
     Empty,
-    /// A class is not closed, or has nothing in it.
+    /// A class is not closed, or is empty.
     #[error(
         "must be a name with *, ? and [...], each [ closed by a ] after at least one character"
     )]
     Class,
-    /// A range is the wrong way round.
+    /// A range has its limits in the wrong order.
     #[error("must have each range in [...] from the lower to the higher character")]
     Range,
-    /// A backslash has nothing after it.
+    /// A backslash is the last character.
     #[error("must not end in a backslash")]
     Backslash,
 }
@@ -65,7 +65,7 @@ impl std::str::FromStr for Glob {
 
 type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// What follows `[`, with its `]`.
+/// Reads the rest of a class after `[`, including its `]`.
 fn class(rest: &mut Rest<'_>) -> Result<Piece, GlobError> {
     let negated = rest.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -94,12 +94,13 @@ fn class_character(rest: &mut Rest<'_>) -> Result<char, GlobError> {
 }
 
 impl Glob {
-    /// Whether a name matches as a whole. Takes no more steps than the glob is long times the name is long.
+    /// Checks whether a name matches as a whole. The number of steps is at most the length of the glob times the length
+    /// of the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut piece, mut at) = (0, 0);
-        // Where the last `*` stood, and how far it reached.
+        // The position of the last `*`, and the end of its match.
         let mut star: Option<(usize, usize)> = None;
         while at < name.len() {
             match self.0.get(piece) {
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn matches_what_go_matches() {
-        // Those of Go's own tests that are not about '/'.
+        // The cases of Go's own tests that do not concern '/'.
         for (glob, name, matches) in [
             ("abc", "abc", true),
             ("*", "abc", true),
@@ -210,7 +211,7 @@ mod tests {
         }
     }
 
-    /// The definition, without regard to how long it takes.
+    /// Matches by the definition, regardless of the time that it takes.
     fn defined(pieces: &[Piece], name: &[char]) -> bool {
         match (pieces, name) {
             ([], []) => true,

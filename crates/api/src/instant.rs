@@ -1,22 +1,22 @@
-//! Whether an instant has come, by which every end is judged, and the one that is so much later. And instants as people
-//! write them: RFC 3339 and nothing else. The library reads more, such as a space
-//! for the `T` and names of time zones, which the API server and other clients would not.
+//! Comparison and addition of instants, which all expiries use, and instants in text form: RFC 3339 only. The library
+//! accepts more, such as a space for the `T` and names of time zones, which the API server and other clients would not
+//! accept.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Whether an instant has come: at it, and from then on. Every end, and every beginning, is judged by this.
+/// Checks whether an instant has come: true at it, and from then on. Every beginning and every end uses this function.
 #[must_use]
 pub fn has_come(now: Timestamp, instant: Timestamp) -> bool {
     now >= instant
 }
 
-/// The instant so much later; the end of time instead of an overflow.
+/// Returns the instant that is later by `length`; the last possible instant instead of an overflow.
 #[must_use]
 pub fn after(instant: Timestamp, length: impl Into<SignedDuration>) -> Timestamp {
     instant.checked_add(length.into()).unwrap_or(Timestamp::MAX)
 }
 
-/// Why a text is not an instant.
+/// The error of a text that is not an instant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be an instant in RFC 3339, such as 2026-01-31T09:00:00Z, with Z or an offset")]
 pub struct InstantError;
@@ -24,7 +24,7 @@ pub struct InstantError;
 /// Reads an instant.
 ///
 /// # Errors
-/// If it is not RFC 3339, or names no instant.
+/// The text is not RFC 3339, or names no instant.
 pub fn instant(text: &str) -> Result<Timestamp, InstantError> {
     if !is_rfc3339(text.as_bytes()) {
         return Err(InstantError);
@@ -32,7 +32,7 @@ pub fn instant(text: &str) -> Result<Timestamp, InstantError> {
     text.parse().map_err(|_| InstantError)
 }
 
-/// `YYYY-MM-DDThh:mm:ss`, an optional fraction, then `Z` or `±hh:mm`. Ranges are the parser's.
+/// Checks for `YYYY-MM-DDThh:mm:ss`, an optional fraction, then `Z` or `±hh:mm`. The parser checks the ranges.
 fn is_rfc3339(text: &[u8]) -> bool {
     let shape = |text: &[u8], shape: &[u8]| {
         text.len() == shape.len()
@@ -55,7 +55,7 @@ fn is_rfc3339(text: &[u8]) -> bool {
         }
         rest = fraction.get(digits..).unwrap_or_default();
     }
-    // A leap second is no instant of the clock that everything is compared with.
+    // A leap second is not an instant of the clock that oz compares instants with.
     shape(head, b"0000-00-00T00:00:00")
         && head.get(17..) != Some(b"60")
         && (rest == b"Z" || shape(rest, b"+00:00"))

@@ -1,5 +1,5 @@
-//! Labels and annotations that oz writes and reads, in one place: what ties a child to its object
-//! and what carries a signed statement.
+//! Labels and annotations that oz writes and reads, in one place: those that connect a child to its object, and those
+//! that carry a signed statement.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::encode::hex;
 
-/// Who manages an object; `oz` on everything that oz creates.
+/// Label: the manager of an object; `oz` on all objects that oz creates.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].
 pub const OZ: &str = "oz";
@@ -19,23 +19,23 @@ pub const OWNER_KIND: &str = "oz.wizardofoz.co/owner-kind";
 /// Annotation: name of the object that a child was made for. Not a label: names may be 253
 /// characters long, label values 63.
 pub const OWNER_NAME: &str = "oz.wizardofoz.co/owner-name";
-/// Label on the Role of a grant. The policy `role-names` keeps others from writing it, and what binds to Roles without it
-/// is looked at by `copied-bindings`.
+/// Label on the Role of a grant. The admission policy `role-names` prevents other users from writing it, and
+/// `copied-bindings` checks bindings to Roles without it.
 pub const GRANT_ROLE: &str = "oz.wizardofoz.co/grant-role";
 
 /// Annotation on a request: the user name that the API server reported for its creation.
 pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";
 /// Annotation on a request: the signed stamp, see `oz_core::access::stamp`.
 pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
-/// The word of the operator's canary, by which the webhook knows an API server.
+/// The annotation of the operator's canary, by which the webhook identifies an API server.
 pub const CANARY: &str = "crds.wizardofoz.co/canary";
-/// Label on an answer to a request: UID of the request.
+/// Label on an approval or denial of a request: UID of the request.
 pub const REQUEST_UID: &str = "crds.wizardofoz.co/request-uid";
-/// Annotation on a review: the seal over what it says, see `oz_core::access::emergency::review`.
+/// Annotation on a review: the seal over its content, see `oz_core::access::emergency::review`.
 pub const REVIEW: &str = "crds.wizardofoz.co/review";
-/// Annotation on a review: the user name of whoever wrote it.
+/// Annotation on a review: the user name of its author.
 pub const REVIEWED_BY: &str = "crds.wizardofoz.co/reviewed-by";
-/// Annotation on a template: who wrote it, see `oz_core::access::author`.
+/// Annotation on a template: its author, see `oz_core::access::author`.
 pub const AUTHOR: &str = "crds.wizardofoz.co/author";
 /// Annotation on the first object of a grant: the signed decision, see `oz_core::access::grant`.
 pub const GRANT: &str = "oz.wizardofoz.co/grant";
@@ -43,29 +43,29 @@ pub const GRANT: &str = "oz.wizardofoz.co/grant";
 /// Annotation on the Job of a run: the operator's signature, see `oz_runs::voucher`.
 pub const VOUCHER: &str = "oz.wizardofoz.co/voucher";
 
-/// Label on an AuditEvent: who.
+/// Label on an AuditEvent: the user.
 pub const AUDIT_USER: &str = "oz.wizardofoz.co/user";
-/// Label on an AuditEvent: UID of the request that it is about.
+/// Label on an AuditEvent: UID of its request.
 pub const AUDIT_GRANT: &str = "oz.wizardofoz.co/grant-uid";
-/// Label on an AuditEvent: whether it was allowed.
+/// Label on an AuditEvent: the decision.
 pub const AUDIT_DECISION: &str = "oz.wizardofoz.co/decision";
-/// Label on an AuditEvent: what happened.
+/// Label on an AuditEvent: the kind of the event.
 pub const AUDIT_KIND: &str = "oz.wizardofoz.co/kind";
-/// Label on an AuditEvent: which process wrote it.
+/// Label on an AuditEvent: the process that wrote it.
 pub const AUDIT_WRITER: &str = "oz.wizardofoz.co/writer";
-/// Label on a namespace: with the value `true`, only those get into its pods who have a grant.
+/// Label on a namespace: with the value `true`, a connection to its pods requires a grant.
 pub const ENFORCE: &str = "oz.wizardofoz.co/enforce";
 
-/// What oz's own labels and annotations begin with.
+/// The prefixes of oz's own labels and annotations.
 const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
 
-/// Whether a label or annotation is oz's, by its key.
+/// Checks whether a label or annotation is oz's, by its key.
 #[must_use]
 pub fn is_own(key: &str) -> bool {
     OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// The text as the value of a label. What cannot be one is made to fit, with a part of its digest,
+/// Returns the text as the value of a label. A text that cannot be a label value is adapted, with a part of its digest,
 /// so that two texts never share a value.
 #[must_use]
 pub fn value(text: &str) -> String {
@@ -88,7 +88,7 @@ pub fn value(text: &str) -> String {
         .to_owned()
 }
 
-/// Marks a child's metadata as made for one object.
+/// Marks a child's metadata as created for one object.
 pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner_uid: &str) {
     let labels = metadata.labels.get_or_insert_with(BTreeMap::new);
     labels.insert(MANAGED_BY.to_owned(), OZ.to_owned());
@@ -100,19 +100,19 @@ pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner
         .insert(OWNER_NAME.to_owned(), owner_name.to_owned());
 }
 
-/// UID of the object that a child was made for, as its label says.
+/// Returns the UID of the object that a child was made for, by its label.
 #[must_use]
 pub fn owner_uid(child: &ObjectMeta) -> Option<&str> {
     value_of(child, OWNER_UID)
 }
 
-/// The kind of the object that a child was made for, as its label says.
+/// Returns the kind of the object that a child was made for, by its label.
 #[must_use]
 pub fn owner_kind(child: &ObjectMeta) -> Option<&str> {
     value_of(child, OWNER_KIND)
 }
 
-/// The value of one label of an object.
+/// Returns the value of one label of an object.
 #[must_use]
 pub fn value_of<'a>(metadata: &'a ObjectMeta, label: &str) -> Option<&'a str> {
     let labels = metadata.labels.as_ref()?;
@@ -122,26 +122,26 @@ pub fn value_of<'a>(metadata: &'a ObjectMeta, label: &str) -> Option<&'a str> {
 /// Label that a composite controller generates on children: the UID of their parent.
 pub const CONTROLLER_UID: &str = "controller-uid";
 
-/// The reference to what controls an object.
+/// Returns the owner reference of the controller of an object.
 #[must_use]
 pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// UID of what an object says that it belongs to, by [`CONTROLLER_UID`].
+/// Returns the UID of the parent that an object names in [`CONTROLLER_UID`].
 #[must_use]
 pub fn said_controller(metadata: &ObjectMeta) -> Option<&str> {
     value_of(metadata, CONTROLLER_UID)
 }
 
-/// The label selector of all children made for objects of one kind.
+/// Returns the label selector of all children made for objects of one kind.
 #[must_use]
 pub fn children_of(owner_kind: &str) -> String {
     format!("{OWNER_KIND}={owner_kind}")
 }
 
-/// The label selector of everything else: what the watches of those children do not show.
+/// Returns the label selector of all other objects, which the watches of those children do not show.
 #[must_use]
 pub fn others_than_children_of(owner_kinds: &[&str]) -> String {
     format!("{OWNER_KIND} notin ({})", owner_kinds.join(","))

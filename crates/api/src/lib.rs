@@ -1,10 +1,10 @@
-//! The API of oz: the kinds of group `crds.wizardofoz.co` and the types that they share, those of harness runs
-//! ([`harness`]), of composites ([`composite`], [`rego`]) and those that were published ([`example_com`]); what
-//! their definitions have in common ([`schema`]); and what every other crate names things by: labels, names,
-//! conditions, durations, instants, users, globs, digests ([`encode`]). Rules over them are in `oz-core` and above.
+//! The API of oz: the kinds of group `crds.wizardofoz.co` and the types that they share, the kinds of harness runs
+//! ([`harness`]), of composites ([`composite`], [`rego`]) and the published ones ([`example_com`]); the common parts of
+//! their definitions ([`schema`]); and the vocabulary of every other crate: labels, names, conditions, durations,
+//! instants, users, globs, digests ([`encode`]). The rules over them are in `oz-core` and above.
 //!
-//! Field names, types and defaults are those of the systems that oz replaces; what is new here is optional, so that
-//! their manifests stay valid. A doc comment is what `kubectl explain` shows.
+//! Field names, types and defaults are those of the systems that oz replaces; new fields are optional, so that their
+//! manifests stay valid. `kubectl explain` shows the doc comments.
 
 #![allow(
     unreachable_pub,

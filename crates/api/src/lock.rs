@@ -1,27 +1,27 @@
-//! `spec.target` of an AccessLock: who or what is locked.
+//! `spec.target` of an AccessLock: the locked user, group, namespace or template.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use super::optional::not_empty;
 
-/// Holds for a lock as a whole.
+/// The rule for a lock as a whole.
 pub(crate) const ONE_TARGET: &str = "!has(self.spec) || [has(self.spec.target.user), \
     has(self.spec.target.group), has(self.spec.target.__namespace__), has(self.spec.target.template)]\
     .filter(given, given).size() == 1";
-/// Said by [`ONE_TARGET`].
+/// The message of [`ONE_TARGET`].
 pub(crate) const ONE_TARGET_MESSAGE: &str =
     "must be exactly one of user, group, namespace and template";
-/// What is locked and why stays as it is; until when may be changed.
+/// The rule that target and reason do not change; the expiry may change.
 pub(crate) const LOCK_IS_IMMUTABLE: &str = "has(self.spec) == has(oldSelf.spec) \
     && (!has(self.spec) || self.spec.target == oldSelf.spec.target \
     && self.spec.reason == oldSelf.spec.reason \
     && self.spec.exceptEmergency == oldSelf.spec.exceptEmergency)";
-/// Said by [`LOCK_IS_IMMUTABLE`].
+/// The message of [`LOCK_IS_IMMUTABLE`].
 pub(crate) const LOCK_IS_IMMUTABLE_MESSAGE: &str =
     "only until can be changed: make another lock, then remove this one";
 
-/// A name is compared letter by letter. One with these in it would look like another, or like a pattern.
+/// A name is compared character by character. A name with these characters would look like another, or like a pattern.
 const NAME: &str = r"^[^*?\x00-\x20\x7f]([^*?\x00-\x1f\x7f]*[^*?\x00-\x20\x7f])?$";
 /// The name of a namespace.
 const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.moderation`: sessions that take somebody who watches.
+//! `spec.accessConfig.moderation`: sessions that require moderators.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! `controllerTargetMutationConfig`: how an access pod differs from the pods of its workload.
-//! The order in which the fields apply is that of the original, which is the order here.
+//! `controllerTargetMutationConfig`: the differences of an access pod from the pods of its workload. The fields apply
+//! in the order of the original, which is the order here.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ pub struct PatchSpecOperation {
     pub value: Option<Value>,
 }
 
-/// A given `null` is a value; only a field that is not there is none.
+/// Reads a field so that an explicit `null` is a value; only a missing field is none.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

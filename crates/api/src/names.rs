@@ -1,15 +1,15 @@
-//! What oz's own objects are called: those that every installation has under the same names,
-//! whichever process makes, reads or removes them.
+//! The names of oz's own objects: those that are the same in every installation, for all processes that create, read or
+//! delete them.
 
-/// The operator: its program, its Deployment and its service account unless the chart says otherwise,
-/// and the component that its records name.
+/// The operator: its program, its Deployment and its service account by the defaults of the chart, and the component
+/// that its audit records name.
 pub const OPERATOR: &str = "oz-operator";
-/// The webhook, in the same ways.
+/// The webhook, with the same uses of its name.
 pub const WEBHOOK: &str = "oz-webhook";
-/// The broker, in the same ways: what the pods of harness runs talk to.
+/// The broker, with the same uses of its name: the server of the pods of harness runs.
 pub const BROKER: &str = "oz-broker";
 
-/// The gate, in the same ways: what sessions go through where their template says so.
+/// The gate, with the same uses of its name: the path of sessions if their template requires it.
 pub const GATE: &str = "oz-gate";
 
 /// The Lease that the operator's replicas compete for, named as the original's.
@@ -33,28 +33,28 @@ pub const GATE_PUBLIC_KEYS: &str = "oz-gate-public-keys";
 pub const BROKER_KEY: &str = "oz-broker-key";
 /// The Secret with the public key of the broker, which it alone writes.
 pub const BROKER_PUBLIC_KEYS: &str = "oz-broker-public-keys";
-/// The entry of a Secret with public keys that has those of seals.
+/// The entry of a Secret with public keys that contains the keys of seals.
 pub const SEAL_KEYS: &str = "seal";
-/// The entry of a Secret with keys that has the one of the audit trail.
+/// The entry of a Secret with keys that contains the key of the audit trail.
 pub const AUDIT_ENTRY: &str = "audit";
-/// The Secret with the authority that the webhook's certificates come from: named after
-/// [`REGISTRATION`], as `oz_admission` does.
+/// The Secret with the authority that issues the webhook's certificates: its name derives from [`REGISTRATION`], as in
+/// `oz_admission`.
 pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
-/// The Secret with the authority that the broker's certificates come from, with its key.
+/// The Secret with the authority that issues the broker's certificates, with its key.
 pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
-/// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
+/// The ConfigMap with the certificates of that authority, for components that create pods that trust it.
 pub const BROKER_CA: &str = "oz-broker-ca";
-/// The Secret with the authority that the gate's certificates come from, with its key.
+/// The Secret with the authority that issues the gate's certificates, with its key.
 pub const GATE_AUTHORITY: &str = "oz-gate-admission-ca";
-/// The ConfigMap with the certificates of that authority, which the APIService has as well.
+/// The ConfigMap with the certificates of that authority, which the APIService contains as well.
 pub const GATE_CA: &str = "oz-gate-ca";
-/// The Secret with the key by which the operator signs the audit trail, and vouches for the keys of the other writers. It
-/// outlives the release, as the trail does.
+/// The Secret with the key with which the operator signs the audit trail, and vouches for the keys of the other
+/// writers. It outlives the release, as the trail does.
 pub const AUDIT_KEY: &str = "oz-audit-key";
-/// The writers of the audit trail besides the operator.
+/// The writers of the audit trail other than the operator.
 pub const OTHER_WRITERS: [&str; 3] = [WEBHOOK, GATE, BROKER];
 
-/// The Secrets with the private and the public keys of a component; `None` if it is none of oz's.
+/// Returns the Secrets with the private and the public keys of a component; `None` if it is not a component of oz.
 #[must_use]
 pub fn key_secrets(component: &str) -> Option<(&'static str, &'static str)> {
     match component {
@@ -66,40 +66,40 @@ pub fn key_secrets(component: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The ConfigMap with the heads of the audit trail's chains.
+/// The ConfigMap with the checkpoints of the audit trail's chains.
 pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";
-/// The ConfigMap with the public keys that sign the audit trail.
+/// The ConfigMap with the public keys that verify the audit trail.
 pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
-/// The ConfigMap that orders the operator to shorten the audit trail.
+/// The ConfigMap that requests the operator to shorten the audit trail.
 pub const AUDIT_PRUNE: &str = "oz-audit-prune";
-/// The ConfigMap that asks the operator to seal evidence.
+/// The ConfigMap that requests the operator to seal evidence.
 pub const AUDIT_EVIDENCE: &str = "oz-audit-evidence";
 
-/// What the names of the Roles of grants begin with. They are reserved in every namespace: nobody but the operator writes
-/// such a Role, or a binding to one (the policy `role-names`).
+/// The prefix of the names of the Roles of grants. It is reserved in every namespace: only the operator writes such a
+/// Role, or a binding to one (the admission policy `role-names`).
 const GRANT_ROLE: &str = "oz-grant-";
-/// How many of these names have a number. The operator may `bind` those, and no others: deploy/rbac lists them.
+/// The number of these names with a number. The operator may `bind` these, and no others: deploy/rbac lists them.
 pub const GRANT_ROLES: u16 = 256;
 
-/// Whether a name is reserved for Roles of grants.
+/// Checks whether a name is reserved for Roles of grants.
 #[must_use]
 pub fn is_grant_role(name: &str) -> bool {
     name.starts_with(GRANT_ROLE)
 }
 
-/// The name of the Role of a grant that has none with a number; `objects` is what its other objects are called.
+/// Returns the name of the Role of a grant without a numbered name; `objects` is the name of its other objects.
 #[must_use]
 pub fn own_grant_role(objects: &str) -> String {
     format!("{GRANT_ROLE}{objects}")
 }
 
-/// The reserved name of this number.
+/// Returns the reserved name with this number.
 #[must_use]
 pub fn grant_role(number: u16) -> String {
     format!("{GRANT_ROLE}{number:03}")
 }
 
-/// The number of a reserved name; `None` if it has none.
+/// Returns the number of a reserved name; `None` if it has none.
 #[must_use]
 pub fn grant_role_number(name: &str) -> Option<u16> {
     let digits = name.strip_prefix(GRANT_ROLE)?;
@@ -107,7 +107,7 @@ pub fn grant_role_number(name: &str) -> Option<u16> {
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// The user name of a service account.
+/// Returns the user name of a service account.
 #[must_use]
 pub fn service_account(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")

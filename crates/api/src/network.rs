@@ -1,4 +1,4 @@
-//! `network` of a PodAccessTemplate: whom the access pod can talk to.
+//! `network` of a PodAccessTemplate: the connections that the access pod may open and accept.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

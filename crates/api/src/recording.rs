@@ -1,4 +1,4 @@
-//! `spec.accessConfig.recording`: what is kept of sessions that go through the gate.
+//! `spec.accessConfig.recording`: the recording of sessions that go through the gate.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ pub struct RecordingConfig {
 }
 
 impl RecordingConfig {
-    /// Returns what is kept of sessions without a terminal: what must be recorded is recorded whole, unless the template
-    /// says otherwise.
+    /// Returns the recorded parts of sessions without a terminal: sessions that must be recorded are recorded as a
+    /// whole, unless the template configures otherwise.
     #[must_use]
     pub fn kept_without_terminal(&self) -> NonInteractive {
         match (self.non_interactive, self.mode) {

@@ -1,5 +1,5 @@
-//! RegoController: a controller that is a policy in Rego, which the operator runs itself. Its schema
-//! refuses what cannot be meant; what a schema cannot see, `oz_composites` does.
+//! RegoController: a controller that is a policy in Rego, which the operator runs. Its schema rejects invalid content,
+//! and `oz_composites` rejects invalid content that a schema cannot detect.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
@@ -13,17 +13,17 @@ use crate::schema::{DURATION, DURATION_MESSAGE};
 const API_VERSION: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$";
 /// A plural, without a subresource.
 const RESOURCE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// A name as most kinds have one.
+/// A name, in the form of most kinds.
 const NAME: &str = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
-/// Where a document of Rego is, without `data.`.
+/// The path of a Rego document, without `data.`.
 const PACKAGE: &str = r"^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)*$";
 /// A field of a parent.
 const PATH: &str = r"^(\.[a-zA-Z_][a-zA-Z0-9_-]*)+$";
-/// What neither the API server nor a function writes.
+/// The rule that neither the API server nor a function writes the field.
 const OF_ITS_AUTHOR: &str = r"!self.matches(r'^\.(metadata|status)(\.|$)')";
 const OF_ITS_AUTHOR_MESSAGE: &str =
     "must be a field that the parent's author writes, not of metadata or status";
-/// The longest name: with what goes before it, it is a finalizer's.
+/// The rule about the maximum length of a name: with its prefix, the name is the name of a finalizer.
 const SHORT_NAME: &str = "self.metadata.name.size() <= 48";
 const ONE_POLICY: &str = "has(self.inline) != has(self.configMapRef)";
 const KINDS_ONCE: &str = "self.all(one, self.exists_one(other, other.apiVersion == one.apiVersion && other.resource == one.resource))";

@@ -1,4 +1,4 @@
-//! `status` of both kinds of request: how far it came, what was granted, and until when.
+//! `status` of both kinds of request: the phase, the grant, and the expiry.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -124,13 +124,13 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether access is granted, and lasts.
+    /// Checks whether the request is granted and the grant has not ended.
     #[must_use]
     pub fn is_granted(self) -> bool {
         matches!(self, Self::Starting | Self::Active)
     }
 
-    /// Whether nothing more happens to the request.
+    /// Checks whether the phase is final.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {

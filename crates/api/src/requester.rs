@@ -1,4 +1,4 @@
-//! A user, as every component of oz knows one.
+//! A user, in the form that all components of oz use.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Namespace and name, if this is a service account.
+    /// Returns namespace and name, if the user is a service account.
     #[must_use]
     pub fn service_account(&self) -> Option<(&str, &str)> {
         self.user

@@ -1,5 +1,5 @@
-//! What the derived schemas do not say by themselves: patterns and rules that several kinds share,
-//! the schemas of values that are not ours, and the last touches on a definition.
+//! The additions to derived schemas: patterns and rules that several kinds share, the schemas of values of other
+//! projects, and the final changes of a definition.
 
 use k8s_openapi::api::core::v1::{EnvVar, PodSpec, ResourceRequirements};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -8,52 +8,53 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// What Go's `time.ParseDuration` reads, without a minus sign. Not a `pattern`, which could only be
-/// answered with itself.
+/// The rule for texts that Go's `time.ParseDuration` reads, without a minus sign. It is not a `pattern`, since the
+/// error message of a pattern could only contain the pattern.
 pub(crate) const DURATION: &str =
     r"self.matches(r'^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$')";
 
-/// The same for a field of a request, where the empty string counts as not given.
+/// The same rule for a field of a request, where the empty string counts as not given.
 pub(crate) const OPTIONAL_DURATION: &str =
     r"self.matches(r'^(\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+))?$')";
 
-/// Said by both.
+/// The message of both rules.
 pub(crate) const DURATION_MESSAGE: &str =
     "must be a duration such as 30m or 1h30m, not negative, in the units h, m, s, ms, us and ns";
 
-/// What the original takes as the duration of a PodAccessRequest.
+/// The pattern of a PodAccessRequest's duration in the original.
 pub(crate) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";
 
-/// No new object comes in without a spec; the original let one pass, and it stays as it is.
+/// The rule that a new object has a spec; the original accepted objects without one, and these stay valid.
 pub const SPEC_IS_GIVEN: &str =
     "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))";
 
-/// Said by [`SPEC_IS_GIVEN`].
+/// The message of [`SPEC_IS_GIVEN`].
 pub const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
 
-/// Holds for the spec as a whole: a rule on an optional field is not asked when the field comes
-/// or goes.
+/// The rule that the spec as a whole does not change: the API server does not evaluate a rule on an optional field when
+/// the field is added or removed.
 pub const SPEC_IS_IMMUTABLE: &str =
     "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) || self.spec == oldSelf.spec)";
 
-/// Said by [`SPEC_IS_IMMUTABLE`].
+/// The message of [`SPEC_IS_IMMUTABLE`].
 pub const SPEC_IS_IMMUTABLE_MESSAGE: &str =
     "spec is immutable: create a new request instead (spec.extends continues a running one)";
 
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// An instant in RFC 3339.
+/// Returns the schema of an instant in RFC 3339.
 #[must_use]
 pub fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
-/// The same, read as text: what the API server lets through is given a meaning in one place.
+/// Returns the same schema for a field that is read as text: one function interprets all texts that the API server
+/// accepts.
 pub(crate) fn optional_timestamp(generator: &mut SchemaGenerator) -> Schema {
     timestamp(generator)
 }
 
-/// A Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
+/// Returns the schema of a Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
@@ -62,7 +63,7 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Any JSON at all, `null` included.
+/// Returns the schema of any JSON value, including `null`.
 pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
@@ -79,8 +80,8 @@ pub(crate) fn env(generator: &mut SchemaGenerator) -> Schema {
     foreign::<Vec<EnvVar>>(generator)
 }
 
-/// The schema of a type of Kubernetes' own. Without its descriptions, which are long and which
-/// `kubectl explain pod.spec` shows.
+/// Returns the schema of a type of Kubernetes, without its descriptions, which are long and which `kubectl explain
+/// pod.spec` shows.
 fn foreign<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator);
     without_description(&mut schema);
@@ -92,9 +93,9 @@ fn without_description(schema: &mut Schema) {
     transform_subschemas(&mut without_description, schema);
 }
 
-/// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);
-/// that an optional field may be `null`, which the API server would then store; and where a line of
-/// a description ends in our source.
+/// Removes the content of derived definitions that oz's definitions do not have: that `spec` is required (see
+/// [`SPEC_IS_GIVEN`]); that an optional field may be `null`, which the API server would then store; and the line breaks
+/// of descriptions in the source.
 #[must_use]
 pub fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let schemas = crd

@@ -1,4 +1,4 @@
-//! `controllerTargetRef`: the workload that a template gives access to.
+//! `controllerTargetRef`: the workload of a template.
 
 use kube::KubeSchema;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -41,7 +41,7 @@ pub enum TargetApiVersion {
 }
 
 impl TargetApiVersion {
-    /// As written in a manifest.
+    /// Returns the API version as written in a manifest.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl TargetApiVersion {
         }
     }
 
-    /// API group.
+    /// Returns the API group.
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl TargetApiVersion {
         }
     }
 
-    /// Version within the group.
+    /// Returns the version within the group.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ pub enum TargetKind {
 }
 
 impl TargetKind {
-    /// The API version that the kind exists in.
+    /// Returns the API version of the kind.
     #[must_use]
     pub fn api_version(self) -> TargetApiVersion {
         match self {
@@ -111,7 +111,7 @@ impl TargetKind {
         }
     }
 
-    /// The kind as the API server serves it.
+    /// Returns the kind as the API server serves it.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         let version = self.api_version();
@@ -120,7 +120,7 @@ impl TargetKind {
         ApiResource::from_gvk_with_plural(&named, self.plural())
     }
 
-    /// Plural, as in a path of the API.
+    /// Returns the plural, as in a path of the API.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! What was stored before us is still read, and what we write comes back as it was.
+//! Objects that the original stored are still readable, and objects that oz writes do not change by a read and a write.
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A spec with what the API server fills in.
+/// Returns a spec with the defaults of the API server.
 fn stored(kind: &str, spec: Value, status: Value) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -16,7 +16,7 @@ fn stored(kind: &str, spec: Value, status: Value) -> Value {
     })
 }
 
-/// What the original writes about a template that it cannot use.
+/// Returns the status that the original writes for a template that it cannot use.
 fn original_status() -> Value {
     json!({
         "conditions": [{
@@ -38,7 +38,7 @@ fn objects_of_the_original_are_read_whatever_their_values() {
         "maxDuration": "-5",
         "accessCommand": "{{ nope",
     });
-    // A pair that does not exist.
+    // The pair of API version and kind does not exist.
     let target = json!({ "apiVersion": "apps/v1", "kind": "Rollout", "name": "NOT A NAME" });
     let exec: ExecAccessTemplate = serde_json::from_value(stored(
         "ExecAccessTemplate",
@@ -49,7 +49,7 @@ fn objects_of_the_original_are_read_whatever_their_values() {
     assert_eq!(exec.spec.access_config.operations, [Operation::Exec]);
     assert!(!exec.status.unwrap().ready);
 
-    // Both sources, and amounts that are none.
+    // Both sources are set, and the amounts are invalid.
     let pod: PodAccessTemplate = serde_json::from_value(stored(
         "PodAccessTemplate",
         json!({

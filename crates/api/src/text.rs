@@ -1,6 +1,6 @@
-//! Characters that make a text look like another one.
+//! Characters with which a text looks like another one.
 
-/// Whether a character makes others appear in another order, or is not seen at all.
+/// Checks whether a character changes the order of other characters, or is invisible.
 #[must_use]
 pub fn reorders(next: char) -> bool {
     matches!(

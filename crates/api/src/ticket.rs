@@ -1,17 +1,17 @@
-//! `spec.accessConfig.ticket`, and what a policy asks for by `requireTicket`: which tickets let somebody in.
+//! `spec.accessConfig.ticket`, and `requireTicket` of an access policy: the change tickets that a request must name.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// The longest ticket, in bytes.
+/// The maximum length of a change ticket, in bytes.
 pub const MAX_TICKET: usize = 128;
 
-/// What the API server holds every ticket to: letters that are seen, no space, and nothing by which a URL goes
-/// up a level.
+/// The rule of the API server for every change ticket: visible characters, no space, and no sequence with which a URL
+/// refers to a parent path.
 pub(crate) const TICKET: &str =
     r"self.matches(r'^[!-~]*$') && !self.matches(r'(^|[/\\])[.][.]?([/\\]|$)')";
 
-/// Said by [`TICKET`].
+/// The message of [`TICKET`].
 pub(crate) const TICKET_MESSAGE: &str =
     "must be printable ASCII without spaces, and no part of it between slashes may be . or ..";
 

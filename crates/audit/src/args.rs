@@ -75,19 +75,19 @@ pub struct AuditArgs {
     pub(crate) audit_checkpoint: Duration,
 }
 
-/// What `--audit-log` says.
+/// The value of `--audit-log`.
 #[derive(Clone, Debug)]
 pub(crate) struct LogTarget(Target);
 
 impl AuditArgs {
-    /// Whether each record is written as an AuditEvent into the cluster.
+    /// Checks whether each record is written as an AuditEvent into the cluster.
     #[must_use]
     pub const fn has_objects(&self) -> bool {
         self.audit_objects
     }
 
-    /// How many records may wait for the collector. One that is required gets all that wait for
-    /// anything: without one that was dropped, nobody would ever get in again.
+    /// Returns the maximum number of records that wait for the collector. For a required collector it is at least the
+    /// size of the backlog: after a dropped record, no user would ever get access again.
     pub(crate) fn spool(&self) -> usize {
         if self.audit_http_required {
             self.audit_http_spool.max(BACKLOG)
@@ -117,7 +117,7 @@ impl LogTarget {
     }
 }
 
-/// Verifying takes a checkpoint that is much later for one that was taken away.
+/// Parses the interval of checkpoints. A verifier reports a checkpoint that is much later as removed.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::not_negative(text)?;
     if interval > PUBLISHED_WITHIN {

@@ -1,5 +1,5 @@
-//! Signing how far the chain has come, in the log and in a ConfigMap: some seconds after there is
-//! something new to sign, and never without.
+//! Checkpoints of the chain, in the log and in a ConfigMap: the task signs some seconds after there are new records,
+//! and never without new records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use oz_trail::{AuditKey, Checkpoint, Head, Trust};
 use crate::Trail;
 use crate::key::WriterKeys;
 
-/// So many new records are signed at once, whatever the time.
+/// The number of new records that are signed without waiting for the end of the interval.
 const MANY: u64 = 1_000;
-/// How many chains the first record of a chain names.
+/// The maximum number of chains that the first record of a chain names.
 const NAMED: usize = 32;
 
-/// The newest heads that the cluster knows, as far as their signatures hold: by the writer's own key, and those that the
-/// operator's vouches for.
+/// Reads the newest heads from the cluster, as far as their signatures are valid: by the writer's own key, and by keys
+/// that the operator's key vouches for.
 pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<Vec<Head>> {
     let (maps, namespace) = (keys.maps(), &keys.namespace);
     let read = |name: &'static str| {
@@ -60,12 +60,12 @@ pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<V
     Ok(heads)
 }
 
-/// Signs what is new, and writes the summaries of what was counted, until the process ends.
+/// Signs new records, and writes the due summaries of counted records, until the process ends.
 pub(crate) async fn keep(trail: Trail, client: Client, namespace: String, every: Duration) {
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
     loop {
         trail.shared.changed.notified().await;
-        // What follows within the interval is signed along.
+        // Records that follow within the interval are signed with it.
         let deadline = tokio::time::Instant::now() + every;
         loop {
             let (unsigned, closing, summary) = {
@@ -98,7 +98,7 @@ pub(crate) async fn keep(trail: Trail, client: Client, namespace: String, every:
         }
         sign(&trail, &maps).await;
         if trail.ledger().next_summary().is_some() {
-            // Come back for it.
+            // The loop must run again for it.
             trail.shared.changed.notify_one();
         }
     }
@@ -155,7 +155,7 @@ async fn publish(maps: &Api<ConfigMap>, checkpoint: &Checkpoint) -> anyhow::Resu
         )])),
         ..ConfigMap::default()
     };
-    // A manager of its own for each replica: an apply takes away what its manager leaves out.
+    // Each replica has a separate field manager: an apply removes the entries that its manager leaves out.
     let manager = format!("oz-audit/{slot}");
     let manager = &manager[..manager.floor_char_boundary(128)];
     let apply = PatchParams::apply(manager).force();

@@ -1,6 +1,6 @@
-//! A collector outside the cluster: each record as a CloudEvent 1.0 in structured mode, by POST, in
-//! the order of the chain, tried again until it is taken. While the collector is away, records wait
-//! in memory, up to a bound; where it is required, nothing that needs a record goes on meanwhile.
+//! A collector outside the cluster: each record is sent as a CloudEvent 1.0 in structured mode, by POST, in the order
+//! of the chain, and retried until it is accepted. While the collector is unavailable, records wait in memory, up to a
+//! limit; if the collector is required, every action that requires a record waits as well.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::spool::{Spool, asked_pause};
 /// Pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
-/// How long the collector may take to answer.
+/// The timeout of a request to the collector.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that the collector is left alone because it asks for it.
+/// The maximum pause that the collector can request.
 const ASKED: Duration = Duration::from_secs(300);
-/// How often a record is sent that the collector says it will not take as it is.
+/// The number of attempts for a record that the collector rejects as invalid.
 const HOPELESS: u32 = 5;
 
 /// A record as a CloudEvent.
@@ -48,14 +48,15 @@ impl Intake for Spool<Event> {
     }
 }
 
-/// The collector.
+/// The client of the collector.
 pub(crate) struct Collector {
     client: Client,
     path: String,
 }
 
 impl Collector {
-    /// The client of the Kubernetes API speaks HTTP and TLS as we want them, and re-reads tokens.
+    /// Creates the client. It is the client of the Kubernetes API, which supports HTTP and TLS as required and reads
+    /// tokens again.
     pub(crate) fn new(url: &http::Uri, args: &AuditArgs) -> anyhow::Result<Self> {
         let mut parts = url.clone().into_parts();
         let path = url
@@ -72,8 +73,8 @@ impl Collector {
                 .with_context(|| format!("failed to read certificates from {}", file.display()))?;
             config.root_cert = Some(certificates);
         } else if url.scheme() == Some(&http::uri::Scheme::HTTP) {
-            // Nobody has to be vouched for, and where the system knows no certificate authority, as in the image,
-            // looking for one would fail.
+            // No certificate is verified. On a system without certificate authorities, such as the image, the search
+            // for one would fail.
             config.root_cert = Some(Vec::new());
         }
         config.auth_info.token_file = args
@@ -97,13 +98,13 @@ impl Collector {
     }
 }
 
-/// What the collector says to a record.
+/// The response of the collector to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Taken,
-    /// Not now; perhaps it says when.
+    /// The collector does not accept the record now; it may state when to retry.
     Later(Option<Duration>),
-    /// Not as it is.
+    /// The collector rejects the record as invalid.
     Never,
 }
 
@@ -128,7 +129,7 @@ fn rustls_pki(pem: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(certificates?)
 }
 
-/// Delivers what comes, until the process ends.
+/// Delivers records until the process ends.
 pub(crate) async fn deliver(
     trail: Trail,
     collector: Collector,
@@ -157,7 +158,7 @@ pub(crate) async fn deliver(
             times = if refused == event.seq { times + 1 } else { 1 };
             refused = event.seq;
             if times == HOPELESS {
-                // The others need not wait for it.
+                // The other records must not wait for it.
                 tracing::error!(
                     seq = event.seq,
                     "the audit collector will not take a record"

@@ -1,7 +1,7 @@
-//! The signing keys of the audit trail. Each component reads its private key from a Secret that no other component may read;
-//! the first replica creates the key. Auditors pin the public key of the operator. It is published in a ConfigMap, with the
-//! public keys of the other writers, which the operator's key vouches for. Each writer publishes its public key in a Secret
-//! that no other component may write.
+//! The signing keys of the audit trail. Each component reads its private key from a Secret that no other component may
+//! read; the first replica creates the key. Auditors pin the public key of the operator. It is published in a
+//! ConfigMap, with the public keys of the other writers, which the operator's key vouches for. Each writer publishes
+//! its public key in a Secret that no other component may write.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct WriterKeys {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     component: &'static str,
-    /// The names of its Secrets.
+    /// The names of the Secrets of the writer.
     private: &'static str,
     public: &'static str,
 }
@@ -64,7 +64,7 @@ impl WriterKeys {
         self.component
     }
 
-    /// The entry with the key.
+    /// Returns the name of the entry with the key.
     fn entry(&self) -> &'static str {
         match self.is_operator() {
             true => KEY,
@@ -72,7 +72,7 @@ impl WriterKeys {
         }
     }
 
-    /// The Secret with the key.
+    /// Returns the Secret with the key.
     pub(crate) fn cell(&self) -> SecretCell {
         let (client, namespace) = (&self.client, &self.namespace);
         match self.is_operator() {
@@ -84,7 +84,7 @@ impl WriterKeys {
         }
     }
 
-    /// The Secret in which its public part is published.
+    /// Returns the Secret in which the public key is published.
     pub(crate) fn public(&self) -> PublicKeys {
         PublicKeys::new(&self.client, &self.namespace, self.public, AUDIT_ENTRY)
     }
@@ -114,7 +114,7 @@ impl WriterKeys {
         publish(&self.maps(), key, before).await
     }
 
-    /// The key that a Secret holds.
+    /// Returns the key in a Secret.
     pub(crate) fn key_in(&self, secret: &Secret) -> anyhow::Result<AuditKey> {
         let entry = self.entry();
         let data = secret.data.as_ref().context("it has no data")?;
@@ -193,8 +193,8 @@ pub(crate) async fn publish_entry(
         data: Some(BTreeMap::from([(id.to_owned(), text)])),
         ..ConfigMap::default()
     };
-    // A manager of its own for each key: an apply takes away what its manager leaves out, and old
-    // keys must stay.
+    // Each key has a separate field manager: an apply removes the entries that its manager leaves out, and old keys
+    // must stay.
     let apply = PatchParams::apply(&format!("oz-audit-key/{id}")).force();
     maps.patch(AUDIT_PUBLIC_KEYS, &apply, &Patch::Apply(&map))
         .await

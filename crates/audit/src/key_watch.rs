@@ -1,7 +1,7 @@
-//! Follows the signing key while a process runs: adopts a replaced key, and restores deleted Secrets and ConfigMaps.
-//! If the operator's Secret is deleted or emptied, the operator creates a new key, and the key in use vouches for it, so that
-//! the pinned key stays valid. The operator restores the entries of the ConfigMap. Another writer fills an emptied Secret,
-//! and uses its current key while the Secret does not exist.
+//! Follows the signing key while a process runs: adopts a replaced key, and restores deleted Secrets and ConfigMaps. If
+//! the operator's Secret is deleted or emptied, the operator creates a new key, and the key in use vouches for it, so
+//! that the pinned key stays valid. The operator restores the entries of the ConfigMap. Another writer fills an emptied
+//! Secret, and uses its current key while the Secret does not exist.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// The pause after a failed publication of the public key: the Secret can be missing for a long time.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(30);
 
-/// Keeps the key of a trail equal to that in the Secret, and published.
+/// A task that keeps the key of a trail equal to the key in the Secret, and published.
 pub struct AuditKeyWatch {
     /// The trail that the key signs.
     pub trail: Trail,
@@ -33,7 +33,7 @@ enum Seen<K> {
     Nothing,
 }
 
-/// Distinguishes a deleted object from one that is not listed yet.
+/// A listing that distinguishes a deleted object from one that is not listed yet.
 #[derive(Default)]
 struct Listing {
     found: bool,
@@ -86,7 +86,7 @@ impl Task for AuditKeyWatch {
                 },
                 event = publics.next(|_| {}) => {
                     let said = public.said(event).and_then(Result::ok);
-                    // Another replica has replaced the key, or somebody else what is published of it.
+                    // Another replica has replaced the key, or another client has changed the published key.
                     if said.is_some_and(|said| said != Some(self.key().public())) {
                         is_due = self.renew().await;
                     }
@@ -157,8 +157,8 @@ impl AuditKeyWatch {
         published.is_err()
     }
 
-    /// Adopts the key in the Secret, or creates a new key if the Secret has none. Returns whether the key is still to be
-    /// published.
+    /// Adopts the key in the Secret, or creates a new key if the Secret has none. Returns whether the key is still to
+    /// be published.
     async fn renew(&self) -> bool {
         let keys = self.keys();
         let before = self.key();

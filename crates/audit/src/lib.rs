@@ -1,6 +1,7 @@
-//! The audit trail of a process: what is to be recorded is chained, and handed to a list of outlets (the
-//! log, the cluster, a collector), each at its own pace. Who needs a record before going on waits for
-//! it; nobody else does, whatever is broken. And the keys that sign the trail and seal what oz decides.
+//! The audit trail of a process: audit records are chained and passed to a list of outlets (the log, the cluster, a
+//! collector), each of which writes at its own pace. A caller that requires a record before it continues waits for it;
+//! no other caller waits, even during a failure. The crate also manages the keys that sign the trail and seal the
+//! decisions of oz.
 
 mod args;
 mod checkpoints;
@@ -49,14 +50,15 @@ use meters::Meters;
 use notify::Notifier;
 use outlets::{Intake, Outlet, Written};
 
-/// How long somebody waits for a record.
+/// The timeout of a caller that waits for a record.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
-/// The reason of a failure to record a connection beyond its user's quota, or beyond what may wait of all.
+/// The reason of a failure to record a connection beyond the quota of its user, or beyond the backlog for the
+/// connections of all users.
 pub const TOO_MANY_CONNECTIONS: &str = "TooManyConnections";
-/// How long the end of a process waits for what is still to be written.
+/// The maximum time for which the shutdown of a process waits for outstanding records.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Records what happens. Cheap to clone.
+/// The audit trail of a process. Clones are cheap and share it.
 #[derive(Clone)]
 pub struct Trail {
     shared: Arc<Shared>,
@@ -64,19 +66,19 @@ pub struct Trail {
 
 struct Shared {
     ledger: Mutex<Ledger>,
-    /// Where the key that signs is.
+    /// The location of the signing key.
     keys: key::WriterKeys,
-    /// Another key signs.
+    /// Notifies that another key signs.
     key_changed: Notify,
     clock: Arc<dyn Clock>,
     meters: Meters,
-    /// Something can be signed, or a summary is due.
+    /// Notifies that records can be signed, or that a summary is due.
     changed: Notify,
     outlets: Vec<Box<dyn Intake>>,
     notifier: Notifier,
 }
 
-/// A record that is on its way: told when it is in the log, and when it is everywhere.
+/// A record in progress: one channel reports that it is in the log, the other that all required outlets have it.
 struct UnderWay {
     log: oneshot::Receiver<()>,
     all: oneshot::Receiver<()>,
@@ -86,8 +88,7 @@ impl Trail {
     /// Begins the trail of one replica of one component.
     ///
     /// # Errors
-    /// When there is nowhere to write to, a file cannot be opened, or the signing key can be
-    /// neither read nor made.
+    /// If no outlet is configured, a file cannot be opened, or the signing key can be neither read nor created.
     pub async fn start(
         client: &Client,
         clock: impl Clock,
@@ -171,22 +172,22 @@ impl Trail {
         Ok(trail)
     }
 
-    /// With how many connections of one user are recorded in a minute, where each has a record of its own; any number
-    /// if absent. To be set before anything is recorded.
+    /// Sets the number of connections of one user that are recorded in a minute where each has an individual record; no
+    /// limit if absent. Must be called before the first record.
     #[must_use]
     pub fn with_connections_per_minute(self, per_minute: Option<NonZeroU32>) -> Self {
         self.ledger().limit_connections(per_minute);
         self
     }
 
-    /// Adds what the trail counts.
+    /// Registers the metrics of the trail.
     pub fn register(&self, registry: &mut Registry) {
         self.shared.meters.register(registry);
         self.shared.notifier.register(registry);
     }
 
-    /// Records something without waiting for it. It is written as soon as it can be; when so much
-    /// waits already that it cannot be kept either, that is logged and counted.
+    /// Records an event without waiting for it. The record is written as soon as possible; if the backlog is full and
+    /// the record cannot be kept either, the loss is logged and counted.
     pub fn note(&self, record: Record) {
         let text = record.line();
         if let Err(failure) = self.submit(record) {
@@ -194,7 +195,7 @@ impl Trail {
         }
     }
 
-    /// Ends the trail: waits a moment for what is under way, and signs it.
+    /// Closes the trail: waits a limited time for the records in progress, and signs them.
     pub async fn close(&self) {
         let summaries = self.ledger().summaries(jiff::Timestamp::MAX);
         for record in summaries {
@@ -225,7 +226,7 @@ impl Trail {
         }
     }
 
-    /// Until every outlet that a process may leave behind has everything.
+    /// Waits until every outlet that a process may leave behind has all records.
     async fn delivered(&self) {
         while self.undelivered() > 0 || self.shared.notifier.waiting() > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -240,7 +241,7 @@ impl Trail {
     fn key_made(&self, published: &oz_trail::Published) {
         let key = &published.public_key;
         let (subject, reason, message) = match &published.writer {
-            // It is vouched for again when the operator's key is replaced.
+            // The operator vouches for it again when its own key is replaced.
             Some(writer) => (
                 format!("{key} {}", published.vouched.as_deref().unwrap_or_default()),
                 "WriterKeyVouched",
@@ -255,7 +256,7 @@ impl Trail {
         let now = self.shared.clock.now();
         let (action, note) = (Action::KeyRotated, Decision::Note);
         let record = Record::about(now, action, note, &subject, reason, message);
-        // Whoever has a log and the old key only can believe the new one by this.
+        // With these details, a user who has a log and only the old key can trust the new one.
         let details = [
             ("publicKey", Some(key)),
             ("vouched", published.vouched.as_ref()),
@@ -276,9 +277,9 @@ impl Trail {
         ledger.lock()
     }
 
-    /// Takes a record in; what comes back tells when it is written, unless there is nothing to wait for.
+    /// Submits a record. Returns channels that report that it is written, or `None` if the caller need not wait.
     fn submit(&self, record: Record) -> Result<Option<UnderWay>, Failure> {
-        // Under one lock: what follows in the chain follows in every queue.
+        // Under one lock: the order in each queue is the order of the chain.
         let mut ledger = self.ledger();
         let (submitted, written) = ledger.submit(record, self.shared.clock.now());
         self.hand_out(written);
@@ -305,7 +306,7 @@ impl Trail {
         }
     }
 
-    /// As [`Trail::submit`], past the flood control.
+    /// Appends a record as [`Trail::submit`] does, without flood control.
     fn append(&self, record: Record) -> Result<(), Failure> {
         let mut ledger = self.ledger();
         let (submitted, written) = ledger.append(record);
@@ -325,20 +326,20 @@ impl Trail {
         }
     }
 
-    /// Said by a writer: this record is where it was to be.
+    /// Notes that an outlet has written this record. The writer of the outlet calls it.
     fn arrived(&self, seq: u64, outlet: Outlet) {
         self.change(|ledger| ledger.arrived(seq, outlet));
         self.shared.changed.notify_one();
     }
 
-    /// Said by a writer: this record will never be there.
+    /// Notes that an outlet will never write this record. The writer of the outlet calls it.
     fn lost(&self, seq: u64, outlet: Outlet) {
         self.shared.meters.dropped.inc();
         self.change(|ledger| ledger.lost(seq, outlet));
         self.shared.changed.notify_one();
     }
 
-    /// A checkpoint as far as this was published.
+    /// Notes that a checkpoint up to this position was published.
     fn published(&self, seq: u64) {
         self.change(|ledger| ledger.published(seq));
     }
@@ -365,7 +366,7 @@ fn failed(why: &str) -> Failure {
     )
 }
 
-/// The failure of what is not recorded for want of room.
+/// Returns the failure of a record that exceeds a quota or the backlog.
 fn too_many(beyond: Beyond) -> Failure {
     let message = match beyond {
         Beyond::Quota(Quota::Unproven) => {

@@ -1,7 +1,7 @@
-//! The log: one line of JSON for each record, on standard output or in a file. A thread of its own
-//! writes, so that a reader who stops reading holds up nobody but those who need the record. What
-//! cannot be written is kept and tried again, from the very byte that is missing; what could not be
-//! forced to the disk is written again to where it stands.
+//! The log: one line of JSON for each record, on standard output or in a file. A separate thread writes, so that a
+//! reader that stops reading delays only the callers that require a record. Data that cannot be written is kept and
+//! retried, from the first byte that is missing; data that could not be forced to the disk is written again to the same
+//! position.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,9 +17,9 @@ use parking_lot::{Condvar, Mutex};
 use crate::Trail;
 use crate::outlets::{Intake, Outlet, Written};
 
-/// How long to wait before a failed write is tried again.
+/// The pause before a failed write is retried.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How many lines are written at once.
+/// The maximum number of lines that are written at once.
 const BATCH: usize = 256;
 
 /// When a record in a file is forced to the disk.
@@ -31,7 +31,7 @@ pub enum Fsync {
     Never,
 }
 
-/// Lines to be written, in order.
+/// A queue of lines to be written, in order.
 #[derive(Clone, Default)]
 pub(crate) struct LineQueue(Arc<Waiting>);
 
@@ -41,7 +41,7 @@ struct Waiting {
     more: Condvar,
 }
 
-/// A record with its place in the chain, or a checkpoint.
+/// A record with its position in the chain, or a checkpoint.
 type Line = (Option<u64>, Arc<str>);
 
 impl LineQueue {
@@ -72,18 +72,18 @@ impl Intake for LineQueue {
     }
 }
 
-/// Where the log is.
+/// The open destination of the log.
 pub(crate) enum Out {
     Stdout(io::Stdout),
     File {
         file: File,
-        /// The same file: what is opened to append to writes to the end only.
+        /// The same file, opened a second time: a file that is opened for appending writes to its end only.
         again: File,
     },
 }
 
 impl Out {
-    /// Opens a file to append to. Half a line, left by a process that was killed, is ended.
+    /// Opens a file for appending. Ends an incomplete line that a killed process left.
     pub(crate) fn file(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .create(true)
@@ -104,25 +104,24 @@ impl Out {
     }
 }
 
-/// Forces the name of a file to the disk: a new file has none there before.
+/// Forces the name of a file to the disk: before that, a new file has no name there.
 fn keep_name(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
     let synced = File::open(directory.unwrap_or(Path::new(".")))?.sync_all();
     match synced {
-        // Some file systems have nothing to do there, and say so.
+        // Some file systems do not support this, and report it.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         other => other,
     }
 }
 
-/// What a [`Batch`] is written to.
+/// The device to which a [`Batch`] is written.
 trait Device {
-    /// Writes some of it to the end. Gives how much, and where that stands if it can be written
-    /// there again.
+    /// Appends some of the bytes. Returns their number, and their position if they can be written there again.
     fn append(&mut self, bytes: &[u8]) -> io::Result<(usize, Option<u64>)>;
-    /// Writes to a place that was written to before.
+    /// Writes to a position that was written before.
     fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written durable.
+    /// Makes the written data durable.
     fn settle(&mut self, fsync: Fsync) -> io::Result<()>;
 }
 
@@ -132,7 +131,7 @@ impl Device for Out {
             Self::Stdout(out) => Ok((out.write(bytes)?, None)),
             Self::File { file, .. } => {
                 let written = file.write(bytes)?;
-                // Appending moves to the end of what was appended, whoever else appends.
+                // After an append, the position is the end of the appended data, even if other processes append.
                 let end = file.stream_position().ok();
                 let length = u64::try_from(written).unwrap_or(u64::MAX);
                 Ok((written, end.and_then(|end| end.checked_sub(length))))
@@ -156,20 +155,20 @@ impl Device for Out {
     }
 }
 
-/// Lines that become durable together.
+/// A batch of lines that become durable together.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
     written: usize,
-    /// Where parts of it stand.
+    /// The positions of its parts.
     parts: Vec<(u64, Range<usize>)>,
-    /// Linux drops what it failed to force to the disk, and says that all is well when it is asked
-    /// again.
+    /// Linux drops data that it failed to force to the disk, and reports success on the next attempt; such data is
+    /// marked here.
     doubtful: bool,
 }
 
 impl Batch {
-    /// Goes on where the attempt before came to.
+    /// Continues from the position that the preceding attempt reached.
     fn attempt(&mut self, out: &mut impl Device, fsync: Fsync) -> io::Result<()> {
         while self.written < self.bytes.len() {
             match out.append(&self.bytes[self.written..]) {
@@ -194,14 +193,14 @@ impl Batch {
     }
 }
 
-/// What `--audit-log` says.
+/// The value of `--audit-log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Standard output.
     Stdout,
-    /// This file.
+    /// A file.
     File(PathBuf),
-    /// Nowhere.
+    /// No log.
     None,
 }
 
@@ -217,7 +216,7 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Starts the thread that writes.
+/// Starts the thread that writes the log.
 pub(crate) fn start(trail: Trail, lines: LineQueue, mut out: Out, fsync: Fsync) -> io::Result<()> {
     let write = move || {
         loop {
@@ -255,12 +254,12 @@ fn insist(trail: &Trail, mut attempt: impl FnMut() -> io::Result<()>) {
 mod tests {
     use super::*;
 
-    /// A disk that takes a few bytes at a time, and loses what it fails to keep.
+    /// A disk that accepts a few bytes at a time, and loses the data that it fails to store.
     #[derive(Default)]
     struct Disk {
         cached: Vec<u8>,
         kept: Vec<u8>,
-        /// From which byte on the cache has something to be kept.
+        /// The first byte of the cache that is not stored yet.
         dirty: Option<usize>,
         failures: u32,
     }

@@ -1,4 +1,4 @@
-//! What the trail counts.
+//! The metrics of the trail.
 
 use oz_trail::{Action, Decision, Record};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -32,7 +32,7 @@ pub(crate) struct Where {
 pub(crate) struct Meters {
     records: Family<What, Counter>,
     failures: Family<Where, Counter>,
-    /// Somebody needed a record and did not get it.
+    /// A caller required a record and did not get it.
     pub(crate) refused: Counter,
     pub(crate) dropped: Counter,
     checkpoints: Counter,
@@ -42,7 +42,7 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn register(&self, registry: &mut Registry) {
-        // An alert about what happens once a year needs a zero before it.
+        // An alert about an event that occurs once a year requires a zero before it.
         for action in Action::iter() {
             for decision in action.decisions() {
                 drop(self.records.get_or_create(&What::of(action, *decision)));

@@ -1,7 +1,7 @@
-//! AuditEvents: each record as an object in the cluster. Several are on their way at once, but none
-//! is far ahead of one that has not arrived, and none is written before a signed one has arrived that
-//! comes before it, such as the first of a chain: what a killed process leaves out can be told from
-//! what somebody took away, or put there.
+//! AuditEvents: each record as an object in the cluster. Several are written at once, but none is far ahead of one that
+//! has not arrived, and none is written before all earlier signed records have arrived, such as the first record of a
+//! chain. Thus a verifier can distinguish the records that a killed process left out from those that an attacker
+//! removed or added.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tokio::sync::mpsc;
 use crate::Trail;
 use crate::outlets::{Intake, Outlet, Written};
 
-/// How many are written at once.
+/// The maximum number of records that are written at once.
 const AT_ONCE: usize = 16;
 /// Pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LATE: Duration = Duration::from_secs(5);
-/// How often a record is tried that the API server does not take as it is: half a minute, in which
-/// whoever upgrades oz may have replaced the definition of AuditEvents.
+/// The number of attempts for a record that the API server rejects as invalid: half a minute, in which an administrator
+/// who upgrades oz may have replaced the definition of AuditEvents.
 const HOPELESS: u32 = 10;
 
 /// A record to be written.
@@ -32,24 +32,24 @@ pub(crate) struct Job {
     pub(crate) event: Box<AuditEvent>,
 }
 
-/// Takes records in.
+/// The intake of the outlet.
 pub(crate) struct Jobs(pub(crate) mpsc::UnboundedSender<Job>);
 
 impl Intake for Jobs {
     fn record(&self, written: &Written) -> u64 {
         let seq = written.entry.link.seq;
         let event = Box::new(written.entry.clone().into());
-        // The task ends with the process only.
+        // The task ends only with the process.
         let _ = self.0.send(Job { seq, event });
         0
     }
 }
 
-/// Writes what comes, until the process ends.
+/// Writes records until the process ends.
 pub(crate) async fn write(trail: Trail, client: Client, mut queue: mpsc::UnboundedReceiver<Job>) {
     let api: Api<AuditEvent> = Api::all(client);
     let mut under_way = FuturesUnordered::new();
-    // By place: whether the record there is signed.
+    // The positions in progress, and whether the record at each is signed.
     let mut places = std::collections::BTreeMap::new();
     let mut next: Option<Job> = None;
     loop {
@@ -80,8 +80,8 @@ pub(crate) async fn write(trail: Trail, client: Client, mut queue: mpsc::Unbound
     }
 }
 
-/// Gives its place, and whether it was taken. What the cluster will never take is not tried for
-/// ever: all that follows would wait for it, and nobody would get in any more.
+/// Creates one object. Returns its position, and whether the API server accepted it. A record that the cluster will
+/// never accept is given up: all later records would wait for it, and no user would get access any more.
 async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
     let mut pause = FIRST_PAUSE;
     let (mut failures, mut hopeless) = (0_u32, 0);
@@ -89,7 +89,7 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
         let why = match api.create(&PostParams::default(), &job.event).await {
             Ok(_) => return (job.seq, true),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                // Ours, if an answer of the API server was lost: its name holds its digest.
+                // The object is the same if a response of the API server was lost: its name contains its digest.
                 match is_there(api, &job.event).await {
                     Ok(true) => return (job.seq, true),
                     Ok(false) => "somebody else's AuditEvent has its name".to_owned(),
@@ -124,8 +124,8 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
     }
 }
 
-/// Whether the same would be answered again: it is too large, or no AuditEvent as this cluster
-/// defines them.
+/// Checks whether the API server would repeat the response: the object is too large, or not an AuditEvent as this
+/// cluster defines it.
 fn is_hopeless(status: &Status) -> bool {
     matches!(status.code, 400 | 413 | 422) || status.message.contains("request is too large")
 }

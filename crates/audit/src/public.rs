@@ -1,5 +1,5 @@
-//! The Secrets with public keys. Only the owning component may write its Secret; the components that verify its signatures read
-//! it. A changed public key allows forged signatures, so no verifier reads it from a ConfigMap.
+//! The Secrets with public keys. Only the owning component may write its Secret; the components that verify its
+//! signatures read it. A changed public key allows forged signatures, so no verifier reads it from a ConfigMap.
 
 use anyhow::bail;
 use k8s_openapi::ByteString;
@@ -66,7 +66,7 @@ impl PublicKeys {
             "metadata": { "name": name },
             "data": { self.entry: ByteString(keys.as_bytes().to_vec()) },
         });
-        // A manager of its own for each entry: an apply takes away what its manager leaves out.
+        // Each entry has a separate field manager: an apply removes the entries that its manager leaves out.
         let apply = PatchParams::apply(&format!("oz-{}-keys", self.entry)).force();
         let patch = Patch::Apply(secret);
         let published = self.secrets.patch(name, &apply, &patch);
@@ -89,8 +89,8 @@ impl PublicKeys {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Returns the published keys after an event; the outer `None` if the event does not change them. While the Secret does not
-    /// exist, the published keys stay in use; a new Secret arrives as a separate event.
+    /// Returns the published keys after an event; the outer `None` if the event does not change them. While the Secret
+    /// does not exist, the published keys stay in use; a new Secret arrives as a separate event.
     pub(crate) fn said(
         &self,
         event: StoreEvent<Guarded<Secret>>,

@@ -1,6 +1,6 @@
-//! Rotation of the signing keys; each component rotates its own. The operator's old key vouches for the new one before the
-//! rotation, so that the pinned key stays valid. The operator vouches for a new key of another writer when that key is
-//! published. Signatures by the old key stay valid.
+//! Rotation of the signing keys; each component rotates its own. The operator's old key vouches for the new one before
+//! the rotation, so that the pinned key stays valid. The operator vouches for a new key of another writer when that key
+//! is published. Signatures by the old key stay valid.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::{AuditArgs, Trail};
 /// The interval between two checks of the age of a key.
 const LOOK: Duration = Duration::from_secs(3_600);
 
-/// Replaces the key when it is older than its lifetime.
+/// A task that replaces the key when it is older than its lifetime.
 pub struct KeyRotation {
     trail: Trail,
     life: SignedDuration,
 }
 
 impl KeyRotation {
-    /// Replaces the key of a trail.
+    /// Creates a task that replaces the key of a trail.
     #[must_use]
     pub fn new(trail: &Trail, args: &AuditArgs) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl KeyRotation {
         let bytes = random()?;
         let key = AuditKey::new(&bytes);
         if before.is_some() {
-            // Who believes the old one believes it from its first signature on.
+            // A verifier that trusts the old key trusts the new key from its first signature on.
             keys.publish_vouched(&key, before).await?;
         }
         if !cell.replace(found, keys.data(&bytes), now).await? {

@@ -1,6 +1,6 @@
-//! The sealing keys. Each component reads its private keys from a Secret that no other component may read, and publishes its
-//! public keys in a Secret that no other component may write. The first replica creates the keys. Every process watches both
-//! Secrets, and every component rotates its own keys.
+//! The sealing keys. Each component reads its private keys from a Secret that no other component may read, and
+//! publishes its public keys in a Secret that no other component may write. The first replica creates the keys. Every
+//! process watches both Secrets, and every component rotates its own keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,11 +60,11 @@ fn cell(client: &Client, namespace: &str, owner: Owner) -> SecretCell {
     )
 }
 
-/// Reads the private keys of a component, or creates the first one; publishes its public keys, and reads the public keys of the
-/// other components, if these are published.
+/// Reads the private keys of a component, or creates the first one; publishes its public keys, and reads the public
+/// keys of the other components, if these are published.
 ///
 /// # Errors
-/// When a Secret of the component does not exist, can be neither read nor filled, or holds no usable key.
+/// If a Secret of the component does not exist, can be neither read nor filled, or holds no usable key.
 pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow::Result<Keys> {
     let cell = cell(client, namespace, owner);
     let (secret, _) = cell.filled(fresh).await?;
@@ -85,7 +85,7 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
         since.is_some_and(|since| since < SignedDuration::try_from(SETTLE).unwrap_or_default());
     public.publish(&published).await?;
     let keys = match &found[..] {
-        // Another replica has just replaced it: it seals once everybody knows it.
+        // Another replica has just replaced the key: the new key seals as soon as every process knows it.
         [_, previous] if is_new || !is_known => {
             let keys = Keys::new(owner, &[*previous])?;
             keys.adopt(owner, &found)?;
@@ -123,8 +123,8 @@ fn public_keys(client: &Client, namespace: &str, owner: Owner) -> PublicKeys {
     PublicKeys::new(client, namespace, owner.public_keys(), SEAL_KEYS)
 }
 
-/// Keeps the keys of a process equal to those in the Secrets. An emptied Secret with private keys is filled with a new key, which
-/// revokes all seals of the old one. While the Secret does not exist, the process keeps its keys.
+/// A task that keeps the keys of a process equal to those in the Secrets. An emptied Secret with private keys is filled
+/// with a new key, which revokes all seals of the old one. While the Secret does not exist, the process keeps its keys.
 pub struct SealKeyWatch {
     cell: SecretCell,
     public: PublicKeys,
@@ -136,7 +136,8 @@ pub struct SealKeyWatch {
 }
 
 impl SealKeyWatch {
-    /// Keeps `keys` up to date, records in `trail` which key seals, and calls `opens` after a change of the accepted keys.
+    /// Creates a task that keeps `keys` up to date, records in `trail` which key seals, and calls `opens` after a
+    /// change of the accepted keys.
     pub fn new(
         client: &Client,
         namespace: &str,
@@ -293,7 +294,7 @@ impl SealKeyWatch {
                     let trusted = self.keys.trust(other, &text);
                     trusted.map_err(anyhow::Error::from)
                 }
-                // While there are none, those that are known stay in use.
+                // While no public keys are published, the known keys stay in use.
                 Some(Ok(None)) | None => Ok(false),
                 Some(Err(error)) => Err(error),
             };
@@ -327,7 +328,8 @@ impl Task for SealKeyWatch {
     }
 }
 
-/// Replaces the key of a component when it is older than `life`. Seals of the previous key stay valid until the next rotation.
+/// A task that replaces the key of a component when it is older than `life`. Seals of the previous key stay valid until
+/// the next rotation.
 pub struct SealKeyRotation {
     cell: SecretCell,
     clock: Arc<dyn Clock>,
@@ -335,7 +337,7 @@ pub struct SealKeyRotation {
 }
 
 impl SealKeyRotation {
-    /// Replaces the key of `owner` in `namespace`.
+    /// Creates a task that replaces the key of `owner` in `namespace`.
     pub fn new(
         client: &Client,
         clock: impl Clock,

@@ -1,5 +1,5 @@
-//! What waits for a server, bounded and in order, and what a server says of when to try again: for the audit
-//! collector, and for those that are notified.
+//! A limited queue of items for a server, in order, and the retry interval that a server requests: for the audit
+//! collector and for the servers of notifications.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use http::header::RETRY_AFTER;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// What waits. Clones share it.
+/// A queue of waiting items. Clones share it.
 pub(crate) struct Spool<T> {
     waiting: Arc<Mutex<VecDeque<Arc<T>>>>,
     more: Arc<Notify>,
@@ -41,7 +41,7 @@ impl<T> Spool<T> {
         self.waiting.lock()
     }
 
-    /// Adds one; returns how many of the oldest had to go for it.
+    /// Adds an item; returns the number of oldest items that were dropped for it.
     pub(crate) fn push(&self, one: T) -> u64 {
         let mut waiting = self.waiting();
         let mut lost = 0;
@@ -54,7 +54,7 @@ impl<T> Spool<T> {
         lost
     }
 
-    /// The oldest, as soon as there is one.
+    /// Waits for the oldest item and returns it.
     pub(crate) async fn first(&self) -> Arc<T> {
         loop {
             let first = self.waiting().front().cloned();
@@ -69,7 +69,8 @@ impl<T> Spool<T> {
         self.waiting().len()
     }
 
-    /// It is done with. Gives whether it was there still: it may have gone for others.
+    /// Removes an item that is done. Returns whether it was still in the queue: it may have been dropped for newer
+    /// ones.
     pub(crate) fn remove(&self, one: &Arc<T>) -> bool {
         let mut waiting = self.waiting();
         let is_first = waiting.front().is_some_and(|front| Arc::ptr_eq(front, one));
@@ -80,8 +81,8 @@ impl<T> Spool<T> {
     }
 }
 
-/// How long a server asks to be left alone, within bounds. A date (RFC 9110, section 10.2.3) is not understood, and
-/// taken as if it said nothing.
+/// Returns the pause that a server requests, within limits. A date (RFC 9110, section 10.2.3) is not supported and is
+/// ignored.
 pub(crate) fn asked_pause(
     headers: &HeaderMap,
     bounds: RangeInclusive<Duration>,

@@ -1,5 +1,5 @@
-//! The operator vouches for the signing keys of the other writers, each for one name. It reads a public key from the Secret that
-//! only its writer may write, publishes the signed statement for auditors, and records it.
+//! The operator vouches for the signing keys of the other writers, each for one name. It reads a public key from the
+//! Secret that only its writer may write, publishes the signed statement for auditors, and records it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::key::{WriterKeys, publish_entry};
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Vouches for the keys of the other writers, in the leading replica of the operator.
+/// A task that vouches for the keys of the other writers, in the leading replica of the operator.
 pub struct WriterVouching {
     trail: Trail,
 }
 
 impl WriterVouching {
-    /// Vouches with the key of the operator's trail.
+    /// Creates a task that vouches with the key of the operator's trail.
     #[must_use]
     pub fn new(trail: &Trail) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl WriterVouching {
             );
             return true;
         };
-        // The operator's have no name before them: no writer displaces the key of another.
+        // The entries of the operator have no prefix: no writer can replace the key of another.
         let slot = format!("{writer}.{id}");
         let there = published.get(&slot);
         let there = there.and_then(|text| serde_json::from_str::<Published>(text).ok());
@@ -85,7 +85,7 @@ impl Task for WriterVouching {
         let this = Selection::named(AUDIT_PUBLIC_KEYS);
         let mut maps = guarded_watch::<ConfigMap>(client, &resource, Some(namespace), this).0;
         let mut keys: BTreeMap<&str, String> = BTreeMap::new();
-        // `None` until it is known what is published.
+        // `None` until the published entries are known.
         let mut published: Option<BTreeMap<String, String>> = None;
         let mut failed = false;
         loop {
@@ -114,7 +114,7 @@ impl Task for WriterVouching {
                     StoreEvent::Init => continue,
                 },
                 () = shared.key_changed.notified() => {}
-                // After a failure no event need tell of it again.
+                // After a failure, no event may report the key again.
                 () = tokio::time::sleep(AGAIN), if failed => {}
             }
             failed = false;

@@ -1,16 +1,18 @@
-//! Work on a thread with a stack of its own. What somebody else wrote may end that thread, and no other.
+//! Work on a separate thread with a separate stack. An expression from a user can end that thread, but no other
+//! thread.
 
 use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Far more than a bounded expression takes.
+/// The size of the stack: far more than a bounded expression needs.
 pub const STACK: usize = 16 * 1024 * 1024;
 
-/// The answer of `work`, if it comes in time. One that does not goes on, and nobody hears of it.
+/// Returns the result of `work`, if it finishes in time. Work that does not finish continues on its thread; its result
+/// is dropped.
 ///
 /// # Errors
-/// That it did not come, or could not be begun.
+/// The work did not finish in time, failed, or could not be started.
 pub fn apart<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,12 +1,12 @@
-//! Bounds for expressions that were parsed: what evaluating one can cost at most, told before it is
-//! evaluated. A value of CEL is no larger than what it is made of, so its size is known from the expression
-//! alone, in copies of what it is asked about; what is written out in the expression is small itself.
+//! Bounds for parsed expressions: the maximum cost of an evaluation, computed before the evaluation. A CEL value is no
+//! larger than the values that it is made of, so the expression alone determines its size, in copies of the input;
+//! literals in the expression are small.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, operators};
 use oz_core::connect::policy::{Excess, MAX_COPIES, MAX_LOOPS, MAX_PATTERNS};
 
-/// What gives true, false or a number, whatever it is given.
+/// Operators and functions that return true, false or a number for all arguments.
 const SMALL: [&str; 19] = [
     operators::LOGICAL_AND,
     operators::LOGICAL_OR,
@@ -30,11 +30,11 @@ const SMALL: [&str; 19] = [
 ];
 const MATCHES: &str = "matches";
 
-/// Checks that evaluating an expression takes little memory, and time in proportion to few passes over what
-/// it is asked about, which is in the variables `large`.
+/// Checks that evaluating an expression takes little memory, and time in proportion to a few passes over the input,
+/// which is in the variables `large`.
 ///
 /// # Errors
-/// The bound that it exceeds.
+/// The bound that the expression exceeds.
 pub(crate) fn affordable(expression: &IdedExpr, large: &[&str]) -> Result<(), Excess> {
     let mut cost = Cost {
         large,
@@ -46,16 +46,16 @@ pub(crate) fn affordable(expression: &IdedExpr, large: &[&str]) -> Result<(), Ex
 }
 
 struct Cost<'a> {
-    /// The variables that hold what is asked about.
+    /// The variables that hold the input.
     large: &'a [&'a str],
     loops: usize,
     patterns: usize,
-    /// What the loop calls what it looks at, and how many copies that may hold.
+    /// The loop's variable, and the maximum number of copies that it holds.
     item: Option<(&'a str, usize)>,
 }
 
 impl<'a> Cost<'a> {
-    /// How many copies of what is asked about the value of an expression holds at most.
+    /// Returns the maximum number of copies of the input that the value of an expression holds.
     fn copies(&mut self, expression: &'a IdedExpr) -> Result<usize, Excess> {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(0),
@@ -79,7 +79,7 @@ impl<'a> Cost<'a> {
         })
     }
 
-    /// What is put together to one value.
+    /// Returns the copies in a value that combines parts.
     fn together(&mut self, parts: impl IntoIterator<Item = &'a IdedExpr>) -> Result<usize, Excess> {
         let copies = self.sum(parts)?;
         if copies > MAX_COPIES {
@@ -145,8 +145,8 @@ impl<'a> Cost<'a> {
     }
 }
 
-/// Whether the list that a loop makes has nothing but what it looks at: `filter` is
-/// `condition ? @result + [item] : @result`, and `map` puts something else there.
+/// Checks whether the list that a loop creates has only items of its range: `filter` is `condition ? @result + [item]
+/// : @result`, and `map` adds something else.
 fn keeps_items(one: &ComprehensionExpr) -> bool {
     let added = match arguments(&one.loop_step, operators::CONDITIONAL) {
         Some([_, added, _]) => added,
@@ -163,7 +163,7 @@ fn keeps_items(one: &ComprehensionExpr) -> bool {
     list.elements.iter().all(is_item)
 }
 
-/// The arguments, if this is a call of that name.
+/// Returns the arguments if the expression is a call with this name.
 fn arguments<'a>(expression: &'a IdedExpr, name: &str) -> Option<&'a [IdedExpr]> {
     match &expression.expr {
         Expr::Call(call) if call.func_name == name => Some(&call.args),

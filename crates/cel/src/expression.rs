@@ -1,4 +1,4 @@
-//! One expression: compiled if it is bounded, and evaluated.
+//! An expression: compiled if it is bounded, and evaluated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::bounds::affordable;
 use crate::names;
 use crate::patterns::Patterns;
 
-/// Compiled expressions that are kept.
+/// The maximum number of compiled expressions in the cache.
 const KEPT: usize = 512;
 
-/// A compiled expression, whose evaluation is bounded.
+/// A compiled expression with a bounded evaluation.
 pub struct Expression(Program);
 
 impl Expression {
-    /// Compiles a text. `large` names the variables that hold what others wrote: how many copies of these
-    /// the expression makes is what it costs.
+    /// Compiles a text. `large` names the variables with content that other users wrote: the cost of an expression is
+    /// the number of copies that it makes of them.
     ///
     /// # Errors
-    /// The bound that it exceeds, or why it cannot be parsed, in one line.
+    /// The bound that the expression exceeds, or the reason why it cannot be parsed, in one line.
     pub fn compile(text: &str, large: &[&str]) -> Result<Self, String> {
         bounded(text).map_err(|excess| excess.to_string())?;
         let program = Program::compile(text).map_err(|errors| first_line(&errors.to_string()))?;
@@ -32,16 +32,16 @@ impl Expression {
         Ok(Self(program))
     }
 
-    /// The first variable, field or function that there is not.
+    /// Returns an error about the first variable, field or function that does not exist.
     #[must_use]
     pub fn unknown(&self, variables: &[Variable]) -> Option<String> {
         names::unknown(self.0.expression(), variables)
     }
 
-    /// What it gives for these variables. Regular expressions are not looked for after `until`.
+    /// Returns the value for these variables. No regular expression is matched after `until`.
     ///
     /// # Errors
-    /// Why it gives nothing, in one line.
+    /// The reason why there is no value, in one line.
     pub fn evaluate<'a>(
         &self,
         variables: impl IntoIterator<Item = (&'a str, Value)>,
@@ -57,14 +57,14 @@ impl Expression {
     }
 }
 
-/// Expressions by their texts, compiled once.
+/// A cache of compiled expressions by their texts. Each is compiled once.
 #[derive(Clone, Default)]
 pub struct Expressions(Arc<Mutex<HashMap<String, Arc<Compiled>>>>);
 
 type Compiled = Result<Expression, String>;
 
 impl Expressions {
-    /// The expression of a text. The same text has the same large variables wherever it is compiled.
+    /// Returns the expression of a text. The same text has the same large variables wherever it is compiled.
     #[must_use]
     pub fn of(&self, text: &str, compile: impl FnOnce(&str) -> Compiled) -> Arc<Compiled> {
         let known = || self.0.lock();
@@ -81,7 +81,7 @@ impl Expressions {
     }
 }
 
-/// Errors of the library can be pages long, and hold what was asked about.
+/// Returns the first line of an error, shortened. Errors of the library can be pages long, and contain the input.
 pub(crate) fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
     line.unwrap_or_default().chars().take(200).collect()

@@ -1,7 +1,6 @@
-//! Expressions of CEL that others write: commands' and access policies. Checked before they are parsed and
-//! again before they are evaluated, so that what one costs is known from it alone. The webhook evaluates, on
-//! a thread that it does not wait for without end; the operator and the command line compile, to say what is
-//! wrong.
+//! CEL expressions from users: command policies and access policies. Each expression is checked before it is parsed
+//! and again before it is evaluated, so that its cost is known from its text alone. The webhook evaluates expressions,
+//! on a thread for which it waits a limited time; the operator and the command line compile them, to report errors.
 
 mod apart;
 mod bounds;
@@ -16,5 +15,5 @@ pub use apart::{STACK, apart};
 pub use expression::{Expression, Expressions};
 pub use kube_cel::cel::Value;
 
-/// The variables of `commandPolicy` that hold what somebody typed.
+/// The variables of `commandPolicy` with the values that a user typed.
 pub const COMMAND: [&str; 2] = ["argv", "container"];

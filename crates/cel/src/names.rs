@@ -1,11 +1,11 @@
-//! Names in an expression that mean nothing: a policy with a typing error would fail for every request, and
-//! whoever writes it is to hear of it at once.
+//! Unknown names in an expression: a policy with a typing error would fail for every request, so its author gets the
+//! error immediately.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr};
 use oz_core::access::policy::situation::Variable;
 
-/// The functions that there are, beside operators and macros.
+/// The functions that exist, in addition to operators and macros.
 const FUNCTIONS: [&str; 25] = [
     "bytes",
     "contains",
@@ -33,10 +33,10 @@ const FUNCTIONS: [&str; 25] = [
     "timestamp",
     "uint",
 ];
-/// What an entry of `active` has.
+/// The fields of an entry of `active`.
 const ACTIVE: [&str; 6] = ["kind", "namespace", "template", "pod", "request", "until"];
 
-/// The first variable, field or function that there is not.
+/// Returns an error about the first variable, field or function that does not exist.
 pub(crate) fn unknown(expression: &IdedExpr, variables: &[Variable]) -> Option<String> {
     Names {
         known: variables.to_vec(),
@@ -44,7 +44,7 @@ pub(crate) fn unknown(expression: &IdedExpr, variables: &[Variable]) -> Option<S
     .unknown(expression)
 }
 
-/// Names that mean something where we are, the innermost last.
+/// The names that are in scope, the innermost last.
 struct Names<'a> {
     known: Vec<(&'a str, &'a [&'a str])>,
 }
@@ -65,7 +65,7 @@ impl<'a> Names<'a> {
             Expr::Struct(message) => Some(format!("there is no type {}", message.type_name)),
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
-                // Operators are called by signs.
+                // The names of operators are signs.
                 let is_word = name.starts_with(|letter: char| letter.is_ascii_alphabetic());
                 if is_word && !FUNCTIONS.contains(&name) {
                     return Some(format!("there is no function {name}"));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_function_that_is_listed_is_there() {
-        // One that is not would be refused as undeclared, and not for what it is given.
+        // A function that does not exist would fail as undeclared, and not because of its arguments.
         for name in super::FUNCTIONS {
             let expression = Expression::compile(&format!("{name}(1, 2, 3)"), &[]).unwrap();
             let until = std::time::Instant::now() + std::time::Duration::from_secs(1);

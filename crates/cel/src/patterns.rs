@@ -1,4 +1,4 @@
-//! Regular expressions of one evaluation, each compiled once, however often a loop comes to it.
+//! Regular expressions of one evaluation. Each is compiled once, however often a loop uses it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kube_cel::cel::{ExecutionError, FunctionContext};
 use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 
-/// What a regular expression may compile to, in bytes.
+/// The maximum compiled size of a regular expression, in bytes.
 const PATTERN: usize = 1024 * 1024;
 
 pub(crate) struct Patterns {
@@ -25,8 +25,8 @@ impl Patterns {
         }
     }
 
-    /// The function of CEL. A text is looked at in proportion to it and to the expression, so one look
-    /// is short, and nobody waits for the next when time is up.
+    /// Returns the function for CEL. A match takes time in proportion to the text and the expression, so one match is
+    /// short; no match starts after the deadline.
     pub(crate) fn matching(
         self,
     ) -> impl Fn(

@@ -1,4 +1,4 @@
-//! What a server's answer about a ticket means: `accept` of a check, over `status` and `body`.
+//! The evaluation of a server's response about a change ticket: `accept` of a ticket check, over `status` and `body`.
 
 use std::time::Instant;
 
@@ -8,13 +8,13 @@ use oz_core::access::policy::situation::Variable;
 use crate::Expression;
 use crate::expression::first_line;
 
-/// What an expression may name.
+/// The variables that an expression may name.
 const VARIABLES: [Variable; 2] = [("status", &[]), ("body", &[])];
 
-/// Compiles `accept` of a check.
+/// Compiles `accept` of a ticket check.
 ///
 /// # Errors
-/// Why it cannot be evaluated, in one line.
+/// The reason why it cannot be evaluated, in one line.
 pub fn compile(text: &str) -> Result<Expression, String> {
     let expression = Expression::compile(text, &["body"])?;
     match expression.unknown(&VARIABLES) {
@@ -23,12 +23,11 @@ pub fn compile(text: &str) -> Result<Expression, String> {
     }
 }
 
-/// Whether an answer with this code and this content accepts the ticket. Without content nothing can be told
-/// that goes by it. Takes a stack of its own, see
-/// [`apart`](crate::apart).
+/// Checks whether a response with this status code and this content accepts the change ticket. Without content, an
+/// expression that uses `body` fails. Requires a separate stack, see [`apart`](crate::apart).
 ///
 /// # Errors
-/// Why that cannot be told.
+/// The reason why the expression has no result.
 pub fn accepts(
     text: &str,
     status: u16,
@@ -96,7 +95,7 @@ mod tests {
             "body.missing == 'x'",
             "body.state",
             "size(body.state.deep) > 0",
-            // A pattern that would take gigabytes.
+            // A pattern that would need gigabytes.
             "body.state.matches('((a{1000}){1000}){1000}')",
         ] {
             assert!(said(text, 200, &body).is_err(), "{text}");

@@ -1,12 +1,12 @@
-//! Instants and lengths of time as CEL has them. Its types are those of another library, which nothing here
-//! names: they are made of texts.
+//! Instants and durations as CEL values. CEL's types are those of another library, which this module does not name: it
+//! creates them from texts.
 
 use chrono_tz::Tz;
 use jiff::{SignedDuration, Timestamp};
 use kube_cel::cel::Value;
 use oz_api::duration::GoDuration;
 
-/// A time zone, by its name in the IANA database; UTC if there is none.
+/// Returns the time zone with this name in the IANA database; UTC without a name.
 pub(crate) fn zone(name: Option<&str>) -> Result<Tz, String> {
     let Some(name) = name else {
         return Ok(Tz::UTC);
@@ -17,7 +17,7 @@ pub(crate) fn zone(name: Option<&str>) -> Result<Tz, String> {
     })
 }
 
-/// An instant, in a zone.
+/// Returns an instant in a zone, as a CEL value.
 pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, String> {
     let text = instant.to_string();
     match Value::Timestamp(text.parse().map_err(|error| format!("{text}: {error}"))?) {
@@ -28,7 +28,7 @@ pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, String> {
     }
 }
 
-/// A length of time.
+/// Returns a duration as a CEL value.
 pub(crate) fn length(length: GoDuration) -> Result<Value, String> {
     let end = Timestamp::UNIX_EPOCH
         .checked_add(SignedDuration::from(length))

@@ -1,6 +1,6 @@
-//! CEL in what the API server evaluates: rules of definitions, ValidatingAdmissionPolicies and match conditions. CEL
-//! reserves words, and an API server refuses a definition whose rule selects a field by one of them: until 1.32 it knew
-//! `namespace` as `__namespace__` only, and every version knows it by that name.
+//! CEL in the expressions that the API server evaluates: rules of definitions, ValidatingAdmissionPolicies and match
+//! conditions. CEL reserves words, and an API server rejects a definition with a rule that selects a field by one of
+//! them: until 1.32 it accepted `namespace` as `__namespace__` only, and every version accepts that name.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Where rules are written, or generated from Rust.
+/// The folders in which rules are written, or generated from Rust.
 const FOLDERS: [&str; 2] = ["charts/oz/files", "deploy"];
 
 /// The fields that hold an expression.
@@ -111,7 +111,7 @@ fn reserved(text: &str) -> Vec<String> {
         .unwrap_or_else(|errors| panic!("{text}: {errors}"));
     let mut words = Vec::new();
     fields(&expression, &mut |variable, field| {
-        // A policy's `request` is no object by a schema: every version has its fields by their own names.
+        // An admission policy's `request` has no schema: in every version its fields have their own names.
         let of_request = variable == Some("request") && field == "namespace";
         if RESERVED.contains(&field) && !of_request {
             words.push(field.to_owned());
@@ -135,7 +135,7 @@ fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// The texts of all expressions in a document.
+/// Collects the texts of all expressions in a document.
 fn expressions<'a>(document: &'a Value, all: &mut Vec<&'a str>) {
     match document {
         Value::Array(items) => items.iter().for_each(|item| expressions(item, all)),

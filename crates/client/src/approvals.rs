@@ -1,5 +1,6 @@
-//! Requests and transient bindings that wait for somebody to approve them, and answering them. What an answer names is computed here
-//! from what was read, as the operator does: what was looked at is what is answered.
+//! Requests and transient bindings that wait for an approval, and approving or denying them. The digest that an
+//! approval names is computed here from the objects that were read, as the operator does: the approval applies to
+//! exactly the objects that the approver saw.
 
 use std::collections::BTreeMap;
 
@@ -20,43 +21,43 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::request::requester;
 
-/// A request or transient binding that waits to be approved.
+/// A request or transient binding that waits for an approval.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// What an answer to it is about.
+    /// The reference that an approval or denial contains.
     pub about: AccessRequestReference,
-    /// Namespace; empty for the whole cluster.
+    /// The namespace; empty for the whole cluster.
     pub namespace: String,
-    /// The namespace of answers to it.
+    /// The namespace of its approvals and denials.
     pub answered_in: String,
-    /// What it is used for, see [`AccessRequest::PURPOSE`].
+    /// The purpose, see [`AccessRequest::PURPOSE`].
     pub purpose: &'static str,
-    /// Who asks.
+    /// The requester.
     pub requester: String,
-    /// By which template, or for which role.
+    /// The template or the role.
     pub template: String,
-    /// For how long, if it says.
+    /// The requested duration, if it names one.
     pub duration: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// By which ticket.
+    /// The change ticket.
     pub ticket: Option<String>,
-    /// What an answer must name.
+    /// The digest that an approval or denial must name.
     pub digest: String,
-    /// Until when it can be answered.
+    /// The instant until which it can be approved or denied.
     pub until: Timestamp,
-    /// What the operator says is waited for.
+    /// The operator's message about the missing approvals.
     pub waits_for: String,
 }
 
-/// What was read to tell which requests wait for somebody.
+/// The objects that determine which requests wait for an approver.
 struct Read<'a> {
     me: &'a Requester,
     answers: Vec<AccessRequestApproval>,
 }
 
 impl Read<'_> {
-    /// Whether I answered already.
+    /// Checks whether the approver already approved or denied the candidate.
     fn is_answered(&self, candidate: &Candidate<'_>) -> bool {
         let mut about = self
             .answers
@@ -70,7 +71,7 @@ impl Read<'_> {
     }
 }
 
-/// The requests of a kind that wait for `me`, in the chosen namespace or in all of them.
+/// Returns the requests of a kind that wait for `me`, in the chosen namespace or in all namespaces.
 pub async fn waiting<R: AccessRequest>(
     cluster: &Cluster,
     everywhere: bool,
@@ -107,7 +108,7 @@ pub async fn waiting<R: AccessRequest>(
     Ok(mine.collect())
 }
 
-/// What waits, if this request does and `me` may answer.
+/// Returns the entry of a request, if it waits and `me` may approve it.
 fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) -> Option<Waiting> {
     let judgement = stamp::told(request.meta()).and_then(|stamp| stamp.judgement);
     let config = policy::approval(judgement.as_ref(), template)?;
@@ -142,8 +143,8 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
     })
 }
 
-/// The transient bindings of a kind that wait for `me`, in the chosen namespace or in all of them; `own_namespace` is
-/// oz's.
+/// Returns the transient bindings of a kind that wait for `me`, in the chosen namespace or in all namespaces;
+/// `own_namespace` is the namespace of oz.
 pub async fn waiting_bindings<K: transient::Kind>(
     cluster: &Cluster,
     everywhere: bool,
@@ -158,7 +159,7 @@ pub async fn waiting_bindings<K: transient::Kind>(
     let parameters = ListParams::default();
     let listed = match cluster.answer(bindings.list(&parameters)).await {
         Ok(listed) => listed.items,
-        // They are not installed; or whoever asks may not see them, and is asked about none.
+        // The kinds are not installed; or the user may not list them, so none waits for the user.
         Err(failure) if failure.is_unknown_kind() || failure.is_forbidden() => {
             return Ok(Vec::new());
         }
@@ -186,7 +187,7 @@ pub async fn waiting_bindings<K: transient::Kind>(
         me,
         answers: match cluster.answer(answers.list(&parameters)).await {
             Ok(listed) => listed.items,
-            // Whoever may not see answers where those to the whole cluster are may give none there.
+            // A user who may not list approvals in the namespace for cluster-wide ones may create none there.
             Err(failure) if K::CLUSTER && failure.is_forbidden() => return Ok(Vec::new()),
             Err(failure) => return Err(failure),
         },
@@ -197,7 +198,7 @@ pub async fn waiting_bindings<K: transient::Kind>(
         .collect())
 }
 
-/// What waits, if this binding does and `me` may answer.
+/// Returns the entry of a transient binding, if it waits and `me` may approve it.
 fn of_binding<K: transient::Kind>(
     binding: &K,
     own_namespace: &str,
@@ -237,7 +238,7 @@ fn of_binding<K: transient::Kind>(
     })
 }
 
-/// Answers a request or transient binding.
+/// Approves or denies a request or transient binding.
 pub async fn answer(
     cluster: &Cluster,
     waiting: &Waiting,
@@ -264,5 +265,5 @@ pub async fn answer(
     })
 }
 
-/// The longest `generateName` that the webhook lets in, without its `-`.
+/// The longest `generateName` that the webhook accepts, without its `-`.
 const PREFIX: usize = 57;

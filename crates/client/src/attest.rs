@@ -1,4 +1,4 @@
-//! Attestations: recording what somebody decided about each line of who could get in.
+//! Attestations: records a user's decision about each line of the list of users who could get access.
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
@@ -9,13 +9,13 @@ use oz_api::{AccessReview, AccessReviewSpec, Attestation};
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-/// How much of a digest is part of a name.
+/// The number of digits of a digest in a name.
 const DIGITS: usize = 8;
 
-/// Records an attestation in the namespace that oz runs in.
+/// Records an attestation in the namespace of oz.
 ///
 /// # Errors
-/// When whoever asks may not, or the webhook refuses it.
+/// The user has no permission, or the webhook rejects the attestation.
 pub async fn attest(
     cluster: &Cluster,
     oz: &str,
@@ -33,7 +33,7 @@ pub async fn attest(
     cluster.answer(api.create(&parameters, &object)).await
 }
 
-/// `attestation-20260102t150405z-0123abcd`: when, and of which file.
+/// Returns `attestation-20260102t150405z-0123abcd`: the time, and the digest of the file.
 fn name_of(attestation: &Attestation, now: Timestamp) -> String {
     let at = Offset::UTC.to_datetime(now).strftime("%Y%m%dt%H%M%Sz");
     let digest = attestation.file.strip_prefix("sha256:").unwrap_or_default();

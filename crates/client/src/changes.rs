@@ -1,5 +1,5 @@
-//! What changes of requests, answers, reviews and locks: from a list on by watches, which go on where they broke. What
-//! came meanwhile is found by comparing what is there with what was.
+//! Changes of requests, approvals, reviews and locks: from a list onward by watches, which resume where they broke. A
+//! comparison of the current objects with the known ones finds the changes in between.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,56 +23,56 @@ use crate::failure::{Failure, Result};
 use crate::request::{Ask, Retry, user};
 use crate::reviews;
 
-/// After a watch that broke.
+/// The pause after a watch that broke.
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
-/// What of an object somebody sees.
+/// The part of an object that a user sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Standing {
-    /// Who asked, answered or is reviewed.
+    /// The requester, the approver or the user under review.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// What it is about.
+    /// The subject of the object.
     pub what: String,
-    /// How far it is.
+    /// The phase.
     pub phase: String,
-    /// Why, in the words of whoever did it.
+    /// The reason, in the words of the user or component that gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Until when it holds, or has to be done.
+    /// The instant until which it holds, or has to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
-/// One change.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Kind of the object.
+    /// The kind of the object.
     pub kind: String,
-    /// Its namespace, if it is in one.
+    /// The namespace, if the object is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How it is now; how it was last, if it is gone.
+    /// The current state; the last state, if the object was deleted.
     #[serde(flatten)]
     pub standing: Standing,
-    /// Whether it is gone.
+    /// True if the object was deleted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
 }
 
-/// A kind whose changes are shown.
+/// A kind with changes that are shown.
 pub trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    /// What of it somebody sees.
+    /// Returns the part of the object that a user sees.
     fn standing(&self, now: Timestamp) -> Standing;
 }
 
-/// What of a request somebody sees.
+/// Returns the part of a request that a user sees.
 fn of_request<R: AccessRequest>(request: &R) -> Standing {
     let status = request.status().cloned().unwrap_or_default();
     let ask = Ask::of(request);
@@ -183,19 +183,19 @@ impl Watched for AccessLock {
     }
 }
 
-/// What is known of one kind, and from where its watch goes on.
+/// The known objects of one kind, and the version from which the watch resumes.
 pub struct Feed<K> {
     api: Api<K>,
     version: String,
     known: BTreeMap<(Option<String>, String), (Option<String>, Standing)>,
 }
 
-/// Why changes are told no longer.
+/// The reason why a feed ended.
 #[derive(Debug)]
 pub enum Stop {
-    /// Whoever was told wants no more.
+    /// The receiver wants no more changes.
     Enough,
-    /// Something is wrong that does not pass.
+    /// A permanent failure.
     Failed(Failure),
 }
 
@@ -205,26 +205,27 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Who is told of a change; `false` is enough.
+/// The receiver of changes; it returns `false` if it wants no more.
 pub type OnChange<'a> = &'a dyn Fn(Change) -> Result<bool>;
 
-/// Whether changes come.
+/// The state of a watch.
 #[derive(Clone, Copy, Debug)]
 pub enum Link<'a> {
-    /// No more, for this reason; it is tried over.
+    /// The watch broke, for this reason; it is retried.
     Broken(&'a Failure),
-    /// Again.
+    /// The watch works again.
     Back,
 }
 
-/// Who is told of the link of one kind.
+/// The receiver of the state of the watch of one kind.
 pub type OnLink<'a> = &'a dyn Fn(Link<'_>);
 
-/// For how long it is not believed that what was watched may be watched no more, or is no kind: an API server that has
-/// just begun does not know yet who may what, on a busy machine not soon, and nobody may have noticed that it was away.
+/// The time for which a refusal to watch, or an unknown kind, is not believed after the watch worked: an API server
+/// that has just started does not know the permissions yet, and on a busy machine this takes time; the client may not
+/// have noticed that the API server was unavailable.
 const DISBELIEVED: Duration = Duration::from_mins(1);
 
-/// What of a link is broken at the moment, if anything is.
+/// The current outage of a watch, if there is one.
 #[derive(Debug, Default)]
 struct Outage {
     retry: Retry,
@@ -232,7 +233,7 @@ struct Outage {
 }
 
 impl Outage {
-    /// Rests after a failure that passes; any other stays one.
+    /// Pauses after a transient failure; returns any other failure.
     async fn with(&mut self, failure: Failure, link: OnLink<'_>) -> Result<()> {
         let is_new = !self.retry.has_failed();
         let is_refused = failure.is_forbidden() || failure.is_unknown_kind();
@@ -260,10 +261,10 @@ impl Outage {
 }
 
 impl<K: Watched> Feed<K> {
-    /// What is there now, of which nothing is told.
+    /// Lists the current objects, without reporting them.
     ///
     /// # Errors
-    /// When it may not be listed.
+    /// The objects may not be listed.
     pub async fn begin(cluster: &Cluster, api: Api<K>) -> Result<Self> {
         let mut feed = Self {
             api,
@@ -279,11 +280,11 @@ impl<K: Watched> Feed<K> {
         Ok(feed)
     }
 
-    /// Tells of each change, until it is enough. What passes meanwhile, such as an API server that starts anew, ends
-    /// nothing.
+    /// Reports each change, until the receiver wants no more. A transient failure, such as a restart of the API
+    /// server, does not end it.
     ///
     /// # Errors
-    /// Always: why it ended.
+    /// Always: the reason for the end.
     pub async fn follow(
         mut self,
         cluster: &Cluster,
@@ -302,7 +303,7 @@ impl<K: Watched> Feed<K> {
                 Err(failure) => Err(failure.into()),
             };
             match followed {
-                // As every few minutes, or the connection broke.
+                // This happens every few minutes, or when the connection breaks.
                 Ok(()) => tokio::time::sleep(WATCH_AGAIN).await,
                 Err(Stop::Failed(failure)) if failure.is_gone() => {
                     match self.catch_up(cluster, told).await {
@@ -316,7 +317,7 @@ impl<K: Watched> Feed<K> {
         }
     }
 
-    /// Tells what one watch brings.
+    /// Reports the changes from one watch.
     async fn events(
         &mut self,
         events: impl Stream<Item = kube::Result<WatchEvent<K>>>,
@@ -347,7 +348,7 @@ impl<K: Watched> Feed<K> {
         Ok(())
     }
 
-    /// Tells how what is there differs from what was.
+    /// Reports the differences between the current and the known objects.
     async fn catch_up(&mut self, cluster: &Cluster, told: OnChange<'_>) -> Result<(), Stop> {
         let api = self.api.clone();
         let list = cluster.answer(api.list(&ListParams::default())).await?;
@@ -366,7 +367,7 @@ impl<K: Watched> Feed<K> {
     fn seen(&mut self, object: &K, told: OnChange<'_>) -> Result<(), Stop> {
         let (key, uid) = (key(object), object.uid());
         let standing = object.standing(Timestamp::now());
-        // One that was made anew under its name is another.
+        // An object that was created again under its name is a different object.
         let is_other = |known: &(Option<String>, Standing)| known.0 != uid;
         if self.known.get(&key).is_some_and(is_other) {
             self.gone(&key, told)?;

@@ -1,5 +1,5 @@
-//! Which template: the one that leads to the target, and of several the one that the user may use
-//! and chooses.
+//! The choice of the template: the template that leads to the target, and of several the one that the user may use and
+//! chooses.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{ListParams, PostParams};
@@ -13,25 +13,25 @@ use crate::failure::{Failure, Result};
 use crate::target::{Target, Way, hands_out, leads};
 use crate::{names, request};
 
-/// What is looked for.
+/// The access that a user wants.
 pub struct AccessQuery<'a> {
-    /// What is to be got into.
+    /// The target.
     pub target: &'a Target,
-    /// What is to be done there.
+    /// The operation.
     pub operation: Operation,
-    /// The template, if it was named.
+    /// The template, if the user named one.
     pub template: Option<&'a str>,
-    /// The container, if one is meant.
+    /// The container, if the user named one.
     pub container: Option<&'a str>,
-    /// Whether it is an emergency.
+    /// True if the access is an emergency.
     pub emergency: bool,
 }
 
-/// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
-/// that the user may ask by, in the order of their names; it answers `None` if nobody can be asked.
+/// Returns the template for the request, and the pod of its workload if the user named one. `which` chooses among
+/// several templates that the user may use, in the order of their names; it returns `None` if there is no user to ask.
 ///
 /// # Errors
-/// When none leads to the target, or lets the user in.
+/// No template leads to the target, or grants access to the user.
 pub async fn template<R>(
     cluster: &Cluster,
     query: &AccessQuery<'_>,
@@ -85,9 +85,9 @@ where
     Ok((template, pod))
 }
 
-/// The grants that there are; none for whoever may not list them, who gets in all the same.
+/// Returns the existing grants; none for a user who may not list them, who gets access nevertheless.
 pub async fn grants<R: AccessRequest>(cluster: &Cluster) -> Vec<R> {
-    // What makes a pod for each has none to use again.
+    // A kind that creates a pod for each request has no pod to use again.
     if R::MAKES_POD {
         return Vec::new();
     }
@@ -97,15 +97,15 @@ pub async fn grants<R: AccessRequest>(cluster: &Cluster) -> Vec<R> {
     grants
 }
 
-/// A pod that one of our own grants is for.
+/// A pod of one of the user's own grants.
 pub struct LastUsed {
-    /// Its name.
+    /// The name of the pod.
     pub pod: String,
-    /// The request that it was granted by.
+    /// The request of the grant.
     pub request: String,
 }
 
-/// The pod of the last of our own grants by this template: what was begun there goes on there.
+/// Returns the pod of the last of the user's own grants by this template: work that began there continues there.
 pub async fn last_used<R: AccessRequest>(
     cluster: &Cluster,
     mut grants: Vec<R>,
@@ -166,7 +166,7 @@ fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, Way)]) 
     ))
 }
 
-/// Names, as many as one reads in a message.
+/// Returns the names, as many as fit into a message.
 fn some_of<T: AccessTemplate>(templates: &[(T, Way)]) -> String {
     const SOME: usize = 10;
     let names = templates
@@ -180,7 +180,7 @@ fn some_of<T: AccessTemplate>(templates: &[(T, Way)]) -> String {
     text
 }
 
-/// Who we are, as the API server sees it.
+/// Returns the user as the API server identifies the user.
 pub async fn myself(cluster: &Cluster) -> Result<Requester> {
     let reviews: Api<SelfSubjectReview> = Api::all(cluster.client.clone());
     let question = SelfSubjectReview::default();

@@ -1,4 +1,4 @@
-//! A cluster, seen as one user.
+//! A cluster, as one user sees it.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use tower::BoxError;
 use crate::failure::{Failure, Result};
 use crate::{names, tls};
 
-/// How many objects are asked for at once.
+/// The number of objects in one page.
 const PAGE: u32 = 500;
 
-/// A cluster, seen as one user, in one namespace.
+/// A cluster, as one user sees it, in one namespace.
 #[derive(Clone)]
 pub struct Cluster {
     /// The client.
     pub client: Client,
     /// The namespace.
     pub namespace: String,
-    /// Where the API server is.
+    /// The URL of the API server.
     pub url: String,
     request_timeout: Option<Duration>,
 }
 
-/// The API server's clock, if it tells its time, and ours.
+/// The API server's clock, if the response has the time, and the local clock.
 pub struct Clocks {
-    /// Ours, before it was asked.
+    /// The local time before the request.
     pub before: Timestamp,
-    /// Ours, after it answered.
+    /// The local time after the response.
     pub after: Timestamp,
-    /// The API server's.
+    /// The API server's time.
     pub server: Option<Timestamp>,
 }
 
-/// What is asked for, below this path.
+/// Returns the request with this prefix before its path.
 fn behind(prefix: &str, asked: http::Request<Body>) -> Result<http::Request<Body>, BoxError> {
     let (mut parts, body) = asked.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -51,18 +51,17 @@ fn behind(prefix: &str, asked: http::Request<Body>) -> Result<http::Request<Body
 }
 
 impl Cluster {
-    /// A client by this configuration, that works in `namespace`. An answer may take as long as
-    /// `request_timeout` says.
+    /// Creates a client from this configuration, for `namespace`. `request_timeout` limits the time for a response.
     ///
     /// # Errors
-    /// When the namespace is no name, or the configuration makes no client.
+    /// The namespace is not a valid name, or no client can be created from the configuration.
     pub fn new(config: Config, namespace: &str, request_timeout: Option<Duration>) -> Result<Self> {
         names::checked(namespace)?;
         let url = config.cluster_url.to_string();
         let plugin = config.auth_info.exec.as_ref();
         let plugin = plugin.and_then(|plugin| plugin.command.clone());
         let client = tls::client(config).map_err(|error| match (error, plugin) {
-            // The error does not say what could not be run.
+            // The error does not name the command that failed.
             (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
                 format!("failed to run the credential plugin {plugin}: {error}"),
             )
@@ -77,7 +76,7 @@ impl Cluster {
         })
     }
 
-    /// The same cluster as it is reached through the gate of a request: its pod, and nothing else.
+    /// Returns the same cluster through the gate of a request: it reaches the pod of the request, and no other object.
     #[must_use]
     pub fn through_gate(&self, request: &str) -> Self {
         let prefix = gate::prefix(&self.namespace, request);
@@ -92,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Objects of a kind in the chosen namespace.
+    /// Returns the API for objects of a kind in the chosen namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -100,7 +99,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The same, or in every namespace.
+    /// Returns the API for objects of a kind in the chosen namespace, or in every namespace.
     pub fn api_in<K>(&self, everywhere: bool) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -111,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// Objects of a kind of oz's, in the chosen namespace if they live in one.
+    /// Returns the API for objects of a kind of oz, in the chosen namespace if the kind is namespaced.
     pub fn objects<K: Kind>(&self) -> Api<DynamicObject> {
         let (kind, client) = (Entry::of::<K>(), self.client.clone());
         match kind.namespaced {
@@ -120,14 +119,14 @@ impl Cluster {
         }
     }
 
-    /// The object of this name and of a kind of oz's, in the chosen namespace if it lives in one.
+    /// Finds the object of a kind of oz with this name, in the chosen namespace if the kind is namespaced.
     pub async fn find_kind<K: Kind>(&self, name: &str) -> Result<Option<K>> {
         let found = self.find(&self.objects::<K>(), name).await?;
         let parsed = found.map(DynamicObject::try_parse).transpose();
         parsed.map_err(|error| Failure::new(format!("{} {name}: {error}", K::title())))
     }
 
-    /// The object of this name, if there is one.
+    /// Finds the object with this name.
     pub async fn find<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>>
     where
         K: Clone + DeserializeOwned + Debug,
@@ -139,8 +138,7 @@ impl Cluster {
         }
     }
 
-    /// What the API server's clock says. It is in whole seconds, and was written between two instants
-    /// of ours.
+    /// Reads the API server's clock. It is in whole seconds, and was written between two instants of the local clock.
     pub async fn clocks(&self) -> Result<Clocks> {
         let request = http::Request::get("/version").body(Body::empty());
         let request = request.map_err(|error| Failure::new(error.to_string()))?;
@@ -159,10 +157,10 @@ impl Cluster {
         })
     }
 
-    /// All objects of a kind, page by page, as far as they are looked at; and whether there are more.
+    /// Lists the objects of a kind, page by page, up to a maximum; and returns whether there are more.
     ///
     /// # Errors
-    /// When a page cannot be read.
+    /// A page cannot be read.
     pub async fn pages<K>(
         &self,
         api: &Api<K>,
@@ -185,7 +183,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
+    /// Waits for a response of the API server, as long as `--request-timeout` allows.
     pub async fn answer<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
         let Some(limit) = self.request_timeout else {
             return Ok(request.await?);

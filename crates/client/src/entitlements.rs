@@ -1,5 +1,5 @@
-//! Reading from a cluster who could get into pods. What whoever asks may not read becomes a gap of the list, never
-//! nothing.
+//! Reads from a cluster the users who could get access to pods. Objects that the user may not read become gaps of the
+//! list; they are never omitted silently.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -23,15 +23,15 @@ use crate::cluster::Cluster;
 use crate::explain::operator::{arguments, deployments, operator};
 use crate::failure::Result;
 
-/// How many objects of a kind are looked at.
+/// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 50_000;
-/// The operator's flag by which it serves the published kinds of transient bindings.
+/// The operator's flag that enables the published kinds of transient bindings.
 const SERVES_PUBLISHED: &str = "--serve-example-com";
 
-/// Who could get in, by the oz in the namespace `oz` and by RBAC.
+/// Returns the users who could get access, by the oz in the namespace `oz` and by RBAC.
 ///
 /// # Errors
-/// When the cluster cannot be asked at all.
+/// The cluster cannot be read at all.
 pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     let mut reading = Reading {
         cluster,
@@ -49,14 +49,14 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
 }
 
-/// What is read, and what could not be.
+/// The reader of the cluster, and the gaps.
 pub(crate) struct Reading<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) gaps: BTreeSet<String>,
 }
 
 impl Reading<'_> {
-    /// All objects of a kind, page by page; a gap if these cannot be listed, or are too many.
+    /// Lists all objects of a kind, page by page; records a gap if they cannot be listed, or are too many.
     pub(crate) async fn all<K>(&mut self, title: &str) -> Result<Vec<K>>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -65,7 +65,7 @@ impl Reading<'_> {
         self.listed(&api, title, ListParams::default()).await
     }
 
-    /// The same of some objects.
+    /// Lists some objects in the same way.
     pub(crate) async fn listed<K>(
         &mut self,
         api: &Api<K>,
@@ -85,7 +85,8 @@ impl Reading<'_> {
                 }
                 Ok(found)
             }
-            // Not in the failure's own words: it names whoever asks, and the same gap is the same for all.
+            // The gap does not contain the failure's text: that names the user, and the same gap must be the same for
+            // all.
             Err(failure) if failure.is_forbidden() => {
                 self.gap(title, "whoever made this may not list them");
                 Ok(Vec::new())
@@ -98,7 +99,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The transient bindings of a kind whose windows are still to open.
+    /// Adds the transient bindings of a kind with windows that have yet to open.
     async fn waiting<B: transient::Kind>(
         &mut self,
         title: &str,
@@ -145,8 +146,8 @@ impl Reading<'_> {
         Ok(rbac)
     }
 
-    /// What only the flags of the processes say: groups for emergencies, roles that may be bound for a time, and whether
-    /// the published kinds of transient bindings are served.
+    /// Adds the data that only the flags of the processes contain: groups for emergencies, roles that may be bound
+    /// temporarily, and whether the published kinds of transient bindings are served.
     async fn flags(&mut self, rbac: &Rbac, oz: &str, found: &mut Vec<Entitlement>) -> Result<()> {
         const WHAT: &str = "break-glass groups and bindable roles";
         let deployments = match deployments(self.cluster, oz).await {
@@ -163,7 +164,7 @@ impl Reading<'_> {
         };
         for deployment in &deployments {
             let flags = arguments(deployment);
-            // Those of other processes have none.
+            // Deployments of other processes do not have the flag.
             if !flags
                 .iter()
                 .any(|flag| flag.starts_with("--break-glass-group"))
@@ -207,7 +208,7 @@ impl Reading<'_> {
     }
 }
 
-/// `ClusterRole view`, `Role shop/deployer`.
+/// Returns `ClusterRole view` or `Role shop/deployer`.
 fn titled(role: &RolePattern) -> String {
     let text = role.to_string();
     let kind = match text.contains('/') {

@@ -1,5 +1,5 @@
-//! What went wrong, said to a person: what, and what to do next. Kubernetes' own refusals are put
-//! into words; whatever they say beyond that is kept.
+//! Failures for users: the failure and the next step. Kubernetes' own denials are put into plain words; any further
+//! text in them is kept.
 
 use kube::client::AuthError;
 use kube::core::Status;
@@ -11,22 +11,22 @@ const CHECK_SERVER: &str = "check that the server of your kubeconfig is an API s
 const LOG_IN: &str = "log in again with whatever gives you your kubeconfig's credentials";
 const UNKNOWN_KIND: &str = "the cluster does not know oz's kinds";
 
-/// An error for a person at a terminal.
+/// An error for a user at a terminal.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
     next: Option<String>,
     exit: Exit,
-    /// The HTTP status, if the API server answered with one.
+    /// The HTTP status, if the API server responded with one.
     status: Option<u16>,
     passes: bool,
 }
 
-/// What verbs give.
+/// The result of a command.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// One that says this.
+    /// Creates a failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -37,25 +37,25 @@ impl Failure {
         }
     }
 
-    /// Marks one that may be over when it is tried again.
+    /// Marks the failure as transient: a retry may succeed.
     pub fn passing(mut self) -> Self {
         self.passes = true;
         self
     }
 
-    /// Marks one about an object that is not there.
+    /// Marks the failure as one about an object that does not exist.
     pub fn not_found(mut self) -> Self {
         self.status = Some(404);
         self
     }
 
-    /// What to do next. What is known already stays.
+    /// Sets the next step. A known next step is kept.
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next.get_or_insert_with(|| next.into());
         self
     }
 
-    /// What else might be done next.
+    /// Adds an alternative next step.
     pub fn or_next(mut self, next: &str) -> Self {
         self.next = Some(match self.next.take() {
             Some(known) => format!("{known}; or {next}"),
@@ -64,55 +64,54 @@ impl Failure {
         self
     }
 
-    /// Ends the process with another code than 1.
+    /// Sets an exit code other than 1.
     pub fn with(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// Says what was being done.
+    /// Adds the operation that failed.
     pub fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// How a program that ends by it should exit.
+    /// Returns the exit code of a process that ends with this failure.
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// What went wrong.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do next, if that is known.
+    /// Returns the next step, if it is known.
     pub fn next_step(&self) -> Option<&str> {
         self.next.as_deref()
     }
 
-    /// Whether there is no object of the name.
+    /// Checks whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == Some(404) && !self.is_unknown_kind()
     }
 
-    /// Whether the API server does not serve the kind at all.
+    /// Checks whether the API server does not serve the kind at all.
     pub fn is_unknown_kind(&self) -> bool {
         self.status == Some(404) && self.message.contains(UNKNOWN_KIND)
     }
 
-    /// Whether it may be over when it is tried again: the API server is busy, starts anew, or cannot
-    /// be reached at the moment.
+    /// Checks whether a retry may succeed: the API server is busy, restarts, or cannot be reached at the moment.
     pub fn passes(&self) -> bool {
         self.passes || self.status.is_some_and(|code| code == 429 || code >= 500)
     }
 
-    /// Whether what was asked for is too old to go on from.
+    /// Checks whether the requested version is too old to resume from.
     pub fn is_gone(&self) -> bool {
         self.status == Some(410)
     }
 
-    /// Whether the API server refused it to the user.
+    /// Checks whether the API server denied the request to the user.
     pub fn is_forbidden(&self) -> bool {
         self.status == Some(403)
     }
@@ -159,7 +158,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-// The command line's parser takes nothing else.
+// The command line's parser accepts only this.
 impl std::error::Error for Failure {}
 
 impl From<std::io::Error> for Failure {
@@ -179,7 +178,7 @@ fn unreachable(short: &str, long: &str) -> Failure {
     failure.next("check that the cluster of your kubeconfig is up: `kubectl config view --minify`")
 }
 
-/// An error and its causes, each said once.
+/// Returns an error and its causes, each once.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -205,7 +204,7 @@ fn of_status(status: &Status) -> Failure {
     }
 }
 
-/// Kubernetes' text in plain words, and what can be done.
+/// Returns Kubernetes' text in plain words, and the next step.
 fn readable(text: &str, code: u16) -> (String, Option<String>) {
     if let Some((hook, said)) = of_admission(text) {
         let refused = match code {
@@ -247,8 +246,8 @@ fn readable(text: &str, code: u16) -> (String, Option<String>) {
     }
 }
 
-/// `admission webhook "vexecaccessrequest.kb.io" denied the request: …`, and what a webhook that
-/// cannot be called leaves.
+/// Parses `admission webhook "vexecaccessrequest.kb.io" denied the request: …`, and the error for a webhook that
+/// cannot be called.
 fn of_admission(text: &str) -> Option<(&str, &str)> {
     if let Some(rest) = text.strip_prefix("admission webhook \"") {
         let (hook, rest) = rest.split_once('"')?;
@@ -262,7 +261,7 @@ fn of_admission(text: &str) -> Option<(&str, &str)> {
     Some((hook, said))
 }
 
-/// `pods "x" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the
+/// The parts of `pods "x" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the
 /// namespace "shop"`.
 struct Denial<'a> {
     user: &'a str,

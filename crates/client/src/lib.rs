@@ -1,10 +1,9 @@
-//! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), answering what others ask for ([`approvals`]), looking at emergencies ([`reviews`]), locking
-//! somebody out ([`locks`]), how a decision is made ([`explain`]), what happened ([`trail`]), who could get in
-//! ([`entitlements`]) and what somebody decided about that ([`attest`]), handing all of it to an auditor
-//! ([`evidence`]), what changes ([`changes`]), which
-//! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
-//! terminal: `ozctl` is a command line over it.
+//! Working with oz on behalf of a user: the template that leads to a target ([`choose`]), creating requests and
+//! waiting ([`request`]), approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking
+//! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]), the users who could
+//! get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
+//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
+//! It needs no terminal: `ozctl` is a command line over it.
 
 pub mod approvals;
 pub mod attest;

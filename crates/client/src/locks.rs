@@ -1,4 +1,4 @@
-//! Locks: making one, removing one, and which there are.
+//! Locks: creating, removing and listing them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use oz_core::access::lock::Locks;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// What a failure of whoever may not says next.
+/// The next step in a failure of a user without permission.
 const WHO_MAY: &str =
     "have somebody do it who has the ClusterRole oz-lock-access, and whom the lock does not name";
 
@@ -25,7 +25,7 @@ fn with_advice(failure: Failure) -> Failure {
     }
 }
 
-/// Makes a lock, whose name begins with `prefix`.
+/// Creates a lock with a name that begins with `prefix`.
 pub async fn make(cluster: &Cluster, prefix: &str, spec: AccessLockSpec) -> Result<AccessLock> {
     let mut lock = AccessLock::new("", spec);
     lock.metadata.name = None;
@@ -36,7 +36,7 @@ pub async fn make(cluster: &Cluster, prefix: &str, spec: AccessLockSpec) -> Resu
     made.map_err(with_advice)
 }
 
-/// Removes a lock, and says what it was.
+/// Removes a lock, and returns it.
 pub async fn remove(cluster: &Cluster, name: &str) -> Result<AccessLock> {
     let api = api(cluster);
     let Some(lock) = cluster.find(&api, name).await? else {
@@ -49,7 +49,7 @@ pub async fn remove(cluster: &Cluster, name: &str) -> Result<AccessLock> {
     Ok(lock)
 }
 
-/// All locks, also those that hold no more.
+/// Lists all locks, also those that have expired.
 pub async fn list(cluster: &Cluster) -> Result<Vec<AccessLock>> {
     let api = api(cluster);
     let parameters = ListParams::default();
@@ -57,7 +57,7 @@ pub async fn list(cluster: &Cluster) -> Result<Vec<AccessLock>> {
     Ok(found.map_err(with_advice)?.items)
 }
 
-/// The locks as far as whoever asks may see them: none if they may not.
+/// Returns the locks that the user may list: none without permission.
 pub(crate) async fn seen(cluster: &Cluster) -> Locks {
     let all = list(cluster).await.unwrap_or_default();
     Locks {
@@ -66,7 +66,7 @@ pub(crate) async fn seen(cluster: &Cluster) -> Locks {
     }
 }
 
-/// What the name of a lock on this begins with: letters that the API takes, and not too many.
+/// Returns the prefix for the name of a lock on this: characters that the API accepts, up to a maximum.
 #[must_use]
 pub fn prefix(what: &str, name: &str) -> String {
     let plain = |letter: char| match letter.to_ascii_lowercase() {

@@ -1,4 +1,4 @@
-//! What people may type for objects of oz's kinds, and for workloads.
+//! Names that users may type for objects of oz's kinds, and for workloads.
 
 use kube::core::ApiResource;
 use oz_api::TargetKind;
@@ -6,7 +6,7 @@ use oz_core::kinds::{self, Entry, Kind, Role};
 
 use crate::failure::{Failure, Result};
 
-/// What a word names: KIND/NAME, or only a name, which may be of any kind.
+/// The object that a word names: KIND/NAME, or only a name, which may be of any kind.
 pub struct Named<'a> {
     kind: Option<Entry>,
     /// The name.
@@ -14,7 +14,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// An object of one of the kinds of a role; `None` if the word names another kind.
+    /// Parses the name of an object of one of the kinds of a role; `None` if the word names another kind.
     pub fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
         let Some((kind, name)) = word.split_once('/') else {
             let (kind, name) = (None, checked(word)?);
@@ -28,7 +28,7 @@ impl<'a> Named<'a> {
         }))
     }
 
-    /// A request.
+    /// Parses the name of a request.
     pub fn request(word: &'a str) -> Result<Self> {
         Self::of(word, Role::Request)?.ok_or_else(|| {
             let (kind, _) = word.split_once('/').unwrap_or_default();
@@ -37,7 +37,7 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// What can be ended before its time: a request or a transient binding.
+    /// Parses the name of an object that can be revoked: a request or a transient binding.
     pub fn revocable(word: &'a str) -> Result<Self> {
         match Self::of(word, Role::Binding)? {
             Some(named) => Ok(named),
@@ -50,25 +50,25 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Whether only a name was given.
+    /// Checks whether the word is only a name.
     pub fn is_of_any_kind(&self) -> bool {
         self.kind.is_none()
     }
 
-    /// Whether it may be an object of the kind with this name.
+    /// Checks whether the object may be of the kind with this name.
     pub fn is_called(&self, title: &str) -> bool {
         let kind = self.kind.as_ref();
         kind.is_none_or(|kind| kind.resource.kind == title)
     }
 
-    /// Whether it may be an object of this kind.
+    /// Checks whether the object may be of this kind.
     pub fn may_be<K: Kind>(&self) -> bool {
         let kind = self.kind.as_ref();
         kind.is_none_or(|kind| kind.resource == ApiResource::erase::<K>(&()))
     }
 }
 
-/// A name as it may stand in a path of the API; with a slash in it, it would be another path.
+/// Checks that a name can be part of a path of the API; with a slash in it, it would be another path.
 pub fn checked(name: &str) -> Result<&str> {
     let strange =
         |letter: char| letter.is_whitespace() || letter.is_control() || "/%?#\\".contains(letter);
@@ -79,7 +79,7 @@ pub fn checked(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// The kind of workload that a word names.
+/// Returns the kind of workload that a word names.
 pub fn workload(word: &str) -> Option<TargetKind> {
     let word = word.to_lowercase();
     let word = word.split_once('.').map_or(word.as_str(), |(name, _)| name);

@@ -1,4 +1,4 @@
-//! Reviews of emergencies and of break-glass: which wait for somebody, and writing what one found.
+//! Reviews of emergencies and of break-glass: the reviews that wait for a user, and writing a finding.
 
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// The reviews in the chosen namespace or in all of them, those that are due first.
+/// Lists the reviews in the chosen namespace or in all namespaces, those that are due first.
 pub async fn all(cluster: &Cluster, everywhere: bool) -> Result<Vec<AccessReview>> {
     let api = cluster.api_in::<AccessReview>(everywhere);
     let listed = cluster.answer(api.list(&ListParams::default())).await?;
@@ -21,12 +21,12 @@ pub async fn all(cluster: &Cluster, everywhere: bool) -> Result<Vec<AccessReview
     Ok(reviews)
 }
 
-/// Whether a review waits for `me`.
+/// Checks whether a review waits for `me`.
 pub fn waits_for(review: &AccessReview, me: &Requester) -> bool {
     !review.spec.is_written() && is_reviewer(review, me)
 }
 
-/// Whether nobody wrote it in time.
+/// Checks whether the review was not written in time.
 pub fn is_overdue(review: &AccessReview, now: Timestamp) -> bool {
     let told = review
         .status
@@ -35,7 +35,7 @@ pub fn is_overdue(review: &AccessReview, now: Timestamp) -> bool {
     !review.spec.is_written() && (told || has_come(now, review.spec.due_at))
 }
 
-/// Writes what was found.
+/// Writes the finding.
 pub async fn write(
     cluster: &Cluster,
     name: &str,
@@ -45,7 +45,7 @@ pub async fn write(
     let api = cluster.api::<AccessReview>();
     let mut wanted = AccessReview::default();
     (wanted.spec.finding, wanted.spec.reason) = (Some(finding), Some(reason.to_owned()));
-    // What the webhook would refuse is told without asking it.
+    // A finding that the webhook would reject is reported without calling it.
     let violations = wanted.violations(Timestamp::now());
     if !violations.is_empty() {
         return Err(Failure::new(Violation::list(&violations)));

@@ -1,6 +1,6 @@
-//! What people say they want to get into, and which templates let them. Everything is told from
-//! names: reading pods and their owners would take rights that people do not have yet, and time.
-//! The operator checks the owner chain before it grants anything.
+//! The targets that users name, and the templates that lead to them. Names alone decide: reading pods and their owners
+//! would require rights that users do not have yet, and time. The operator checks the owner chain before it grants
+//! access.
 
 use oz_api::{CrossVersionObjectReference, Operation, TargetKind};
 use oz_core::access::decide;
@@ -9,7 +9,7 @@ use oz_core::kinds::{self, AccessTemplate, Role};
 use crate::failure::{Failure, Result};
 use crate::names;
 
-/// What a person typed.
+/// The target that a user typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `deploy/web`
@@ -65,16 +65,16 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// How a template leads to the target.
+/// The way in which a template leads to the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Any pod of its workload will do.
+    /// Any pod of its workload.
     Any,
-    /// This pod of its workload is wanted.
+    /// This pod of its workload.
     Pod(String),
 }
 
-/// Whether the template leads to the target, and how.
+/// Checks whether the template leads to the target, and returns the way.
 pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
     let workload = template.workload();
     let is = |kind: Option<TargetKind>, name: &str| {
@@ -92,7 +92,7 @@ pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
     }
 }
 
-/// Whether a pod of this name would be one of the workload's.
+/// Checks whether a pod with this name would belong to the workload.
 fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
     let Some(rest) = pod
         .strip_prefix(workload.name.as_str())
@@ -111,13 +111,13 @@ fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
             !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
         }
         TargetKind::DaemonSet => word(rest),
-        // Of an indexed one, with the index in between.
+        // The pods of an indexed Job have the index in between.
         TargetKind::Job => word(rest) || two(rest),
         TargetKind::Deployment | TargetKind::Rollout | TargetKind::CronJob => two(rest),
     }
 }
 
-/// Whether the template hands out the operation, in the container if one is named.
+/// Checks whether the template allows the operation, in the container if the user named one.
 pub fn hands_out<T: AccessTemplate>(
     template: &T,
     operation: Operation,

@@ -1,6 +1,5 @@
-//! The TLS of a client. kubectl presents X.509 certificates of version 1, which a plain
-//! `openssl x509 -req` makes; the TLS library reads none, and needs to only to compare a client's
-//! certificate with its key.
+//! The TLS of a client. kubectl presents X.509 certificates of version 1, which a plain `openssl x509 -req` creates;
+//! the TLS library cannot read them, and needs to only to compare a client's certificate with its key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +11,10 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::{Signer, SigningKey};
 use rustls::{CertificateError, SignatureAlgorithm, SignatureScheme};
 
-/// Set once a certificate was met that cannot be compared with its key.
+/// True after a certificate was found that cannot be compared with its key.
 static INCOMPARABLE: AtomicBool = AtomicBool::new(false);
 
-/// Chooses the cryptography of this process. Whoever comes second finds it chosen.
+/// Installs the cryptography of this process. A second call has no effect.
 pub fn install() {
     let provider = CryptoProvider {
         key_provider: &Keys,
@@ -24,8 +23,8 @@ pub fn install() {
     let _ = provider.install_default();
 }
 
-/// A client by this configuration, whatever the version of its certificate: the API server compares
-/// certificate and key as well.
+/// Creates a client from this configuration, with any version of its certificate: the API server also compares
+/// certificate and key.
 pub(crate) fn client(config: Config) -> kube::Result<Client> {
     match oz_runtime::connect(config.clone()) {
         Err(kube::Error::RustlsTls(RustlsTlsError::InvalidPrivateKey(
@@ -38,7 +37,7 @@ pub(crate) fn client(config: Config) -> kube::Result<Client> {
     }
 }
 
-/// Loads private keys.
+/// The provider that loads private keys.
 #[derive(Debug)]
 struct Keys;
 
@@ -57,7 +56,7 @@ impl KeyProvider for Keys {
     }
 }
 
-/// A key that says nothing of its public half, and is compared with no certificate.
+/// A private key that does not report its public half, and is compared with no certificate.
 #[derive(Debug)]
 struct Incomparable(Arc<dyn SigningKey>);
 

@@ -1,4 +1,4 @@
-//! Reading the audit trail: events from the cluster, page by page, and what is published about them.
+//! Reading the audit trail: events from the cluster, page by page, and the published keys and checkpoints.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -10,13 +10,13 @@ use oz_trail::{AuditEvent, Checkpoint, Entry, Published, Query, Trust};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// Events in one answer of the API server.
+/// The number of events in one page.
 const PAGE: u32 = 500;
 
-/// The records that a query may match.
+/// Returns the audit records that a query may match.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The audit records cannot be read.
 pub async fn entries(cluster: &Cluster, query: &Query) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     pages(cluster, &query.selector(), |object| {
@@ -28,7 +28,8 @@ pub async fn entries(cluster: &Cluster, query: &Query) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Puts the oldest first. Records of one chain may have one time; they stay in its order.
+/// Sorts audit records, the oldest first. Audit records of one chain may have the same time; they remain in the order
+/// of the chain.
 pub fn sort(entries: &mut [Entry]) {
     entries.sort_by(|one, other| {
         let times = one.record.time.cmp(&other.record.time);
@@ -37,7 +38,7 @@ pub fn sort(entries: &mut [Entry]) {
     });
 }
 
-/// The events as the API has them.
+/// Returns the API for AuditEvents.
 #[must_use]
 pub fn events(cluster: &Cluster) -> Api<DynamicObject> {
     Api::all_with(
@@ -46,10 +47,10 @@ pub fn events(cluster: &Cluster) -> Api<DynamicObject> {
     )
 }
 
-/// Hands every event to `each`, a page at a time.
+/// Passes every event to `each`, a page at a time.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The events cannot be read.
 pub async fn pages(
     cluster: &Cluster,
     selector: &str,
@@ -67,10 +68,10 @@ pub async fn pages(
     }
 }
 
-/// What a ConfigMap of oz says, if it exists.
+/// Returns the data of a ConfigMap of oz, if it exists.
 ///
 /// # Errors
-/// When it cannot be read.
+/// The ConfigMap cannot be read.
 pub async fn map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
     let map = cluster.answer(maps.get_opt(name)).await.map_err(rights)?;
@@ -88,20 +89,20 @@ fn rights(failure: Failure) -> Failure {
     failure
 }
 
-/// The keys of the trail, as the cluster has them.
+/// The keys of the audit trail, as the cluster has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// What is published.
+    /// The published keys.
     pub published: Vec<Published>,
-    /// The last checkpoints that are signed by a key that is not published: WRITER, and the key's name.
+    /// The last checkpoints with a signature by a key that is not published: WRITER, and the key's name.
     pub lost: Vec<(String, String)>,
 }
 
 impl Keys {
-    /// Of ConfigMaps' data, by slot.
+    /// Parses the data of the ConfigMaps, by slot.
     ///
     /// # Errors
-    /// When what is published is no key.
+    /// A published key is not valid.
     pub fn of(
         published: impl IntoIterator<Item = (String, String)>,
         checkpoints: impl IntoIterator<Item = (String, String)>,
@@ -126,10 +127,10 @@ impl Keys {
     }
 }
 
-/// The keys of the trail of the oz in this namespace.
+/// Reads the keys of the audit trail of the oz in this namespace.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The keys cannot be read.
 pub async fn keys(cluster: &Cluster, namespace: &str) -> Result<Keys> {
     let (published, checkpoints) = futures::future::try_join(
         map(cluster, namespace, AUDIT_PUBLIC_KEYS),

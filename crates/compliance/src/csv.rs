@@ -1,14 +1,14 @@
-//! Comma-separated values (RFC 4180, with line feeds) that no spreadsheet takes for formulas: names and reasons in
-//! them are chosen by others.
+//! Comma-separated values (RFC 4180, with line feeds) that no spreadsheet interprets as formulas: users choose the
+//! names and reasons in them.
 
-/// What makes a spreadsheet compute what follows, if a cell begins with it. The wide forms are taken for the plain
-/// ones by some.
+/// The first characters of a cell that a spreadsheet interprets as a formula. Some spreadsheets interpret the wide
+/// forms as the plain ones.
 const FORMULA: [char; 10] = [
     '=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
 ];
 
-/// One field. What a spreadsheet would take for a formula begins with an apostrophe, which makes it text; `-` alone
-/// stands for nothing and stays.
+/// Returns one field. A text that a spreadsheet would interpret as a formula is prefixed with an apostrophe, which
+/// makes it text; `-` alone stands for an empty value and is not prefixed.
 #[must_use]
 pub fn field(text: &str) -> String {
     let text = match text.starts_with(FORMULA) && text != "-" {
@@ -21,7 +21,7 @@ pub fn field(text: &str) -> String {
     }
 }
 
-/// One line, with its end.
+/// Returns one line, with its line feed.
 #[must_use]
 pub fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     let mut line = String::new();
@@ -35,11 +35,11 @@ pub fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     line
 }
 
-/// The cells of each line, as [`row`] or a spreadsheet wrote them. The apostrophe that makes a formula text is taken
-/// off.
+/// Returns the cells of each line that [`row`] or a spreadsheet wrote. The apostrophe that makes a formula text is
+/// removed.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The fault and its line.
 pub fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut rows = Vec::new();
@@ -137,7 +137,7 @@ mod tests {
             rows(&text).unwrap(),
             [cells.map(str::to_owned).to_vec(), vec!["b".to_owned()]]
         );
-        // As spreadsheets write it.
+        // The format of spreadsheets.
         let other = "\u{feff}\"a\",b\r\n\"c\"\"\",";
         assert_eq!(rows(other).unwrap(), [["a", "b"], ["c\"", ""]]);
         assert_eq!(rows("").unwrap(), Vec::<Vec<String>>::new());

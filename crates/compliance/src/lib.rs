@@ -1,5 +1,6 @@
-//! Compliance, as values: what an auditor is given ([`evidence`]), who could get in and what somebody decided about it
-//! ([`entitlements`]), and the tables of both ([`csv`]). Pure: archives, clusters and clocks are elsewhere.
+//! Compliance data as values: the evidence for an auditor ([`evidence`]), the users who could get access and the
+//! decisions about them ([`entitlements`]), and the tables of both ([`csv`]). Pure: other crates handle archives,
+//! clusters and clocks.
 
 pub mod csv;
 pub mod entitlements;

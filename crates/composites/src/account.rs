@@ -1,24 +1,24 @@
-//! As whom composites read and write.
+//! The service accounts with which composites read and write.
 
 use serde::{Deserialize, Serialize};
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Account {
-    /// Its namespace.
+    /// The namespace of the account.
     pub namespace: String,
-    /// Its name.
+    /// The name of the account.
     pub name: String,
 }
 
 impl Account {
-    /// The user that it is to the API server.
+    /// Returns the user name of the account in the API server.
     #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// The groups that it is in.
+    /// Returns the groups of the account.
     #[must_use]
     pub fn groups(&self) -> [String; 3] {
         [
@@ -51,17 +51,17 @@ impl std::str::FromStr for Account {
     }
 }
 
-/// The accounts that composites may be.
+/// The accounts that composites may use.
 #[derive(Clone, Debug)]
 pub struct Accounts {
-    /// That of composites that name none.
+    /// The account of composites that name none.
     pub default: Account,
-    /// Further ones, which they may name.
+    /// Further accounts, which composites may name.
     pub others: Vec<Account>,
 }
 
 impl Accounts {
-    /// As whom a composite reads and writes that names this account, or none; `None` if it is not listed.
+    /// Returns the account of a composite that names this account, or none; `None` if the account is not listed.
     #[must_use]
     pub fn listed<'a>(&'a self, named: Option<&'a Account>) -> Option<&'a Account> {
         let Some(named) = named else {

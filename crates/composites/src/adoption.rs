@@ -1,5 +1,6 @@
-//! Which objects that nobody controls a parent may adopt. Its author writes the selector, and what its function does not
-//! name is deleted with the rights of the account: without a rule here, an author would delete whatever the account may.
+//! The rule for the adoption of objects without a controller by a parent. The author of the parent writes the selector,
+//! and children that its function does not return are deleted with the rights of the account. Without this rule, an
+//! author could delete every object that the account may delete.
 
 use kube::core::{ApiResource, DynamicObject};
 use oz_api::{RBAC_GROUP, Requester, labels};
@@ -9,16 +10,18 @@ use oz_core::kinds::requested;
 use super::declared::Declared;
 use super::rights::{self, Found, Want};
 
-/// Annotation on an object: UID of the parent that may adopt it. Whoever may write it on the object may delete the object.
+/// Annotation on an object: UID of the parent that may adopt it. A user who may write it on the object may delete the
+/// object.
 pub const ADOPTABLE_BY: &str = "oz.wizardofoz.co/adoptable-by";
 
-/// Objects that one pass asks about. A selector may match everything that there is; what is left comes next time.
+/// The maximum number of objects that one pass checks. A selector may match every object; the next pass checks the
+/// rest.
 const MOST_ASKED: usize = 32;
 
-/// Kinds of which no object is adopted, with any configuration: what others are kept from, or let into, hangs on them.
+/// Kinds of which no object is adopted, with any configuration: the access of others depends on them.
 const NEVER: [(&str, &str); 2] = [("", "secrets"), ("networking.k8s.io", "networkpolicies")];
 
-/// What a parent adopts of what it may not, or this has to be asked first.
+/// Returns the candidates that a parent adopts, or the checks that are required first.
 pub(super) fn adopted(
     declared: &Declared,
     parent: &DynamicObject,
@@ -52,7 +55,7 @@ pub(super) fn adopted(
     }
 }
 
-/// Whether no parent adopts it: it hands out rights, users request it, or oz made it.
+/// Checks whether no parent may adopt the object: it grants rights, users request it, or oz created it.
 fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
     let kind = (live.resource.group.as_str(), live.resource.plural.as_str());
     let mut labels = live.object.metadata.labels.iter().flatten();
@@ -65,7 +68,7 @@ fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
         })
 }
 
-/// Whether it names the parent.
+/// Checks whether the object names the parent.
 fn is_given_to(uid: &str, live: &Live) -> bool {
     let metadata = &live.object.metadata;
     let annotations = metadata.annotations.as_ref();

@@ -1,4 +1,4 @@
-//! What a CompositeController says by annotations, since its kind is MetaController's and has no fields for it.
+//! The settings of a CompositeController in annotations, since its kind is MetaController's and has no fields for them.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::declared::Declared;
 use super::guard::MOST_DELETIONS;
 use super::window;
 
-/// As whom it reads and writes, as NAMESPACE/NAME.
+/// The account with which the composite reads and writes, as NAMESPACE/NAME.
 pub(super) const RUN_AS: &str = "oz.wizardofoz.co/run-as";
-/// The field of a parent with the first instant at which it has children.
+/// The field of a parent with the first instant at which the parent has children.
 pub(super) const WINDOW_FROM: &str = "oz.wizardofoz.co/window-from";
-/// The field of a parent with the instant until which it has children.
+/// The field of a parent with the instant until which the parent has children.
 pub(super) const WINDOW_UNTIL: &str = "oz.wizardofoz.co/window-until";
-/// How many children a policy that has changed may delete.
+/// The maximum number of children that a changed policy may delete.
 pub(super) const MAX_DELETIONS: &str = "oz.wizardofoz.co/max-deletions";
-/// Whether children are written: Enforce or DryRun.
+/// The mode of writes to children: Enforce or DryRun.
 pub(super) const MODE: &str = "oz.wizardofoz.co/mode";
 
-/// What a CompositeController declares, with its annotations.
+/// Returns the declaration of a CompositeController, with its annotations.
 ///
 /// # Errors
-/// All that is wrong with it, or is not done yet.
+/// All fields that are invalid or not supported yet.
 pub(super) fn declared(composite: &CompositeController) -> Result<Declared, Vec<Violation>> {
     let declared = Declared::of(composite)?;
     match &composite.metadata.annotations {
@@ -33,7 +33,7 @@ pub(super) fn declared(composite: &CompositeController) -> Result<Declared, Vec<
     }
 }
 
-/// Adds what the annotations say to what is declared.
+/// Adds the settings of the annotations to the declaration.
 fn heed(
     mut declared: Declared,
     annotations: &BTreeMap<String, String>,
@@ -83,7 +83,7 @@ fn heed(
     }
 }
 
-/// The account that they name, if they name one.
+/// Returns the account that the annotations name, if they name one.
 pub(super) fn account(annotations: Option<&BTreeMap<String, String>>) -> Option<Account> {
     annotations?.get(RUN_AS)?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Who may declare composites. A composite reads and writes with its account's rights, so whoever
-//! declares one uses them: Kubernetes calls that impersonation, and its authorizer is asked about it.
+//! The authors of composites. A composite reads and writes with the rights of its account, so the author of its
+//! declaration uses these rights. Kubernetes calls this impersonation, and oz asks its authorizer for permission.
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::json;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::account::Account;
 use super::source::Source;
 
-/// The right to be an account, as it is asked for: in the account's own namespace.
+/// Returns the permission to impersonate an account, in the account's namespace.
 #[must_use]
 pub fn impersonation(account: &Account) -> ResourceAttributes {
     ResourceAttributes {
@@ -19,7 +19,7 @@ pub fn impersonation(account: &Account) -> ResourceAttributes {
     }
 }
 
-/// What somebody is told who lacks it, with the rule that gives it.
+/// Returns the message for a user who lacks the permission, with the rule that grants it.
 #[must_use]
 pub fn lacks(user: &str, account: &Account) -> String {
     let rule = json!({
@@ -33,8 +33,8 @@ pub fn lacks(user: &str, account: &Account) -> String {
     )
 }
 
-/// Whether a change of a declaration changes what is done in its account's name. Functions are
-/// told labels and annotations as well; finalizers and status are how one ends.
+/// Checks whether a change of a declaration affects the actions in its account's name. Functions also receive labels
+/// and annotations; finalizers and status belong to the deletion of a declaration.
 #[must_use]
 pub fn changes<S: Source>(old: &S, new: &S) -> bool {
     !old.is_same_spec(new)

@@ -1,5 +1,5 @@
-//! What is left of a declaration that is wrong: its kinds, as far as they can be read. What was made when it was
-//! right still comes to its end in them, and parents are still let go of.
+//! The readable kinds of an invalid declaration. With them, children that were created while it was valid still expire,
+//! and parents are still released.
 
 use oz_api::composite::{CompositeController, CompositeControllerSpec, Hook, Hooks, Webhook};
 use oz_api::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, RunAs};
@@ -7,10 +7,10 @@ use oz_api::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, Run
 use super::annotations;
 use super::declared::{Declared, KindName, MOST_KINDS, reserved};
 
-/// Where no function is: nobody asks it.
+/// The URL of a function that is never called.
 const NOWHERE: &str = "http://nowhere.invalid/";
 
-/// A CompositeController without what can be wrong with it, but its kind of parent.
+/// Returns a CompositeController without the fields that may be invalid, except its kind of parent.
 pub(super) fn composite(source: &CompositeController) -> CompositeController {
     let spec = source.spec.clone();
     let nobody = || Hook {
@@ -33,7 +33,7 @@ pub(super) fn composite(source: &CompositeController) -> CompositeController {
             generate_selector: spec.generate_selector,
             hooks: Some(Hooks {
                 sync: Some(nobody()),
-                // Parents that are finalized wait until their function can be asked again.
+                // Parents that are finalized wait until their function can be called again.
                 finalize: finalize.map(|_| nobody()),
                 ..Hooks::default()
             }),
@@ -63,7 +63,7 @@ pub(super) fn composite(source: &CompositeController) -> CompositeController {
     bare
 }
 
-/// A RegoController without what can be wrong with it, but its name and its kind of parent.
+/// Returns a RegoController without the fields that may be invalid, except its name and its kind of parent.
 pub(super) fn rego(source: &RegoController) -> RegoController {
     let spec = source.spec.clone();
     let children = kinds(spec.children, |child| KindName {
@@ -100,7 +100,7 @@ pub(super) fn rego(source: &RegoController) -> RegoController {
     bare
 }
 
-/// Those that may be kinds of children, each once.
+/// Returns the children of permitted kinds, each kind once.
 fn kinds<C>(mut children: Vec<C>, name: impl Fn(&C) -> KindName) -> Vec<C> {
     let mut known: Vec<KindName> = Vec::new();
     children.retain(|child| {

@@ -1,10 +1,10 @@
-//! What of a parent is not its status.
+//! The content of a parent without its status.
 
 use kube::core::DynamicObject;
 use oz_api::encode::digest;
 
-/// Digest of what of a parent is not its status: another one when somebody has changed its spec, labels, annotations
-/// or finalizers, or is deleting it.
+/// Returns the digest of a parent without its status. The digest changes if a user changes its spec, labels,
+/// annotations or finalizers, or deletes the parent.
 #[must_use]
 pub fn besides_status(parent: &DynamicObject) -> String {
     let metadata = &parent.metadata;
@@ -16,7 +16,7 @@ pub fn besides_status(parent: &DynamicObject) -> String {
     );
     match metadata.generation {
         Some(generation) => digest(&(generation, told, deleting)),
-        // Not every kind counts its changes.
+        // Not every kind has a generation.
         None => {
             let mut content = parent.data.clone();
             if let Some(fields) = content.as_object_mut() {

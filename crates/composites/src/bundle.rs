@@ -1,4 +1,4 @@
-//! The policy of a namespace: the modules that its ConfigMaps hold.
+//! The policy of a namespace: the modules in its ConfigMaps.
 
 use std::borrow::Borrow;
 
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use oz_api::encode::hex;
 use sha2::{Digest, Sha256};
 
-/// What the key of a module ends in.
+/// The suffix of the key of a module.
 pub const MODULE: &str = ".rego";
-/// What the key of a module of tests ends in, which is no part of the policy.
+/// The suffix of the key of a test module, which does not belong to the policy.
 pub const TESTS: &str = "_test.rego";
 
-/// The modules of a bundle, each with its name, CONFIGMAP/KEY, and its text.
+/// Returns the modules of a bundle, each with its name, CONFIGMAP/KEY, and its text.
 #[must_use]
 pub fn modules<M: Borrow<ConfigMap>>(maps: impl IntoIterator<Item = M>) -> Vec<(String, String)> {
     let mut modules = Vec::new();
@@ -22,7 +22,7 @@ pub fn modules<M: Borrow<ConfigMap>>(maps: impl IntoIterator<Item = M>) -> Vec<(
     modules
 }
 
-/// Those of one ConfigMap, and its tests if they are wanted.
+/// Returns the modules of one ConfigMap, with its tests if `with_tests` is true.
 #[must_use]
 pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
     let name = map.metadata.name.as_deref().unwrap_or_default();
@@ -33,8 +33,9 @@ pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Digest of what one ConfigMap holds of policies: all its keys but those of tests, since a RegoController may name
-/// any of them. That of a bundle, if it is its only ConfigMap and has modules alone. `None` if there is nothing.
+/// Returns the digest of the policies in one ConfigMap: of all its keys except those of tests, since a RegoController
+/// may name any of them. It equals the digest of a bundle if the ConfigMap is the only one of the bundle and contains
+/// modules only. Returns `None` if there are no such keys.
 #[must_use]
 pub fn digest_of(map: &ConfigMap) -> Option<String> {
     let name = map.metadata.name.as_deref().unwrap_or_default();
@@ -46,7 +47,7 @@ pub fn digest_of(map: &ConfigMap) -> Option<String> {
     parts.sort();
     let mut digest = Sha256::new();
     for (name, text) in &parts {
-        // As `oz_rego::digest` does.
+        // The same form as in `oz_rego::digest`.
         for part in [name, *text] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
@@ -55,13 +56,13 @@ pub fn digest_of(map: &ConfigMap) -> Option<String> {
     (!parts.is_empty()).then(|| format!("sha256:{}", hex(&digest.finalize())))
 }
 
-/// What is said of a namespace without a policy.
+/// Returns the message for a namespace without a policy.
 #[must_use]
 pub fn missing(namespace: &str) -> String {
     format!("no ConfigMap in {namespace} has a key that ends in {MODULE}")
 }
 
-/// What is said of a policy that does not compile.
+/// Returns the message for a policy that does not compile.
 #[must_use]
 pub fn broken(namespace: &str, errors: &dyn std::fmt::Display) -> String {
     format!("the policy in {namespace} does not compile: {errors}")

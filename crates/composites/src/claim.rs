@@ -1,5 +1,4 @@
-//! Which objects are a parent's children: those that it controls and selects, those that it may adopt,
-//! and those that it has to let go of.
+//! The children of a parent: the objects that it controls and selects, that it may adopt, and that it must release.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,10 @@ use oz_core::controller::Live;
 
 use super::declared::{Declared, Family};
 
-/// How a parent's children are told by their labels.
+/// Returns the label selector for the children of a parent.
 ///
 /// # Errors
-/// Why the parent has no selector.
+/// If the parent has no selector. The error states the reason.
 pub(super) fn selector(declared: &Declared, parent: &DynamicObject) -> Result<Selector, String> {
     if declared.generate_selector {
         let uid = parent.metadata.uid.clone().unwrap_or_default();
@@ -32,18 +31,18 @@ pub(super) fn selector(declared: &Declared, parent: &DynamicObject) -> Result<Se
     Ok(selector)
 }
 
-/// What there is for one parent.
+/// The objects that concern one parent.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Claimed {
-    /// Its children.
+    /// The children of the parent.
     pub(super) own: Vec<Live>,
-    /// What it may adopt.
+    /// The objects that the parent may adopt.
     pub(super) adoptable: Vec<Live>,
-    /// What it controls and does not select any more.
+    /// The objects that the parent controls and no longer selects.
     pub(super) released: Vec<Live>,
 }
 
-/// Sorts what the watches show.
+/// Sorts the objects of the watches.
 pub(super) fn claim(
     family: &Family,
     parent: &DynamicObject,
@@ -71,7 +70,7 @@ pub(super) fn claim(
     claimed
 }
 
-/// The reference by which a parent controls its children.
+/// Returns the owner reference with which a parent controls its children.
 pub(super) fn controller_reference(family: &Family, parent: &DynamicObject) -> OwnerReference {
     let resource = &family.parent.resource;
     OwnerReference {

@@ -1,5 +1,5 @@
-//! What a CompositeController declares, checked: everything that is wrong with it or that is not done yet
-//! is said at once, by field.
+//! The checked declaration of a CompositeController. One check reports all fields that are invalid or not supported
+//! yet.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ pub use super::kind::{KindName, Placed};
 use super::related::Rule;
 use super::window::Window;
 
-/// How long a function may take if nothing says.
+/// The default timeout of a function.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that a function may be waited for.
+/// The maximum timeout of a function.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many kinds of children one may have.
+/// The maximum number of kinds of children of a composite.
 pub(super) const MOST_KINDS: usize = 16;
-/// API groups whose objects are nobody's parents or children: what oz itself goes by, and what decides
-/// about every request to the API server.
+/// API groups whose objects cannot be parents or children: the groups on which oz relies, and those that affect every
+/// request to the API server.
 const RESERVED_GROUPS: [&str; 4] = [
     oz_api::GROUP,
     oz_api::composite::GROUP,
@@ -39,67 +39,67 @@ const RESERVED_GROUPS: [&str; 4] = [
     "apiregistration.k8s.io",
 ];
 
-/// What is declared.
+/// The declaration of a composite.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// Name of the CompositeController or RegoController.
     pub name: String,
-    /// Its UID.
+    /// The UID of that object.
     pub uid: String,
-    /// Its own finalizer on parents.
+    /// The finalizer of the composite on parents.
     pub finalizer: String,
-    /// The CompositeController or RegoController as functions are told of it.
+    /// The CompositeController or RegoController in the form that functions receive.
     pub controller: serde_json::Value,
     /// The kind of parent.
     pub parent: KindName,
-    /// Which parents.
+    /// The selector of the parents.
     pub selector: Selector,
-    /// Whether parents are not looked at because their status has changed.
+    /// True if a change of a parent's status does not cause a pass.
     pub ignores_status: bool,
-    /// The kinds of children, and how each is changed.
+    /// The kinds of children, and the update method of each.
     pub children: Vec<(KindName, Method)>,
-    /// Whether children are selected by their parent's UID.
+    /// True if children are selected by their parent's UID.
     pub generate_selector: bool,
-    /// Whether parents adopt whatever they select, as with MetaController.
+    /// True if parents adopt all objects that they select, as in MetaController.
     pub adopts_as_original: bool,
-    /// How often all parents are looked at.
+    /// The interval between passes over all parents.
     pub resync: Option<SignedDuration>,
-    /// Which children a parent has.
+    /// The call for the children of a parent.
     pub sync: Call,
-    /// Which children one still has that is being deleted.
+    /// The call for the children of a parent that is being deleted.
     pub finalize: Option<Call>,
-    /// Which other objects are shown with each parent.
+    /// The rules for other objects that the function receives with each parent.
     pub related: Vec<Rule>,
-    /// Which further ones, where a function says so for each parent.
+    /// The call for further rules, if a function returns them for each parent.
     pub customize: Option<Call>,
-    /// From when until when a parent has children; `None` if always.
+    /// The window in which a parent has children; `None` for always.
     pub window: Option<Window>,
-    /// How many children one parent may have.
+    /// The maximum number of children of one parent.
     pub most_children: usize,
-    /// How many children a policy that has changed may delete; `None` if as many as it likes.
+    /// The maximum number of children that a changed policy may delete; `None` for no limit.
     pub most_deletions: Option<usize>,
-    /// Whether children are not written.
+    /// True if children are not written.
     pub dry_run: bool,
-    /// As whom it reads and writes; `None` if as composites do that do not say.
+    /// The account with which the composite reads and writes; `None` for the default account of composites.
     pub run_as: Option<Account>,
 }
 
-/// How a function is asked.
+/// The parameters of a call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it is.
+    /// The URL of the function.
     pub url: String,
-    /// How objects are named in the request.
+    /// The version of the hook, which defines the names of objects in the request.
     pub version: HookVersion,
-    /// Whether fields that are not part of an answer are refused.
+    /// True if unknown fields in a response are rejected.
     pub strict: bool,
-    /// How long it may take.
+    /// The timeout of the call.
     pub timeout: Duration,
-    /// The policy that it is, if it runs in process.
+    /// The policy of the function, if it runs in process.
     pub in_process: Option<InProcess>,
 }
 
-/// Where they are, for people.
+/// Writes the location of the modules, for messages.
 impl std::fmt::Display for Modules {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -117,38 +117,38 @@ impl std::fmt::Display for Modules {
 /// A function that is a policy in Rego.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InProcess {
-    /// Where its text is.
+    /// The location of the policy's text.
     pub modules: Modules,
-    /// Its document, without `data.`, such as `controller`.
+    /// The document of the function, without `data.`, such as `controller`.
     pub path: String,
     /// The language; if absent, v1 is tried, and then v0.
     pub language: Option<Language>,
-    /// Whether what a built-in function cannot do fails.
+    /// True if an error of a built-in function fails the evaluation.
     pub strict: bool,
-    /// How long one evaluation may take; `None` if as long as any.
+    /// The maximum duration of one evaluation; `None` if only the general limit applies.
     pub evaluation: Option<Duration>,
 }
 
-/// Where the text of a policy is.
+/// The location of the text of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Modules {
-    /// All of a namespace of policies.
+    /// All modules of a namespace of policies.
     Bundle(String),
     /// One key of a ConfigMap in such a namespace.
     Key {
         /// The namespace.
         namespace: String,
-        /// Name of the ConfigMap.
+        /// The name of the ConfigMap.
         name: String,
         /// The key.
         key: String,
     },
-    /// Here.
+    /// Text in the declaration.
     Inline(String),
 }
 
 impl Modules {
-    /// The namespace of policies that they are in, if they are in one.
+    /// Returns the namespace of policies that contains the modules, if there is one.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         match self {
@@ -159,8 +159,8 @@ impl Modules {
 }
 
 impl InProcess {
-    /// What a URL of an OPA names, if its Service is in one of these namespaces of policies: nothing is
-    /// looked up or called then.
+    /// Reads the URL of an OPA as a policy, if its Service is in one of these namespaces of policies. Such a URL is
+    /// neither resolved nor called.
     #[must_use]
     pub fn of(url: &str, namespaces: &[String]) -> Option<Self> {
         let policy = Self::at(url)?;
@@ -171,7 +171,7 @@ impl InProcess {
             .then_some(policy)
     }
 
-    /// As [`InProcess::of`], if the Service's namespace, whichever it is, were one of policies.
+    /// Reads a URL as [`InProcess::of`] does, for any namespace of the Service.
     #[must_use]
     pub fn at(url: &str) -> Option<Self> {
         let (_, rest) = url.split_once("://")?;
@@ -196,10 +196,10 @@ impl InProcess {
 }
 
 impl Declared {
-    /// What a CompositeController declares.
+    /// Returns the declaration of a CompositeController.
     ///
     /// # Errors
-    /// All that is wrong with it, or is not done yet.
+    /// All fields that are invalid or not supported yet.
     pub fn of(composite: &CompositeController) -> Result<Self, Vec<Violation>> {
         let spec = &composite.spec;
         let mut violations = Vec::new();
@@ -268,15 +268,15 @@ impl Declared {
         self
     }
 
-    /// Adopts as MetaController does if it is one of these CompositeControllers.
+    /// Enables the adoption rule of MetaController if the composite is one of these CompositeControllers.
     #[must_use]
     pub fn adopting(mut self, as_original: &[String]) -> Self {
         self.adopts_as_original = !self.generate_selector && as_original.contains(&self.name);
         self
     }
 
-    /// Whether the authors of its parents must be known: they are asked about children that hand out rights, and about
-    /// what a parent adopts.
+    /// Checks whether the authors of its parents must be known: their permission is required for children that grant
+    /// rights, and for the objects that a parent adopts.
     #[must_use]
     pub fn asks_authors(&self) -> bool {
         let mut kinds = self.children.iter();
@@ -284,33 +284,33 @@ impl Declared {
             || kinds.any(|(kind, _)| has_privileged(kind.group(), &kind.resource))
     }
 
-    /// The policies that it asks.
+    /// Returns the policies that the composite calls.
     pub fn policies(&self) -> impl Iterator<Item = &InProcess> {
         let calls = std::iter::once(&self.sync).chain(&self.finalize);
         let calls = calls.chain(&self.customize);
         calls.filter_map(|call| call.in_process.as_ref())
     }
 
-    /// Whether it looks after a parent with these labels.
+    /// Checks whether the composite selects a parent with these labels.
     #[must_use]
     pub fn selects(&self, labels: &std::collections::BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
 
-    /// Whether its finalizer is on a parent.
+    /// Checks whether a parent has the finalizer of the composite.
     #[must_use]
     pub fn holds(&self, parent: &ObjectMeta) -> bool {
         drift::has_finalizer(parent, &self.finalizer)
     }
 }
 
-/// The finalizer on parents: that of a CompositeController under the name that MetaController gives it.
+/// Returns the name of the finalizer on parents; a CompositeController uses the name that MetaController gives it.
 pub(super) fn finalizer<S: Resource>(prefix: &str, source: &S) -> String {
     let name = source.meta().name.as_deref().unwrap_or_default();
     format!("{prefix}{name}")
 }
 
-/// A source without what only the API server wants to know.
+/// Returns the form of a source that functions receive: without its status and managed fields.
 pub(super) fn as_told<S: Resource + Clone + Serialize>(source: &S) -> serde_json::Value {
     let mut source = source.clone();
     source.meta_mut().managed_fields = None;
@@ -321,7 +321,7 @@ pub(super) fn as_told<S: Resource + Clone + Serialize>(source: &S) -> serde_json
     told
 }
 
-/// Which parents.
+/// Returns the selector of the parents.
 pub(super) fn parents(
     selector: Option<&LabelSelector>,
     field: &str,
@@ -390,8 +390,8 @@ pub(super) fn reserved(kind: &KindName, field: &str, violations: &mut Vec<Violat
     }
 }
 
-/// Roles and bindings are nobody's parents: a function is told what it may make others' rights of, and rights
-/// are not that.
+/// Checks a kind of parent. Roles and bindings cannot be parents: a function derives rights from its parent, and must
+/// not derive them from existing rights.
 pub(super) fn reserved_parent(kind: &KindName, field: &str, violations: &mut Vec<Violation>) {
     reserved(kind, field, violations);
     if kind.group() == oz_api::RBAC_GROUP {
@@ -455,7 +455,7 @@ impl Call {
     }
 }
 
-/// The URL of a function; `None` if it has neither one nor a service.
+/// Returns the URL of a function; `None` if the webhook has neither a URL nor a service.
 #[must_use]
 pub fn address(webhook: &Webhook) -> Option<String> {
     if let Some(url) = webhook.url.as_ref().filter(|url| !url.is_empty()) {
@@ -480,7 +480,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// The kind of child of this API version and kind, and how it is changed.
+    /// Returns the kind of child with this API version and kind, and its update method.
     #[must_use]
     pub fn child(&self, api_version: &str, kind: &str) -> Option<&(Placed, Method)> {
         let mut children = self.children.iter();

@@ -1,6 +1,6 @@
-//! From what a function named to the children that a parent is to have: each of a declared kind, in a
-//! place where the parent may have children, with what ties it to the parent, and without what is not
-//! the function's to say.
+//! The conversion of a function's response into the desired children of a parent: each has a declared kind, a location
+//! where the parent may have children, the owner reference and labels of the parent, and none of the fields that a
+//! function must not set.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,10 @@ use super::claim::controller_reference;
 use super::declared::{Declared, Family};
 use super::value::kind_of;
 
-/// Annotation on a child: digest of what the function named, by which a change is told from what others
-/// added.
+/// Annotation on a child: digest of the child as the function returned it. It distinguishes a change by the function
+/// from additions by other clients.
 pub const APPLIED: &str = "oz.wizardofoz.co/applied";
-/// Fields of metadata that are the API server's to say. A function that echoes what it was shown names
-/// them as well.
+/// The fields of metadata that the API server sets. A function that echoes its request returns them as well.
 const SYSTEM_FIELDS: [&str; 9] = [
     "uid",
     "resourceVersion",
@@ -31,11 +30,10 @@ const SYSTEM_FIELDS: [&str; 9] = [
     "generateName",
 ];
 
-/// The children that a parent is to have.
+/// Returns the desired children of a parent.
 ///
 /// # Errors
-/// What is wrong with the first child that cannot be one. Nothing is changed then: half of an answer may
-/// be worse than none.
+/// The defect of the first invalid child. Nothing is changed then: half of a response may be worse than none.
 pub fn desired(
     declared: &Declared,
     family: &Family,
@@ -143,8 +141,8 @@ fn one(
     })
 }
 
-/// A function that echoes a child names what oz wrote on it, and by what it was adopted, which is passed over; other marks
-/// of oz it may not give: they say what is oz's own.
+/// Removes the annotations that oz wrote from a child that a function echoes, including the annotation for its
+/// adoption. Rejects other labels and annotations of oz: they identify the objects of oz.
 fn not_ours(metadata: &mut ObjectMeta) -> Result<(), String> {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove(APPLIED);

@@ -1,5 +1,5 @@
-//! Until when a child lasts: written on it, sealed, when it is made, so that it ends at that instant
-//! whatever has become of the function by then.
+//! The expiry of a child. The operator writes it on the child with a seal at creation, so that the child expires at
+//! that instant regardless of the later state of the function.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use oz_core::lifecycle::window::has_come;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Annotation on a child: until when it lasts, sealed.
+/// Annotation on a child: its expiry, sealed.
 pub const UNTIL: &str = "oz.wizardofoz.co/until";
 const PURPOSE: Purpose = Purpose::ChildUntil;
 
-/// The statement.
+/// The sealed statement of an expiry.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Until {
-    /// UID of the parent.
+    /// The UID of the parent.
     parent: String,
     group: String,
     kind: String,
     namespace: Option<String>,
     name: String,
-    /// `None` if it does not end any more.
+    /// The expiry; `None` if the child no longer expires.
     until: Option<Timestamp>,
 }
 
@@ -47,8 +47,8 @@ impl Until {
     }
 }
 
-/// Returns the expiry of a child of this parent, if a valid seal states one. A child whose expiry an earlier release sealed has
-/// expired: its expiry is not trusted, and its function creates it again.
+/// Returns the expiry of a child of this parent, if a valid seal states one. A child with an expiry that an earlier
+/// release sealed has expired: its expiry is not trusted, and its function creates it again.
 #[must_use]
 pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
     let annotations = child.object.metadata.annotations.as_ref()?;
@@ -69,16 +69,16 @@ pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
     if said == expected { until } else { None }
 }
 
-/// UID of the parent that a child which ends says it has, believed: for those who have not the key, and end what its
-/// holder does not end any more.
+/// Returns the UID of the parent in the statement of a child that expires, without verification of the seal: for a
+/// caller that lacks the key, and deletes children that the holder of the key no longer deletes.
 #[must_use]
 pub fn parent_of(child: &ObjectMeta) -> Option<String> {
     let said: Until = serde_json::from_str(child.annotations.as_ref()?.get(UNTIL)?).ok()?;
     said.until.map(|_| said.parent)
 }
 
-/// Seals what a child says of its end with these keys, whoever had sealed it: for those who have not the key
-/// that it was sealed with, and explain what its holder does.
+/// Seals the statement of a child with these keys, regardless of its seal: for a caller that lacks the key of that
+/// seal, and explains the actions of its holder.
 pub fn take_on_trust(keys: &Keys, child: &mut Live) {
     let annotations = child.object.metadata.annotations.as_mut();
     let text = annotations.and_then(|annotations| annotations.get_mut(UNTIL));
@@ -90,8 +90,8 @@ pub fn take_on_trust(keys: &Keys, child: &mut Live) {
     }
 }
 
-/// Puts the plain instant in the place of the statement: for those who show what a child is to be, and cannot
-/// seal as the operator does.
+/// Replaces the statement by the plain instant: for a caller that shows a desired child, and cannot seal as the
+/// operator does.
 pub fn unseal(child: &mut Child) {
     let annotations = child.object.metadata.annotations.as_mut();
     if let Some(text) = annotations.and_then(|annotations| annotations.get_mut(UNTIL))
@@ -104,11 +104,10 @@ pub fn unseal(child: &mut Child) {
     }
 }
 
-/// Writes on a child until when it lasts. One that has said so before says it again, also when it does
-/// not end any more.
+/// Writes the expiry of a child on the child. A child that had a statement keeps one, also if it no longer expires.
 ///
 /// # Errors
-/// When the statement cannot be sealed.
+/// If the statement cannot be sealed.
 pub fn write(
     keys: &Keys,
     parent: &str,
@@ -119,7 +118,7 @@ pub fn write(
     let before = live.and_then(|live| live.object.metadata.annotations.as_ref()?.get(UNTIL));
     let known = live.and_then(|live| read(keys, parent, live));
     let text = match before {
-        // The same statement sealed by another key is still the same.
+        // A statement with a seal of another key is the same statement.
         Some(before) if known == until && (until.is_some() || before.is_empty()) => before.clone(),
         _ if until.is_some() => seal::seal(keys, PURPOSE, &Until::of(parent, child.key(), until))?,
         Some(_) => String::new(),
@@ -130,8 +129,8 @@ pub fn write(
     Ok(())
 }
 
-/// The instants that a parent names from now on, the earliest first: at each, or right after it, a function
-/// may answer otherwise. What the API server or a status tell is none to wait for.
+/// Returns the instants from now on in the fields of a parent, the earliest first. At each, or right after it, a
+/// function may return another response. Instants of the API server or of a status are not included.
 #[must_use]
 pub fn instants(parent: &Value, now: Timestamp) -> Vec<Timestamp> {
     let mut found = BTreeSet::new();
@@ -140,10 +139,10 @@ pub fn instants(parent: &Value, now: Timestamp) -> Vec<Timestamp> {
     let mut rest: Vec<&Value> = fields.map(|(_, value)| value).collect();
     while let Some(value) = rest.pop() {
         match value {
-            // No instant is longer, and most texts are.
+            // Instants are not longer, and most texts are.
             Value::String(text) if text.len() <= LONGEST_INSTANT => {
                 let instant = text.parse::<Timestamp>().ok();
-                // Now is one of them: right after it the answer may be another.
+                // The current instant is included: the response may differ right after it.
                 found.extend(instant.filter(|instant| has_come(*instant, now)));
             }
             Value::Array(items) => rest.extend(items),
@@ -154,5 +153,5 @@ pub fn instants(parent: &Value, now: Timestamp) -> Vec<Timestamp> {
     found.into_iter().collect()
 }
 
-/// The longest text that may be an instant, in bytes.
+/// The maximum length of a text with an instant, in bytes.
 const LONGEST_INSTANT: usize = 64;

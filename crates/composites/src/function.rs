@@ -1,4 +1,4 @@
-//! A function that was asked.
+//! The result of a call of a function.
 
 use jiff::Timestamp;
 use oz_core::controller::Failure;
@@ -6,37 +6,37 @@ use serde_json::Value;
 
 use super::protocol::Answer;
 
-/// The reason of a policy that gave no answer.
+/// The reason for a policy without a valid response.
 pub const POLICY_FAILED: &str = "PolicyFailed";
 
-/// What a function is asked, and as which.
+/// The hook by which a function is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// Which children a parent has.
+    /// The hook for the children of a parent.
     Sync,
-    /// Which children one still has that is being deleted.
+    /// The hook for the children of a parent that is being deleted.
     Finalize,
 }
 
-/// What came of asking.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Called {
-    /// What holds now.
+    /// The response for the current time.
     pub answer: Answer,
-    /// What will hold from these instants on, the earliest first, if the function can tell.
+    /// The responses from these instants on, the earliest first, if the function can determine them.
     pub ahead: Vec<(Timestamp, Result<Answer, Failure>)>,
-    /// When it is to be asked again because more than this could not be told.
+    /// The time of the next call, if further responses could not be determined.
     pub look_again: Option<Timestamp>,
-    /// Digest of the policy that answered, if it was one in process.
+    /// The digest of the policy that responded, if it runs in process.
     pub policy: Option<String>,
 }
 
 impl Called {
-    /// What a policy says at `path`: `now`, and what it will say from these instants on; `None` where it is
+    /// Reads the responses of a policy at `path`: `now`, and from these instants on; `None` where the document is
     /// undefined.
     ///
     /// # Errors
-    /// When what it says now is no answer.
+    /// If the current response is invalid.
     pub fn of_policy<'a>(
         path: &str,
         now: Option<&'a Value>,
@@ -64,8 +64,8 @@ impl Called {
         })
     }
 
-    /// From when on a child is not among the answer's any more, as far as that can be told: its place is
-    /// its API version, kind, namespace and name.
+    /// Returns the instant from which the response no longer contains a child, as far as it can be determined. Children
+    /// are compared by API version, kind, namespace and name.
     #[must_use]
     pub fn gone_at(&self, child: &Value) -> Option<Timestamp> {
         let is_same = |other: &Value| place(other) == place(child);
@@ -77,7 +77,7 @@ impl Called {
     }
 }
 
-/// A child, for people.
+/// Returns the title of a child, for messages.
 pub(super) fn title(kind: &str, namespace: Option<&str>, name: &str) -> String {
     match namespace.unwrap_or_default() {
         "" => format!("{kind} {name}"),
@@ -85,7 +85,7 @@ pub(super) fn title(kind: &str, namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// API version, kind, namespace and name.
+/// Returns the API version, kind, namespace and name of a child.
 pub(super) fn place(child: &Value) -> [Option<&str>; 4] {
     [
         "/apiVersion",
@@ -96,8 +96,8 @@ pub(super) fn place(child: &Value) -> [Option<&str>; 4] {
     .map(|path| child.pointer(path).and_then(Value::as_str))
 }
 
-/// What of an answer is compared to tell whether it is another one: all of it, but the instants in its
-/// status. Those that tell the time are always others.
+/// Returns the part of a response that is compared to detect a change: all fields, without the instants in its status.
+/// A status with the current time changes always.
 #[must_use]
 pub fn compared(answer: &Value) -> Value {
     let mut answer = answer.clone();

@@ -1,5 +1,5 @@
-//! What is not done: by a dry run, or because a policy that has changed would delete too much. Each pass
-//! over a parent tells it to a port; what all parents tell is summed up.
+//! The changes that are not made, because of a dry run or because a changed policy would delete too many children. Each
+//! pass over a parent reports them to a port; a tally sums up the reports of all parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,34 +7,35 @@ use oz_api::composite::Difference;
 use oz_core::controller::{Effect, Step};
 use serde::{Deserialize, Serialize};
 
-/// The most deletions that a limit may allow a policy that has changed.
+/// The maximum value of a limit for the deletions of a changed policy.
 pub(super) const MOST_DELETIONS: u32 = 100_000;
-/// Name of the port that is told.
+/// The name of the port that receives the reports.
 pub const PORT: &str = "composite-differences";
-/// Annotation: digest of the policy that may delete as many children as it likes.
+/// Annotation: digest of the policy that may delete any number of children.
 pub const ACCEPT: &str = "oz.wizardofoz.co/accept-deletions";
-/// How many parents a status names.
+/// The maximum number of parents in a status.
 const MOST_PARENTS: usize = 20;
-/// How many children it names of each.
+/// The maximum number of children of each parent in a status.
 const MOST_CHILDREN: usize = 5;
 
-/// What is not done for one parent.
+/// The changes that are not made for one parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// UID of the CompositeController or RegoController.
+    /// The UID of the CompositeController or RegoController.
     pub composite: String,
     /// The parent, with its namespace if it has one.
     pub parent: String,
-    /// Children that would be created.
+    /// The children that would be created.
     pub create: Vec<String>,
-    /// Children that would be changed.
+    /// The children that would be changed.
     pub change: Vec<String>,
-    /// Children that would be deleted.
+    /// The children that would be deleted.
     pub delete: Vec<String>,
-    /// Children of a parent about which the function did not answer: it may not want them any more.
+    /// The number of children of a parent for which the function did not respond. The function may no longer return
+    /// them.
     pub doubtful: usize,
-    /// UIDs of the children that there were, as far as was known.
+    /// The UIDs of the existing children, as far as they were known.
     #[serde(default)]
     pub seen: BTreeSet<String>,
 }
@@ -65,25 +66,25 @@ impl Report {
     }
 }
 
-/// What all parents told.
+/// The sum of the reports of all parents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Digest of the policy of which they told.
+    /// The digest of the policy of the reports.
     pub policy: Option<String>,
-    /// How many there are.
+    /// The number of parents.
     pub parents: usize,
-    /// Whether each of them has told.
+    /// True if each parent has reported.
     pub complete: bool,
-    /// How many children would be deleted.
+    /// The number of children that would be deleted.
     pub deletions: usize,
-    /// How many children have parents about which the function did not answer.
+    /// The number of children of parents for which the function did not respond.
     pub doubtful: usize,
-    /// What is not done, of the first parents.
+    /// The changes that are not made, for the first parents.
     pub pending: Vec<Difference>,
 }
 
 impl Tally {
-    /// Of parents, by their UIDs, and what they told of the policy with this digest.
+    /// Sums up the reports of parents, by their UIDs, about the policy with this digest.
     #[must_use]
     pub fn of<'a>(
         policy: Option<&str>,
@@ -111,8 +112,8 @@ impl Tally {
         tally
     }
 
-    /// The same, after a look at the children that the API server has, each with its parent's UID. A watch may be late,
-    /// so that a parent has told without one of them: it has not told yet.
+    /// Compares the reports with the children in the API server, each with its parent's UID. A watch may be late, so
+    /// that a parent reports without one of its children; the tally is then incomplete.
     #[must_use]
     pub fn checked<'a>(
         mut self,
@@ -126,7 +127,7 @@ impl Tally {
         self
     }
 
-    /// Whether a policy that may delete so many may do what it says.
+    /// Checks whether a policy with this limit for deletions may make its changes.
     #[must_use]
     pub fn is_within(&self, most: usize) -> bool {
         self.complete && self.deletions + self.doubtful <= most

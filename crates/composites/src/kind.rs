@@ -1,4 +1,4 @@
-//! Kinds: as they are declared, and as the API server describes them.
+//! Kinds: in their declared form, and as the API server describes them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Resource;
@@ -6,17 +6,17 @@ use kube::core::ApiResource;
 use oz_api::composite::ParentResource;
 use serde::{Deserialize, Serialize};
 
-/// A kind as it is declared.
+/// A kind in its declared form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KindName {
-    /// Group and version.
+    /// The group and version.
     pub api_version: String,
-    /// Plural.
+    /// The plural name.
     pub resource: String,
 }
 
 impl KindName {
-    /// The kind that a type stands for.
+    /// Returns the kind of a type.
     #[must_use]
     pub fn of<K: Resource<DynamicType = ()>>() -> Self {
         Self {
@@ -25,7 +25,7 @@ impl KindName {
         }
     }
 
-    /// The kind, whose singular is `kind`, for a client.
+    /// Returns the kind, with the singular name `kind`, for a client.
     #[must_use]
     pub fn api_resource(&self, kind: &str) -> ApiResource {
         ApiResource {
@@ -37,7 +37,7 @@ impl KindName {
         }
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
         self.api_version
@@ -45,7 +45,7 @@ impl KindName {
             .map_or("", |(group, _)| group)
     }
 
-    /// The version.
+    /// Returns the version.
     #[must_use]
     pub fn version(&self) -> &str {
         let (_, version) = self.api_version.split_once('/').unwrap_or_default();
@@ -75,7 +75,7 @@ impl std::fmt::Display for KindName {
     }
 }
 
-/// Whether it is written as a kind is: its group, its version and its plural.
+/// Checks whether the group, version and plural name have a valid form.
 pub(super) fn is_kind(kind: &KindName) -> bool {
     let is_name = |text: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -89,14 +89,14 @@ pub(super) fn is_kind(kind: &KindName) -> bool {
 /// A kind as the API server describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// Group, version, kind and plural.
+    /// The group, version, kind and plural name.
     pub resource: ApiResource,
-    /// Whether its objects are outside of namespaces.
+    /// True if objects of the kind are cluster-scoped.
     pub cluster_scoped: bool,
 }
 
 impl Placed {
-    /// The kind of this plural, and whether it has a status subresource; `None` if it is not listed.
+    /// Returns the kind with this plural name, and whether it has a status subresource; `None` if it is not listed.
     #[must_use]
     pub fn listed(name: &KindName, listed: &APIResourceList) -> Option<(Self, bool)> {
         let mut resources = listed.resources.iter();

@@ -1,9 +1,10 @@
-//! Composites: controllers that are functions. An object of a parent kind comes with children that a function
-//! names, which lives in a policy in Rego or behind HTTP. What is declared ([`declared`]), what the function is
-//! asked and answers ([`protocol`]), which children that means ([`desired`]), and what is done about it
-//! ([`Composite`]). Who may declare one ([`author`], [`supervise`]), what its policy is made of ([`bundle`]), what
-//! else the function sees ([`related`]), what children may hand out ([`rights`]) and until when they last
-//! ([`ends`]), and what is not done, or more slowly ([`guard`], [`settling`]).
+//! Composites: controllers that are functions. An object of a parent kind has children that a function returns; the
+//! function is a policy in Rego or an HTTP server. The parts are the declaration ([`declared`]), the requests and
+//! responses of the function ([`protocol`]), the desired children ([`desired`]) and the actions on them
+//! ([`Composite`]). Further parts are the authors and supervision of declarations ([`author`], [`supervise`]), the
+//! modules of a policy ([`bundle`]), the related objects that the function receives ([`related`]), the rights that
+//! children may grant ([`rights`]) and their expiry ([`ends`]), and the changes that are withheld or delayed
+//! ([`guard`], [`settling`]).
 
 mod account;
 mod adoption;

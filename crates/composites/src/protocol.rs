@@ -1,4 +1,4 @@
-//! What a function is asked and what it answers, as MetaController's hooks have it.
+//! The requests to a function and its responses, in the form of MetaController's hooks.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::declared::{Declared, Family, Placed};
 use super::related::Related;
 use super::value::kind_of;
 
-/// The longest answer that is read, in bytes.
+/// The maximum length of a response that is read, in bytes.
 pub const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
-/// What a function is asked about one parent.
+/// Returns the request to a function about one parent.
 #[must_use]
 pub fn request(
     declared: &Declared,
@@ -34,7 +34,7 @@ pub fn request(
     })
 }
 
-/// Children by kind and name. Every kind that is declared is there, also without any.
+/// Returns the children by kind and name. Every declared kind is included, also without children.
 fn by_kind(family: &Family, version: HookVersion, children: &[Live]) -> Value {
     let mut kinds = Map::new();
     for (placed, _) in &family.children {
@@ -50,7 +50,7 @@ fn by_kind(family: &Family, version: HookVersion, children: &[Live]) -> Value {
     Value::Object(kinds)
 }
 
-/// Which other objects a function wants to see of this parent.
+/// Returns the request for the related objects of this parent.
 #[must_use]
 pub fn customizing(declared: &Declared, family: &Family, parent: &DynamicObject) -> Value {
     json!({
@@ -59,7 +59,7 @@ pub fn customizing(declared: &Declared, family: &Family, parent: &DynamicObject)
     })
 }
 
-/// Related objects by kind and name. Every kind that was asked for is there, also without any.
+/// Returns the related objects by kind and name. Every requested kind is included, also without objects.
 fn by_rule(
     family: &Family,
     version: HookVersion,
@@ -74,7 +74,7 @@ fn by_rule(
         of_kind.extend(objects.iter().map(|object| {
             let elsewhere = object.metadata.namespace != parent.metadata.namespace;
             let version = match version {
-                // No name without its namespace says which one it is.
+                // In another namespace, a name is unique only with its namespace.
                 HookVersion::V1 if elsewhere => HookVersion::V2,
                 version => version,
             };
@@ -97,7 +97,7 @@ fn name(family: &Family, version: HookVersion, placed: &Placed, object: &Dynamic
     }
 }
 
-/// An object with its API version and kind, which lists leave out.
+/// Returns an object with its API version and kind, which lists omit.
 fn whole(object: &DynamicObject, placed: &Placed) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
@@ -107,27 +107,27 @@ fn whole(object: &DynamicObject, placed: &Placed) -> Value {
     value
 }
 
-/// What a function answered.
+/// The response of a function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The parent's status; `None` if it is to stay.
+    /// The status of the parent; `None` if it does not change.
     pub status: Option<Map<String, Value>>,
-    /// The children that the parent is to have.
+    /// The desired children of the parent.
     pub children: Vec<Value>,
-    /// After how many seconds it is to be asked again; once.
+    /// The time until the next call, in seconds; once.
     pub resync_after: Option<f64>,
-    /// Whether nothing is left to do for a parent that is being deleted.
+    /// True if no work is left for a parent that is being deleted.
     pub finalized: bool,
 }
 
-/// The fields of an answer.
+/// The fields of a response.
 const FIELDS: [&str; 4] = ["status", "children", "resyncAfterSeconds", "finalized"];
 
 impl Answer {
-    /// Reads an answer.
+    /// Reads a response.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the response is invalid. The error names the defect.
     pub fn read(answer: &Value, strict: bool) -> Result<Self, String> {
         let Some(fields) = answer.as_object() else {
             return Err(format!("is {}, not an object", kind_of(answer)));

@@ -1,5 +1,5 @@
-//! What a RegoController declares, checked. What its schema refuses is refused here as well: a definition
-//! can be changed by others.
+//! The checked declaration of a RegoController. The constraints of its schema are checked here as well, since other
+//! users can change the CustomResourceDefinition.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::kind::is_kind;
 use crate::related::Rule;
 use crate::window::{self, Window};
 
-/// The longest name: with what goes before it, it is a finalizer's.
+/// The maximum length of the name: with its prefix, it is the name of a finalizer.
 const LONGEST_NAME: usize = 48;
-/// The shortest time between two looks at all parents.
+/// The minimum interval between passes over all parents.
 const SHORTEST_RESYNC: Duration = Duration::from_secs(1);
-/// How long one evaluation may be allowed to take.
+/// The minimum and the maximum limit for the duration of one evaluation.
 const EVALUATIONS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
-/// How often one question evaluates: now, and at most twice for each instant that the parent names.
+/// The maximum number of evaluations of one call: one for now, and two for each instant that the parent names.
 const EVALUATIONS_OF_A_CALL: u32 = 65;
 
 impl Declared {
-    /// What a RegoController declares.
+    /// Returns the declaration of a RegoController.
     ///
     /// # Errors
-    /// All that is wrong with it, or is not done yet.
+    /// All fields that are invalid or not supported yet.
     pub fn of_rego(rego: &RegoController) -> Result<Self, Vec<Violation>> {
         let spec = &rego.spec;
         let mut violations = Vec::new();
@@ -113,7 +113,7 @@ fn duration(text: &str, field: &str, violations: &mut Vec<Violation>) -> Option<
         .ok()
 }
 
-/// Which other objects are shown. Without a namespace, those in the parent's.
+/// Returns the rules for related objects. A rule without a namespace selects objects in the parent's namespace.
 fn related(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<Rule> {
     let count = spec.related.len();
     let is_few = count <= MOST_KINDS;
@@ -184,7 +184,7 @@ fn window(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Option<
     Some(window::checked(from, until, violations))
 }
 
-/// How long an evaluation may take.
+/// Checks the limits and returns the maximum duration of an evaluation.
 fn limits(limits: &Limits, violations: &mut Vec<Violation>) -> Option<Duration> {
     let evaluation = duration(&limits.evaluation, "spec.limits.evaluation", violations);
     let [least, most] = EVALUATIONS;

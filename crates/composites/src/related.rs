@@ -1,5 +1,5 @@
-//! Which other objects a function wants to see beside a parent and its children: named by a declaration, or by
-//! the function itself when it is asked to customize.
+//! The related objects that a function receives in addition to a parent and its children: a declaration names them, or
+//! the function itself in its response to the customize hook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use serde_json::Value;
 use super::kind::{KindName, Placed, is_kind};
 use super::value::kind_of;
 
-/// How many rules a function may name for one parent.
+/// The maximum number of rules that a function may return for one parent.
 pub const MOST_RULES: usize = 32;
-/// How many objects it may be shown.
+/// The maximum number of related objects in a request.
 pub const MOST_OBJECTS: usize = 10_000;
 
-/// Which objects of a kind are shown.
+/// A rule that selects related objects of a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The kind.
     pub kind: KindName,
-    /// In which namespace; `None` if in any.
+    /// The namespace of the objects; `None` for any.
     pub namespace: Option<String>,
-    /// With which names; empty if with any.
+    /// The names of the objects; empty for any.
     pub names: Vec<String>,
-    /// With which labels.
+    /// The label selector of the objects.
     pub labels: Selector,
-    /// In namespaces with which labels; `None` if that does not matter.
+    /// The label selector of their namespaces; `None` for any.
     pub namespaces: Option<Selector>,
 }
 
-/// Objects that are shown, of one kind.
+/// The related objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Related {
     /// The kind.
@@ -42,7 +42,7 @@ pub struct Related {
     pub objects: Vec<Arc<DynamicObject>>,
 }
 
-/// A rule as a function answers it.
+/// A rule in the response of a function.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Named {
@@ -59,7 +59,8 @@ struct Named {
 }
 
 impl Rule {
-    /// Whether an object of the kind is shown. `labels_of` gives the labels of a namespace, if there is one.
+    /// Checks whether the rule selects an object of the kind. `labels_of` returns the labels of a namespace, if it
+    /// exists.
     pub fn selects<'a>(
         &self,
         metadata: &ObjectMeta,
@@ -86,10 +87,10 @@ impl Rule {
     }
 }
 
-/// The rules that a function answered when it was asked to customize for this parent.
+/// Returns the rules in the response of a function to the customize hook for this parent.
 ///
 /// # Errors
-/// What is wrong with the answer.
+/// If the response is invalid. The error names the defect.
 pub fn rules(
     answer: &Value,
     version: HookVersion,
@@ -143,7 +144,7 @@ fn rule_of(named: Named, version: HookVersion, parent: &ObjectMeta) -> Result<Ru
             .map_err(|error| format!("has no label selector: {error}"))
     };
     let namespaces = named.namespace_selector.map(|it| selector(Some(it)));
-    // By the first version, what is in a namespace sees no other.
+    // In version v1, a parent in a namespace receives objects of the same namespace only.
     let own = parent
         .namespace
         .clone()

@@ -1,6 +1,7 @@
-//! Children that hand out rights: roles and their bindings, and the other privileged kinds. The API server judges the
-//! account that writes them; oz also judges each author of their parent, so that no author gets through a function what
-//! they could not do themselves. The same holds for what a parent adopts, since its function may delete that.
+//! Children that grant rights: roles and their bindings, and the other privileged kinds. The API server checks the
+//! account that writes them. oz also checks each author of their parent, so that no author gains through a function a
+//! right to actions that the author may not perform directly. The same rule applies to objects that a parent adopts,
+//! since its function may delete them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,39 +16,39 @@ use oz_core::transient::{Policy, on_role, privileged, review};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How many people may have had a hand in one parent.
+/// The maximum number of authors of one parent.
 pub const MOST_AUTHORS: usize = 8;
 
-/// What has to be found out before a child is written that hands out rights, or before it is adopted or deleted.
+/// A check that is required before a child that grants rights is written, or before a child is adopted or deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Want {
-    /// The authors of the parent. Each of them must be allowed to do it themselves.
+    /// The authors of the parent. Each of them requires the permission.
     pub authors: Vec<Requester>,
     /// The namespace of the child; `None` for the whole cluster.
     pub namespace: Option<String>,
-    /// What is done.
+    /// The action on the child.
     pub act: Act,
 }
 
-/// What is done with a child.
+/// An action on a child.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// This role is bound.
+    /// The binding of this role.
     Bind(RoleReference),
-    /// This role is written, with these rules.
+    /// The writing of this role, with these rules.
     Write(RoleReference, Vec<PolicyRule>),
-    /// An object is created, changed, deleted or adopted.
+    /// The creation, change, deletion or adoption of an object.
     Touch(Target, &'static [&'static str]),
 }
 
-/// An object that an author must have rights on.
+/// An object on which an author requires rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Plural.
+    /// The plural name of the kind.
     pub resource: String,
-    /// Name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -61,25 +62,25 @@ impl Target {
     }
 }
 
-/// What was found out.
+/// The results of a check.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The first author who may not do it themselves.
+    /// The first author who lacks the permission.
     pub lacks: Result<Option<String>, Failure>,
-    /// The rules of the role that is bound; `None` if there is no such role.
+    /// The rules of the role that is bound; `None` if the role does not exist.
     pub rules: Result<Option<Vec<PolicyRule>>, Failure>,
 }
 
-/// What comes of the children that hand out rights.
+/// The decision about the children that grant rights.
 pub(super) enum Judged {
-    /// This has to be found out first.
+    /// The decision requires these checks first.
     Ask(Vec<Want>),
-    /// These are not written, and why.
+    /// The children that are not written, and the reason.
     Refused(BTreeSet<Key>, Option<Failure>),
 }
 
 impl Act {
-    /// The rights that it takes, in a namespace or in the whole cluster.
+    /// Returns the permissions that the action requires, in a namespace or in the whole cluster.
     fn rights(&self, namespace: Option<&str>) -> Vec<ResourceAttributes> {
         match self {
             Self::Bind(role) => vec![on_role(namespace, role, "bind")],
@@ -98,7 +99,7 @@ impl Act {
         }
     }
 
-    /// What an author is told who may not do it.
+    /// Returns the failure for an author who lacks the permission.
     fn lacks(&self, author: &str) -> Failure {
         let (reason, right) = match self {
             Self::Bind(role) => (
@@ -136,7 +137,7 @@ impl Act {
 }
 
 impl Want {
-    /// The questions to the API server, of each author.
+    /// Returns the access reviews for the API server, of each author.
     pub fn reviews(&self) -> impl Iterator<Item = (&Requester, SubjectAccessReview)> {
         let rights = self.act.rights(self.namespace.as_deref());
         self.authors.iter().flat_map(move |author| {
@@ -145,7 +146,7 @@ impl Want {
         })
     }
 
-    /// Whether it is done, given what was found out.
+    /// Decides whether the action is permitted, by the results of the check.
     fn judge(&self, policy: &Policy, found: &Found) -> Result<(), Failure> {
         if let Some(author) = found.lacks.clone()? {
             return Err(self.act.lacks(&author));
@@ -166,12 +167,12 @@ impl Want {
         Policy::permits_content(role, listed, rules, namespace).map(drop)
     }
 
-    /// Whether each author may do it.
+    /// Returns whether each author has the permission; `None` if the check was not made yet.
     pub(super) fn is_allowed(&self, found: &[(Self, Found)]) -> Option<bool> {
         Some(matches!(self.answer(found)?.lacks, Ok(None)))
     }
 
-    /// The answer to this question; `None` if it was not asked yet.
+    /// Returns the results of this check; `None` if the check was not made yet.
     fn answer<'f>(&self, found: &'f [(Self, Found)]) -> Option<&'f Found> {
         let mut answers = found.iter();
         let (_, found) = answers.find(|(asked, _)| asked == self)?;
@@ -179,7 +180,7 @@ impl Want {
     }
 }
 
-/// The question whether each author may have an object adopted: its function may then change and delete it.
+/// Returns the check whether each author may have an object adopted: its function may then change and delete it.
 pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
     let metadata = &live.object.metadata;
     let target = Target::of(&live.resource, metadata.name.as_deref());
@@ -190,7 +191,7 @@ pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
     }
 }
 
-/// What the stamp of a parent is about, besides its name.
+/// Returns the kind that the stamp of a parent covers, in addition to its name.
 #[must_use]
 pub fn stamped_kind(parent: &DynamicObject) -> String {
     let types = parent.types.clone().unwrap_or_default();
@@ -198,13 +199,13 @@ pub fn stamped_kind(parent: &DynamicObject) -> String {
     title(&types.kind, group)
 }
 
-/// With its group, which no kind of oz's own is called by.
+/// Returns the name of a kind with its group, which differs from the names of oz's own kinds.
 pub(super) fn title(kind: &str, group: &str) -> String {
     format!("{kind}.{group}")
 }
 
-/// Digest of what a function is told of a parent by those who write it. The status is not, and neither is what
-/// the API server or oz write.
+/// Returns the digest of the content of a parent that its authors write and its function receives. The digest excludes
+/// the status, and the content that the API server or oz write.
 #[must_use]
 pub fn digest(parent: &DynamicObject) -> String {
     let mut content = parent.data.clone();
@@ -227,10 +228,10 @@ pub fn digest(parent: &DynamicObject) -> String {
     }))
 }
 
-/// Who had a hand in a parent, if that is proven.
+/// Returns the authors of a parent, if they are proven.
 ///
 /// # Errors
-/// Why it is not.
+/// If the authors are not proven. The error states the reason.
 pub fn authors(keys: &Keys, parent: &DynamicObject) -> Result<Vec<Requester>, StampError> {
     authors_of(keys, &stamped_kind(parent), parent)
 }
@@ -243,8 +244,8 @@ pub(super) fn authors_of(
     stamp::authors(keys, kind, &parent.metadata, &digest(parent))
 }
 
-/// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights. `live`
-/// counts, since fields that a function omits keep their values.
+/// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights.
+/// `live` counts, since fields that a function omits keep their values.
 fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<Vec<Want>, String> {
     let is_rbac = child.resource.group == RBAC_GROUP;
     let is_privileged = privileged(&child.resource, &child.object).is_some()
@@ -300,8 +301,9 @@ fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<V
     Ok(vec![want(Act::Write(role, rules))])
 }
 
-/// What has to be allowed for a child to be deleted, because its function does not name it or it is created anew. What only
-/// gives rights is always deleted: nobody keeps a right because an author may not take it back.
+/// Returns the check that the deletion of a child requires, because its function does not return it or it is recreated.
+/// An object that only grants rights is always deleted, so that no user keeps a right because an author lacks the
+/// permission to revoke it.
 fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     let kind = privileged(&live.resource, &live.object)?;
     let metadata = &live.object.metadata;
@@ -313,18 +315,18 @@ fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     })
 }
 
-/// By what it is judged which rights the children of a parent may hand out.
+/// The inputs for the decision which rights the children of a parent may grant.
 pub(super) struct Judge<'a> {
     pub(super) policy: &'a Policy,
     pub(super) keys: &'a Keys,
     /// The kind of parent.
     pub(super) kind: &'a ApiResource,
-    /// What there is of the children.
+    /// The existing children.
     pub(super) have: &'a BTreeMap<Key, &'a Live>,
 }
 
 impl Judge<'_> {
-    /// Which of these children are not written or deleted because of the rights that they hand out.
+    /// Decides which of these children are not written or deleted because of the rights that they grant.
     pub(super) fn judge<'s>(
         &self,
         parent: &DynamicObject,
@@ -344,7 +346,7 @@ impl Judge<'_> {
             let judged = wants
                 .map_err(|error| Failure::invalid("AnswerInvalid", error))
                 .and_then(|wants| {
-                    // Who is not known may do nothing.
+                    // Unproven authors have no permissions.
                     let _: &[Requester] = authors.as_deref().map_err(unproven)?;
                     wants
                         .into_iter()
@@ -363,7 +365,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The child that a step is about, and what has to be allowed for it; `None` if nothing has.
+    /// Returns the child of a step, and the checks that the step requires; `None` if it requires none.
     fn wants(
         &self,
         step: &Step,

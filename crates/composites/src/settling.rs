@@ -1,5 +1,6 @@
-//! A parent that is changed pass after pass though nothing of it has changed: its function answers something else
-//! each time, or somebody else changes what it names. Such a parent is changed ever more slowly, and says so.
+//! The detection of parents that do not converge: each pass changes them though they have not changed. Their function
+//! returns a different response each time, or another client changes their children. The passes over such a parent are
+//! delayed more and more, and its status reports it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,21 +13,21 @@ use oz_core::lifecycle::window::{after, has_come};
 
 use super::besides::besides_status;
 
-/// The reason that is told.
+/// The reason of the condition.
 pub const UNSETTLED: &str = "Unsettled";
-/// How many passes in a row may change something without a cause.
+/// The maximum number of consecutive passes that change something without a cause.
 const PASSES: u32 = 5;
-/// Passes that are further from each other are not in a row.
+/// The maximum interval between consecutive passes.
 const FURTHEST: SignedDuration = SignedDuration::from_mins(1);
-/// A function that asks to be asked again sooner is no cause.
+/// The minimum requested resync that counts as a cause.
 const NEAREST: SignedDuration = SignedDuration::from_secs(1);
-/// The shortest pause, which doubles.
+/// The minimum delay; each pass doubles it.
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
-/// How often it doubles: up to about eight minutes.
+/// The maximum number of doublings: up to about eight minutes.
 const DOUBLINGS: u32 = 9;
-/// How many parents are remembered at most.
+/// The maximum number of parents in memory.
 const MANY: usize = 2_000;
-/// How many changes are named.
+/// The maximum number of changes in a message.
 const NAMED: usize = 3;
 
 fn short(value: &impl Hash) -> u64 {
@@ -35,25 +36,25 @@ fn short(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a pass over a parent would change, and what there is by which it might.
+/// The change that a pass over a parent would make, and its possible causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Digest of what of the parent is its users', of the policy that was asked, and of the time.
+    /// The digest of the parent's content from users, of the policy that responded, and of the time.
     cause: String,
-    /// Hashes of the children's statuses, by those of their UIDs: short, since they are kept for many of each of many
-    /// parents.
+    /// Hashes of the children's statuses, by the hashes of their UIDs. They are short, since many are kept for each of
+    /// many parents.
     statuses: BTreeMap<u64, u64>,
-    /// When the function is asked again by its own or its composite's wish.
+    /// The interval until the next call of the function, as requested by the function or its composite.
     resync: Option<SignedDuration>,
-    /// Names of what would be changed, the first ones.
+    /// The names of the first objects that would be changed.
     what: Vec<String>,
-    /// How many others.
+    /// The number of further objects.
     more: usize,
 }
 
 impl Change {
-    /// A change of `what`, by the policy with this digest if it is one in process, and before the next instant that
-    /// the parent names.
+    /// Creates a change of `what`, by the policy with this digest if it runs in process, and before the next instant
+    /// that the parent names.
     pub(super) fn new(
         parent: &DynamicObject,
         of: (Option<&str>, Option<Timestamp>),
@@ -76,8 +77,8 @@ impl Change {
         }
     }
 
-    /// Whether something has happened since `before` for which this one may be made. A child that is another one
-    /// has been exchanged by a pass.
+    /// Checks whether an event since `before` may have caused this change. A child with another UID does not count: a
+    /// pass replaced it.
     fn has_cause_since(&self, before: &Self) -> bool {
         let of_children = self.statuses.iter().any(|(uid, status)| {
             let before = before.statuses.get(uid);
@@ -86,13 +87,13 @@ impl Change {
         self.cause != before.cause || of_children
     }
 
-    /// Passes that are as far from each other, or further, are not in a row.
+    /// Returns the interval from which passes are not consecutive.
     fn furthest(&self) -> SignedDuration {
         let resync = self.resync.unwrap_or(FURTHEST);
         resync.clamp(NEAREST, FURTHEST)
     }
 
-    /// What is told of a parent that is slowed.
+    /// Returns the failure for a parent whose passes are delayed.
     pub(super) fn failure(&self, composite: &str) -> Failure {
         let mut names = self.what.clone();
         if self.more > 0 {
@@ -108,11 +109,11 @@ impl Change {
     }
 }
 
-/// The passes over the parents of a composite that have changed something.
+/// The passes that have changed something, by the parents of a composite.
 #[derive(Debug, Default)]
 pub struct Passes(HashMap<String, Row>);
 
-/// Passes in a row.
+/// Consecutive passes over one parent.
 #[derive(Debug)]
 struct Row {
     last: Change,
@@ -121,13 +122,13 @@ struct Row {
 }
 
 impl Row {
-    /// When the next pass may change something.
+    /// Returns the instant from which the next pass may change something.
     fn next(&self) -> Option<Timestamp> {
         let slowed = self.count.checked_sub(PASSES)?;
         Some(after(self.at, SHORTEST * 2_i32.pow(slowed.min(DOUBLINGS))))
     }
 
-    /// Whether a pass now is the next one in the row.
+    /// Checks whether a pass at this time is the next in the row.
     fn continues(&self, now: Timestamp, change: &Change) -> bool {
         let since = self.next().unwrap_or(self.at);
         now.duration_since(since) < change.furthest() && !change.has_cause_since(&self.last)
@@ -135,12 +136,13 @@ impl Row {
 }
 
 impl Passes {
-    /// A pass over the parent with this UID would change something now: until when it is to wait, if it is.
+    /// Records that a pass over the parent with this UID would change something now. Returns the instant until which
+    /// the pass must wait, if it must wait.
     pub fn would(&mut self, now: Timestamp, parent: &str, change: Change) -> Option<Timestamp> {
         if self.0.len() >= MANY {
             self.0
                 .retain(|_, row| now.duration_since(row.next().unwrap_or(row.at)) < FURTHEST);
-            // All of them at once: they are counted anew, five passes each.
+            // All rows are removed at once: their parents are counted again, with five passes each.
             if self.0.len() >= MANY {
                 self.0.clear();
             }

@@ -1,5 +1,5 @@
-//! What declares a composite: a CompositeController, or a RegoController. Everything behind a declaration
-//! is one.
+//! The sources of declarations: a CompositeController or a RegoController. The code behind a declaration is the same
+//! for both.
 
 use std::fmt::Debug;
 
@@ -19,60 +19,62 @@ use super::{annotations, bare};
 pub trait Source:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// What it is called among controllers, in lower case.
+    /// The name among controllers, in lower case.
     const NAME: &'static str;
 
-    /// Whether its definition is oz's own, whose status keeps what is written to it.
+    /// True if the CustomResourceDefinition belongs to oz, so that the status preserves all fields that oz writes.
     const COUNTS_PARENTS: bool;
 
-    /// What it declares.
+    /// Returns the declaration of the object.
     ///
     /// # Errors
-    /// All that is wrong with it, or is not done yet.
+    /// All fields that are invalid or not supported yet.
     fn declared(&self) -> Result<Declared, Vec<Violation>>;
 
-    /// Its kinds alone, without what can be wrong with it as far as that can be left out: for what was made when
-    /// it was right, and still ends.
+    /// Returns the object reduced to its kinds, without the fields that may be invalid, as far as they can be omitted:
+    /// for children that were created while it was valid, and that still expire.
     #[must_use]
     fn bare(&self) -> Self;
 
-    /// What it declares; if that is wrong, what its kinds alone do; `None` if not even they can be read.
+    /// Returns the declaration of the object; if it is invalid, the declaration of its kinds only; `None` if they
+    /// cannot be read either.
     fn readable(&self) -> Option<Declared> {
         let declared = self.declared().ok();
         declared.or_else(|| self.bare().declared().ok())
     }
 
-    /// Where it stood.
+    /// Returns the last status.
     fn standing(&self) -> Option<&CompositeControllerStatus>;
 
-    /// The same without where it stands.
+    /// Returns the object without its status.
     #[must_use]
     fn without_status(self) -> Self;
 
-    /// Whether another one has the same spec.
+    /// Checks whether another object has the same spec.
     fn is_same_spec(&self, other: &Self) -> bool;
 
-    /// As whom it reads and writes, where `default` is the account of those that name none.
+    /// Returns the account with which the composite reads and writes; `default` is the account of composites that name
+    /// none.
     fn account(&self, default: &Account) -> Account;
 
-    /// One of either kind.
+    /// Returns the object as a declaration of either kind.
     fn declaration(self) -> Declaration;
 }
 
 /// A declaration of either kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Declaration {
-    /// By MetaController's kind.
+    /// A declaration by MetaController's kind.
     CompositeController(Box<CompositeController>),
-    /// By oz's own.
+    /// A declaration by oz's own kind.
     RegoController(Box<RegoController>),
 }
 
 impl Declaration {
-    /// What it declares.
+    /// Returns the declaration of the object.
     ///
     /// # Errors
-    /// As [`Source::declared`].
+    /// The same as for [`Source::declared`].
     pub fn declared(&self) -> Result<Declared, Vec<Violation>> {
         match self {
             Self::CompositeController(source) => source.declared(),
@@ -80,7 +82,7 @@ impl Declaration {
         }
     }
 
-    /// Its metadata.
+    /// Returns the metadata of the object.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
@@ -89,7 +91,7 @@ impl Declaration {
         }
     }
 
-    /// Where it stood.
+    /// Returns the last status.
     #[must_use]
     pub fn standing(&self) -> Option<&CompositeControllerStatus> {
         match self {
@@ -98,7 +100,7 @@ impl Declaration {
         }
     }
 
-    /// Its kind.
+    /// Returns the kind of the object.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -107,7 +109,7 @@ impl Declaration {
         }
     }
 
-    /// What it is called among controllers.
+    /// Returns the title of the object among controllers.
     #[must_use]
     pub fn title(&self) -> String {
         let title = |kind: &str, name: Option<&String>| {

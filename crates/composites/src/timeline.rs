@@ -1,4 +1,4 @@
-//! What will become of a parent's children if nothing but time passes, for people.
+//! The changes of a parent's children by the passage of time only, for users.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use super::function::{self, Called, place};
 
-/// An instant at which a function begins to say something else.
+/// An instant at which the response of a function changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
-    /// When.
+    /// The instant.
     pub at: Timestamp,
-    /// The children that are named from then on.
+    /// The children that the response contains from this instant on.
     pub come: Vec<String>,
-    /// The children that are not named any more.
+    /// The children that the response no longer contains.
     pub go: Vec<String>,
-    /// The children that are named otherwise.
+    /// The children with other content.
     pub change: Vec<String>,
-    /// Why there is no answer from then on. What has no end stays as it is.
+    /// The reason why there is no response from this instant on. Children without an expiry remain unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
 impl Called {
-    /// What becomes different, and when; the earliest first.
+    /// Returns the changes and their instants, the earliest first.
     #[must_use]
     pub fn timeline(&self) -> Vec<Moment> {
         let mut before = by_title(&self.answer.children);

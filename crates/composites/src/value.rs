@@ -1,8 +1,8 @@
-//! Values that functions answer, for people.
+//! Descriptions of the values in a function's response, for messages.
 
 use serde_json::Value;
 
-/// What a value is, for people.
+/// Returns the description of a value's type, for messages.
 pub(super) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

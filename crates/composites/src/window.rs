@@ -1,18 +1,19 @@
-//! From when until when a parent has children: fields of the parent, which hold whatever the function says.
+//! The window of a parent: fields of the parent that define when it has children. The window applies regardless of the
+//! function.
 
 use jiff::Timestamp;
 use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
-/// The fields with the first and the last instant.
+/// The fields with the first instant and with the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     from: Option<Vec<String>>,
     until: Vec<String>,
 }
 
-/// A window by fields of a parent, each with the field that names it.
+/// Returns the window by fields of a parent. Each comes with the field of the declaration that names it.
 pub(super) fn checked(
     from: Option<(&str, &str)>,
     until: (&str, &str),
@@ -38,17 +39,17 @@ pub(super) fn checked(
     Window::new(from.map(|(_, from)| from), until.1)
 }
 
-/// What these fields of one parent say.
+/// The values of these fields in one parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The first instant; `None` if there was none before.
+    /// The first instant; `None` for no lower limit.
     pub(super) from: Option<Timestamp>,
-    /// The first instant after.
+    /// The first instant after the window.
     pub(super) until: Option<Timestamp>,
 }
 
 impl Bounds {
-    /// Whether a parent has children now.
+    /// Checks whether a parent has children now.
     pub(super) fn are_around(self, now: Timestamp) -> bool {
         self.from.is_none_or(|from| has_come(now, from))
             && self.until.is_none_or(|until| !has_come(now, until))
@@ -56,7 +57,7 @@ impl Bounds {
 }
 
 impl Window {
-    /// By paths, such as `.spec.validUntil`.
+    /// Creates a window by paths, such as `.spec.validUntil`.
     #[must_use]
     pub fn new(from: Option<&str>, until: &str) -> Self {
         let path = |text: &str| text.split('.').skip(1).map(ToOwned::to_owned).collect();
@@ -66,10 +67,10 @@ impl Window {
         }
     }
 
-    /// What a parent says.
+    /// Returns the window of a parent.
     ///
     /// # Errors
-    /// When it does not say until when, or a field is no instant.
+    /// If the parent has no end of the window, or a field is not an instant.
     pub(super) fn of(&self, parent: &Value) -> Result<Bounds, String> {
         let from = self.from.as_deref();
         let from = from.map(|path| instant(parent, path)).transpose()?;
@@ -86,7 +87,7 @@ impl Window {
         })
     }
 
-    /// The end that a parent names, if it can be read.
+    /// Returns the end that a parent names, if it can be read.
     pub(super) fn end(&self, parent: &Value) -> Option<Timestamp> {
         instant(parent, &self.until).ok().flatten()
     }

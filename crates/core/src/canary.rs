@@ -1,5 +1,5 @@
-//! The word that the operator's canary says in a review, by which the webhook learns the address of an API server: no user
-//! can seal one, and the API server alone passes it on.
+//! The sealed word that the operator's canary sends in a review, from which the webhook learns the address of
+//! an API server: no user can seal one, and only the API server forwards it.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,20 @@ use serde::{Deserialize, Serialize};
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::Canary;
-/// How long a word is good for, and how far the clocks of operator and webhook may be apart.
+/// The validity of a word, and the maximum difference between the clocks of operator and webhook.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(30);
-/// The longest word that is read.
+/// The maximum length of a word.
 const MAX_LENGTH: usize = 1024;
-/// How many words are remembered as used. More than replicas of the operator say in the time that one is good for.
+/// The maximum number of used words in memory. It exceeds the number that replicas of the operator send
+/// during the validity of one.
 const REMEMBERED: usize = 256;
 
 /// A word, as it is sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// The replica of the operator that says it.
+    /// The replica of the operator that sends it.
     pub replica: String,
-    /// When.
+    /// The time of issue.
     pub at: Timestamp,
 }
 
@@ -41,7 +42,8 @@ impl Word {
 pub struct UsedWords(Mutex<BTreeMap<String, Timestamp>>);
 
 impl UsedWords {
-    /// Whether the text is a word of the operator's that was sealed a moment ago and is used for the first time.
+    /// Checks whether the text is a word of the operator that was sealed a moment ago and is used for the
+    /// first time.
     pub fn is_new(&self, keys: &Keys, text: &str, now: Timestamp) -> bool {
         if text.len() > MAX_LENGTH {
             return false;
@@ -55,7 +57,7 @@ impl UsedWords {
         }
         let mut used = self.0.lock();
         used.retain(|_, at| is_good(*at));
-        // By what it says, since one word may be written in several ways.
+        // By its content, since one word may be written in several ways.
         let said = format!("{} {}", word.at, word.replica);
         used.len() < REMEMBERED && used.insert(said, word.at).is_none()
     }

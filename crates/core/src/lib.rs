@@ -1,10 +1,11 @@
-//! Who, what and until when, over the types of `oz-api` and the records of `oz-trail`: the kinds and their rules
-//! ([`kinds`], [`validate`]), what is granted and ends ([`lifecycle`]), access ([`access`], [`access_command`],
-//! [`tickets`], [`sessions`]), transient bindings ([`transient`]), connections ([`connect`], [`gate`], [`canary`]),
-//! what is made ([`build`], [`mutate`]), and what cluster and operator are set to ([`policies`], [`settings`]).
+//! The rules and decisions about access, over the types of `oz-api` and the audit records of `oz-trail`: the
+//! kinds and their rules ([`kinds`], [`validate`]), the lifecycle of grants ([`lifecycle`]), access
+//! ([`access`], [`access_command`], [`tickets`], [`sessions`]), transient bindings ([`transient`]),
+//! connections ([`connect`], [`gate`], [`canary`]), the created objects ([`build`], [`mutate`]), and the
+//! settings of cluster and operator ([`policies`], [`settings`]).
 //!
-//! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment. Whoever calls
-//! it says what exists and what time it is; see [`controller`].
+//! Nothing in this crate reads a clock, opens a connection, uses randomness or reads the environment. The
+//! caller passes in the existing objects and the time; see [`controller`].
 
 pub mod access;
 pub mod access_command;
@@ -23,7 +24,7 @@ pub mod tickets;
 pub mod transient;
 pub mod validate;
 
-/// What [`for_each_kind`] names the types by.
+/// The types to which [`for_each_kind`] refers.
 #[doc(hidden)]
 pub mod types {
     pub use oz_api;

@@ -1,6 +1,5 @@
-//! The ValidatingAdmissionPolicies by which the API server itself refuses what must hold without any
-//! process of ours (deploy/policies): as they should stand in a cluster, and what is wrong with those
-//! that do.
+//! The ValidatingAdmissionPolicies with which the API server itself enforces rules that must hold without any
+//! process of oz (deploy/policies): their desired form in a cluster, and the faults of existing ones.
 
 use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -9,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use oz_api::names;
 use serde::Deserialize;
 
-/// What the chart makes its policies of.
+/// The file from which the chart creates its policies.
 const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
 
 /// The flag by which groups are kept out of what oz enforces. Operator and webhook have the same: the one
@@ -28,23 +27,24 @@ pub struct BreakGlassArgs {
     pub break_glass_groups: Vec<String>,
 }
 
-/// Who is who in an installation.
+/// The names of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// What the names of its objects begin with.
+    /// The prefix of the names of its objects.
     pub name: String,
-    /// The namespace that it runs in.
+    /// The namespace of the installation.
     pub namespace: String,
-    /// Groups that mend clusters.
+    /// The break-glass groups.
     pub break_glass: Vec<String>,
-    /// Whether harness runs are switched on, and with them the policies that are theirs.
+    /// Whether harness runs are enabled, and with them their policies.
     pub harness: bool,
-    /// The same of composites.
+    /// Whether composites are enabled, and with them their policies.
     pub composites: bool,
 }
 
 impl Installation {
-    /// What a variable of the policies is in this installation, if it differs between them.
+    /// Returns the value of a variable of the policies in this installation, if it differs between
+    /// installations.
     fn expression(&self, variable: &str) -> Option<String> {
         let account = || {
             let name = format!("{}-{variable}", self.name);
@@ -59,26 +59,26 @@ impl Installation {
             }
             _ => return None,
         };
-        // JSON's strings and lists are CEL's as well.
+        // JSON's strings and lists are also valid in CEL.
         Some(value.to_string())
     }
 }
 
-/// A policy and its binding, which have the same name.
+/// An admission policy and its binding, which have the same name.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Policy {
-    /// Their name.
+    /// Name of both.
     pub name: String,
-    /// What is refused.
+    /// Admission policy.
     pub policy: ValidatingAdmissionPolicySpec,
-    /// That it is refused.
+    /// Binding of the admission policy.
     pub binding: ValidatingAdmissionPolicyBindingSpec,
-    /// What must be switched on for it to stand; `None` for one that always does.
+    /// The feature that must be enabled for the policy to exist; `None` if it always exists.
     #[serde(default)]
     feature: Option<Feature>,
 }
 
-/// What an installation has switched on.
+/// A feature that an installation can enable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Feature {
@@ -92,10 +92,10 @@ struct File {
 }
 
 impl Policy {
-    /// Those of an installation.
+    /// Returns the admission policies of an installation.
     ///
     /// # Errors
-    /// Only if the file that was compiled in is not what it should be.
+    /// Only if the compiled-in file is invalid.
     pub fn all(installation: &Installation) -> Result<Vec<Self>, serde_json::Error> {
         let File { mut policies } = serde_json::from_str(FILE)?;
         policies.retain(|one| match one.feature {
@@ -115,7 +115,7 @@ impl Policy {
         Ok(policies)
     }
 
-    /// What is wrong with the policy and the binding of this name that a cluster has, if anything is.
+    /// Returns the fault of the policy and the binding of this name in a cluster, if there is one.
     #[must_use]
     pub fn fault(
         &self,
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// The plurals of our kinds that have a status of their own to write.
+    /// Returns the plurals of oz's kinds that have a status subresource.
     fn with_a_status() -> impl Iterator<Item = String> {
         let composites = [CompositeController::crd(), RegoController::crd()];
         let all = crate::kinds::crds()

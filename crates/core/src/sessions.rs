@@ -1,5 +1,5 @@
-//! The port that ends sessions, as controllers and the operator see it: what is to be ended, what came
-//! of it, and what of that goes on record. How it is done is the operator's business.
+//! The port that ends sessions, as controllers and the operator use it: the sessions to end, the result, and
+//! its audit record. The operator implements it.
 
 use jiff::Timestamp;
 use oz_api::duration::GoDuration;
@@ -14,7 +14,7 @@ pub const PORT: &str = "sessions";
 /// The reason of sessions that could not be ended yet.
 pub const NOT_ENDED: &str = "SessionsNotEnded";
 
-/// Sessions in a pod that must not go on: every process of one grant.
+/// The sessions in a pod that must end: every process of one grant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sessions {
@@ -22,15 +22,15 @@ pub struct Sessions {
     pub namespace: String,
     /// Name of the pod.
     pub pod: String,
-    /// UID of the pod: in another one of its name nothing is to be ended.
+    /// UID of the pod: the port ends nothing in another pod of this name.
     pub pod_uid: String,
-    /// What the processes are known by.
+    /// Mark of the processes.
     pub mark: String,
-    /// When they were granted: what began before is none of them.
+    /// Time of the grant: processes that began before do not belong to it.
     pub granted_at: Timestamp,
-    /// Whether the pod goes with the grant, and so all sessions in it: nothing is run there.
+    /// Whether the pod is deleted with the grant, and so all sessions in it end: the port runs nothing there.
     pub with_pod: bool,
-    /// What is put on record if any were ended: see [`Sessions::ended`].
+    /// Audit record that is written if sessions were ended: see [`Sessions::ended`].
     pub record: Record,
 }
 
@@ -39,8 +39,8 @@ impl From<Sessions> for Step {
         Self::Effect(Effect {
             port: PORT.to_owned(),
             key: format!("{}/{}", sessions.mark, sessions.pod_uid),
-            // Strings, numbers and instants: they always serialise. Nothing in their place fails at
-            // the port with a clear message, should that ever be untrue.
+            // Strings, numbers and instants always serialise. A null payload fails at the port with a clear
+            // message, should that ever be untrue.
             payload: serde_json::to_value(sessions).unwrap_or_default(),
         })
     }
@@ -63,8 +63,7 @@ impl TryFrom<&Effect> for Sessions {
 }
 
 impl Sessions {
-    /// The record of what came of ending them. None if nobody knows of any, or if it cannot be told
-    /// whether they go on.
+    /// Returns the audit record of the result. None if no session is known, or if their state is unknown.
     #[must_use]
     pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
         let known = came.opened.is_some();
@@ -97,7 +96,7 @@ impl Sessions {
         )
     }
 
-    /// The record that they are over, of themselves.
+    /// Returns the audit record of sessions that ended without the port.
     fn over(&self, how: &str) -> Record {
         let mut record = self.record.clone();
         record.action = Action::SessionEnded;
@@ -107,38 +106,38 @@ impl Sessions {
     }
 }
 
-/// The sessions of a grant, as far as they are on record.
+/// The sessions of a grant, according to the audit records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// When the first of them was opened.
+    /// Time of the first session.
     pub first: Timestamp,
-    /// How many there were.
+    /// Number of sessions.
     pub count: u64,
 }
 
-/// What came of ending sessions.
+/// The result of ending sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionsEnded {
-    /// How many processes were ended.
+    /// Number of ended processes.
     pub ended: u32,
-    /// How many could not be.
+    /// Number of processes that could not be ended.
     pub left: u32,
-    /// Containers in which nothing can be run, so that nothing could be ended.
+    /// Containers in which no command can run, so that no process could be ended.
     pub out_of_reach: Vec<String>,
-    /// The sessions that are on record, if none of them has been ended before.
+    /// The recorded sessions, if none of them has been ended before.
     pub opened: Option<Opened>,
 }
 
 impl SessionsEnded {
-    /// What the port answers; `None` where nothing is to be said of them.
+    /// Returns the answer of the port; null for `None`.
     #[must_use]
     pub fn to_answer(this: Option<&Self>) -> Value {
         serde_json::to_value(this).unwrap_or_default()
     }
 
-    /// What the port answered for the sessions of this mark, in whichever pod; `None` if it was not
-    /// asked, failed, or had nothing to say of them.
+    /// Returns the port's answer for the sessions of this mark, in any pod; `None` if it was not called,
+    /// failed, or had no answer about them.
     #[must_use]
     pub fn of(answers: &Answers, mark: &str) -> Option<Self> {
         let mut answers = answers.of_port(PORT);

@@ -1,6 +1,6 @@
-//! The operator's flags that decide what is granted and how. The operator has them from its command
-//! line; whoever explains a decision reads them where the operator runs. Both make the same
-//! controllers of them.
+//! The operator's flags that determine grants and their terms. The operator reads them from its command line;
+//! a command that explains a decision reads them from the operator's workload. Both create the same
+//! controllers from them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,9 +18,9 @@ use crate::gate::GateAccount;
 use crate::mutate::RenderCache;
 use crate::transient::{BindableRoles, Policy};
 
-/// How long a request is kept without `--keep-finished` whose record the cluster's trail has.
+/// The time for which a request with an audit record in the cluster is kept without `--keep-finished`.
 const KEEP_ENDED: SignedDuration = SignedDuration::from_mins(1);
-/// How long every other is kept without `--keep-finished`.
+/// The time for which every other request is kept without `--keep-finished`.
 const KEEP_OTHERS: SignedDuration = SignedDuration::from_hours(1);
 /// Default of `--pod-ready-timeout`.
 pub const POD_READY_TIMEOUT: &str = "5m";
@@ -33,37 +33,37 @@ pub const MAX_BINDING_LEAD: &str = "168h";
 /// Default of `--max-waiting-bindings`.
 pub const MAX_WAITING_BINDINGS: &str = "20";
 
-/// What the flags say.
+/// The values of the flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How long a request is kept after it is over.
+    /// Time for which a request is kept after its end.
     pub keep_finished: KeepFinished,
-    /// How long a pod that was made for a request may take to get ready.
+    /// Time within which a dedicated pod must become ready.
     pub pod_ready_timeout: SignedDuration,
-    /// Whether pods are made.
+    /// Whether oz creates dedicated pods.
     pub pod_access: bool,
-    /// The name servers that pods may ask that may ask nothing else.
+    /// Name servers to which pods with no other permitted connections may connect.
     pub name_servers: Vec<NameServer>,
-    /// Whether a pod is made only if its template's author could make it themselves.
+    /// Whether a pod is created only if its template's author could create it.
     pub impersonate_authors: bool,
-    /// Whether scripts are run in containers, to end sessions and to learn how they can be ended.
+    /// Whether scripts run in containers, to end sessions and to find out how they can be ended.
     pub cut_sessions: bool,
-    /// The namespaces that are served; all if empty.
+    /// Namespaces in which oz grants access; all if empty.
     pub access_namespaces: Vec<String>,
-    /// The namespaces whose policies composites ask in process.
+    /// Namespaces of which composites evaluate the policies in process.
     pub policy_namespaces: Vec<String>,
-    /// The service account of the gate, if there is one.
+    /// Service account of the gate, if there is one.
     pub gate: Option<GateAccount>,
-    /// What transient bindings may bind.
+    /// Permitted transient bindings.
     pub policy: Policy,
 }
 
 impl Settings {
-    /// Reads the arguments of an operator that runs in `own_namespace`. Flags that decide nothing are
-    /// passed over.
+    /// Reads the arguments of an operator that runs in `own_namespace`. Flags that do not affect decisions
+    /// are ignored.
     ///
     /// # Errors
-    /// Which flag makes no sense.
+    /// The invalid flag.
     pub fn read<S: AsRef<str>>(arguments: &[S], own_namespace: &str) -> Result<Self, String> {
         let given = Given::of(arguments);
         let limits = given.many::<String>("max-binding-window-in", &[])?;
@@ -97,14 +97,14 @@ impl Settings {
         })
     }
 
-    /// Whether anything is granted in a namespace.
+    /// Checks whether oz grants access in a namespace.
     #[must_use]
     pub fn serves(&self, namespace: &str) -> bool {
         let mut served = self.access_namespaces.iter();
         self.access_namespaces.is_empty() || served.any(|name| name == namespace)
     }
 
-    /// The controller of ExecAccessRequests.
+    /// Returns the controller of ExecAccessRequests.
     #[must_use]
     pub fn exec_access(&self, keys: Keys) -> ExecAccess {
         ExecAccess {
@@ -114,7 +114,7 @@ impl Settings {
         }
     }
 
-    /// The controller of PodAccessRequests.
+    /// Returns the controller of PodAccessRequests.
     #[must_use]
     pub fn pod_access(&self, keys: Keys) -> PodAccess {
         PodAccess {
@@ -129,8 +129,8 @@ impl Settings {
     }
 }
 
-/// The groups that `--break-glass-group` of the operator or the webhook names: a flag that decides nothing for
-/// [`Settings`], and says who gets in.
+/// Returns the groups in `--break-glass-group` of the operator or the webhook: a flag that is not part of
+/// [`Settings`], and that names groups with access.
 #[must_use]
 pub fn break_glass_groups<S: AsRef<str>>(arguments: &[S]) -> Vec<String> {
     let given = Given::of(arguments).many::<String>("break-glass-group", &["system:masters"]);
@@ -140,8 +140,9 @@ pub fn break_glass_groups<S: AsRef<str>>(arguments: &[S]) -> Vec<String> {
     groups
 }
 
-/// How long requests are kept, where `--keep-finished` says it for all; without, one whose grant ended is
-/// kept for as long as people look at it, if the AuditEvents of the cluster tell of it ever after.
+/// Returns the times for which requests are kept. `--keep-finished` applies to all; without it, a request
+/// with an ended grant is kept for as long as users look at it, if the AuditEvents of the cluster contain it
+/// permanently.
 #[must_use]
 pub fn keep_finished(given: Option<SignedDuration>, audit_objects: bool) -> KeepFinished {
     match given {
@@ -154,7 +155,7 @@ pub fn keep_finished(given: Option<SignedDuration>, audit_objects: bool) -> Keep
     }
 }
 
-/// Flags and the values that each was given, as the operator's own parser takes them.
+/// Flags and their given values, as the operator's own parser reads them.
 struct Given<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> Given<'a> {
@@ -177,19 +178,19 @@ impl<'a> Given<'a> {
         Self(given)
     }
 
-    /// The last value: manifests are extended at the end.
+    /// Returns the last value: manifests are extended at the end.
     fn one<T: FromStr<Err: Display>>(&self, name: &str, default: &str) -> Result<T, String> {
         let given = self.0.get(name).and_then(|values| values.last());
         parsed(name, given.copied().unwrap_or(default))
     }
 
-    /// The last value, if there is any.
+    /// Returns the last value, if there is any.
     fn optional<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, String> {
         let given = self.0.get(name).and_then(|values| values.last());
         given.map(|given| parsed(name, given)).transpose()
     }
 
-    /// All values, of which each may be several.
+    /// Returns all values, each of which may be a list.
     fn many<T: FromStr<Err: Display>>(
         &self,
         name: &str,

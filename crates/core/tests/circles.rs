@@ -1,6 +1,7 @@
-//! Imports go one way: no file of a crate imports, by whatever detour, one that imports it. A `mod.rs` or `lib.rs` that
-//! hands on what its own files define does not count as importing them, and whoever imports from it what it hands on
-//! imports the file that defines it. A parent that calls into its child by the bare name of that is not looked at.
+//! Tests that imports have one direction: no file of a crate imports, directly or indirectly, a file that
+//! imports it. A `mod.rs` or `lib.rs` that re-exports items of its child files does not count as importing
+//! them, and a file that imports a re-exported item from it imports the file that defines the item. Calls of
+//! a parent into its child by the bare name of the child are not checked.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +15,7 @@ use std::path::Path as FilePath;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The circles that are there still, by the crate. This list may only become shorter; `api`, `trail`, `gating`, `runs`,
+/// The remaining circles, by crate. This list may only become shorter; `api`, `trail`, `gating`, `runs`,
 /// `composites` and `compliance` have none.
 const KNOWN: [&str; 20] = [
     "admission: certificate/rotation, certificate/secret",
@@ -44,21 +45,21 @@ const KNOWN: [&str; 20] = [
     "testkit: compile, tools",
 ];
 
-/// Those inside of one folder of the core: its one circle would hide any other.
+/// The circles inside of one folder of the core: its one circle would hide any other.
 const IN_FOLDERS_OF_CORE: [&str; 1] = ["core: validate/access_pod, validate/template"];
 
-/// A module, or a path to something: its names from the root of the crate.
+/// The path of a module or item: its names from the root of the crate.
 type Path = Vec<String>;
 
-/// What a file names of its crate.
+/// The paths that a file names in its crate.
 #[derive(Default)]
 struct Named {
-    /// What it names, and by which word if it hands it on.
+    /// The paths, each with the name under which the file re-exports it, if it does.
     paths: Vec<(Path, Option<String>)>,
 }
 
 struct Reader<'a> {
-    /// The module that the file is.
+    /// The module of the file.
     me: &'a Path,
     found: Named,
 }
@@ -67,7 +68,7 @@ impl Reader<'_> {
     fn read(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
-        // Whether what comes is a test, and whether it is handed on.
+        // Whether the next item is a test, and whether it is public.
         let (mut is_test, mut is_public) = (false, false);
         while let Some(token) = tokens.get(at) {
             at += 1;
@@ -111,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What follows `use`, or a path in code.
+    /// Reads the tree after `use`, or a path in code.
     fn tree(&mut self, tokens: &[TokenTree], before: &mut Path, is_public: bool, is_use: bool) {
         let start = before.len();
         let mut called = None;
@@ -140,7 +141,7 @@ impl Reader<'_> {
         before.truncate(start);
     }
 
-    /// Takes in a path, from the root of the crate.
+    /// Adds a path, from the root of the crate.
     fn name(&mut self, path: &[String], handed_on: Option<String>, is_use: bool) {
         let mut full = match path[0].as_str() {
             "crate" => Path::new(),
@@ -163,7 +164,7 @@ fn is(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// The modules below `directory` that are no tests, with what they name.
+/// Adds the modules below `directory` that are not tests, with the paths that they name.
 fn modules(directory: &FilePath, module: &Path, found: &mut BTreeMap<Path, Named>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -193,11 +194,11 @@ fn modules(directory: &FilePath, module: &Path, found: &mut BTreeMap<Path, Named
     }
 }
 
-/// Which files of a crate each of its files imports.
+/// Returns the files of a crate that each of its files imports.
 fn imports(source: &FilePath) -> BTreeMap<Path, BTreeSet<Path>> {
     let mut named = BTreeMap::new();
     modules(source, &Path::new(), &mut named);
-    // The file that a path leads to, and the word that it names there.
+    // The file to which a path leads, and the word that it names there.
     let file_of = |path: &Path| {
         let mut ends = (0..=path.len()).rev();
         let end = ends.find(|&end| named.contains_key(&path[..end]));
@@ -238,7 +239,8 @@ fn imports(source: &FilePath) -> BTreeMap<Path, BTreeSet<Path>> {
         .collect()
 }
 
-/// The files from which each other can be reached, among those that `counts` takes.
+/// Returns the sets of files that import each other, directly or indirectly, among those that `counts`
+/// accepts.
 fn circles(
     imports: &BTreeMap<Path, BTreeSet<Path>>,
     counts: impl Fn(&Path) -> bool,

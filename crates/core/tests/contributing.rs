@@ -1,4 +1,5 @@
-//! The tree is as CONTRIBUTING.md says: its table has every crate and what that depends on, and modules have one form.
+//! Tests that the tree agrees with CONTRIBUTING.md: its table has every crate and its dependencies, and
+//! modules have one form.
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 type Crates = BTreeMap<String, BTreeSet<String>>;
 
-/// The crates of the workspace, each with those that it depends on and does not get by another of them.
+/// Returns the crates of the workspace, each with its dependencies that no other dependency includes.
 fn workspace(root: &Path) -> Crates {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -53,7 +54,7 @@ fn reaches(direct: &Crates, from: &str, to: &str) -> bool {
     next.any(|one| one == to || reaches(direct, one, to))
 }
 
-/// The rows of the table, as in `| oz-trail | oz-api | … |`.
+/// Returns the rows of the table, as in `| oz-trail | oz-api | … |`.
 fn table(text: &str) -> Crates {
     let rows = text
         .lines()
@@ -76,7 +77,7 @@ fn contributors_see_every_crate_and_what_it_depends_on() {
     assert_eq!(table(&text), workspace(root));
 }
 
-/// Every source file below a directory.
+/// Finds every source file below a directory.
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

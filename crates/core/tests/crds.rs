@@ -1,6 +1,6 @@
-//! The definitions as an API that people rely on: an outline of each is kept as a snapshot, so that
-//! no field, default, limit or rule changes unseen. The files themselves are in the chart, and
-//! `cargo xtask generate --check` compares those.
+//! Tests of the definitions as a public API: an outline of each is kept as a snapshot, so that no field,
+//! default, limit or rule changes unnoticed. The files themselves are in the chart, and `cargo xtask generate
+//! --check` compares those.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-/// Parts that are Kubernetes' own: their outline is theirs to keep.
+/// Parts that belong to Kubernetes, of which the outline is not checked.
 const FOREIGN: [&str; 6] = [
     ".spec.resources",
     ".spec.defaults.resources",
@@ -24,7 +24,7 @@ const FOREIGN: [&str; 6] = [
     ".status.conditions",
 ];
 
-/// The definitions of all kinds that are declared here.
+/// Returns the definitions of all kinds that are declared here.
 fn all() -> Vec<CustomResourceDefinition> {
     let mut all = oz_core::kinds::crds();
     all.extend(oz_api::harness::crds());
@@ -66,7 +66,7 @@ fn walk<'a>(
     }
 }
 
-/// One line for each field.
+/// Returns the outline: one line for each field.
 fn outline(crd: &CustomResourceDefinition) -> String {
     let names = &crd.spec.names;
     let mut text = format!(
@@ -196,8 +196,8 @@ fn no_field_stores_null_but_a_value_in_a_patch() {
     }
 }
 
-/// Field, type, and whether it is required, as the original has them. Manifests were written and
-/// objects were stored by these.
+/// Field, type, and whether it is required, as in the original. Existing manifests and stored objects depend
+/// on these.
 const ORIGINAL: &[(&str, &str, &str, bool)] = &[
     ("*Template", ".spec.accessConfig", "object", true),
     (
@@ -320,7 +320,7 @@ fn every_field_of_the_original_is_there() {
             "AccessReview",
         ];
         if ours.contains(&kind) || kind.starts_with("Transient") {
-            // The original has no such kinds.
+            // The original does not have these kinds.
             continue;
         }
         let mut fields = BTreeMap::new();
@@ -337,12 +337,12 @@ fn every_field_of_the_original_is_there() {
                 );
             }
         }
-        // What is ours must not be required, or a manifest of the original's would be refused.
+        // A field that oz added must not be required, or a manifest of the original would be rejected.
         for (path, (_, required)) in &fields {
             let known = original.iter().any(|(kinds, known, _, _)| {
                 known == path && kind.ends_with(kinds.trim_start_matches('*'))
             });
-            // Fields of what is ours as a whole, and optional.
+            // Fields of objects that oz added as a whole, and that are optional.
             let in_ours = [
                 "patchSpecOperations[].",
                 ".approval.",

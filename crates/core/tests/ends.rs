@@ -1,26 +1,26 @@
-//! One place compares an instant with an end: `oz_api::instant::has_come`. Whoever compares one
-//! elsewhere decides elsewhere whether access is over.
+//! Tests that one function compares an instant with an expiry: `oz_api::instant::has_come`. A comparison
+//! elsewhere would be a second decision about the end of access.
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The comparisons that there are: the one, and those that are about no access.
+/// The permitted comparisons: the one, and those that do not concern access.
 const KNOWN: [(&str, &str); 7] = [
     ("api/src/instant.rs", "now >= instant"),
-    // What was asked for, before there is any grant.
+    // The requested terms, before there is any grant.
     (
         "core/src/transient/terms.rs",
         "(Some(from), Closes::At(until)) if until <= from => {",
     ),
-    // When a failed pass is tried again, by the clock of the process.
+    // The time of the retry after a failed pass, by the clock of the process.
     ("engine/src/run/queue/mod.rs", "&& *at <= instant"),
     (
         "operator/src/retention.rs",
         "if due > now && shortened.is_none_or(|before| time >= before) {",
     ),
-    // Two ends, the one that was asked for and the one that stands.
+    // Two expiries, the requested and the existing one.
     ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
     ("ozctl/src/verbs/extend.rs", "&& new < until"),
     ("trail/src/flood.rs", "let over = counting.ends() <= now;"),
@@ -38,7 +38,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a line compares the present instant, or an end, with anything.
+/// Checks whether a line compares the present instant, or an expiry, with another value.
 fn compares(line: &str) -> bool {
     const INSTANTS: [&str; 6] = ["now", "now()", "until", "instant", "end", "expires_at"];
     let is_instant = |word: Option<&str>| word.is_some_and(|word| INSTANTS.contains(&word));

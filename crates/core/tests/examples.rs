@@ -1,5 +1,5 @@
-//! Every manifest in `examples/` is read by our own types without loss, is valid unless its name
-//! says otherwise, and together they show every field that there is.
+//! Tests that oz's types read every manifest in `examples/` without loss, that each is valid unless its name
+//! says otherwise, and that together they contain every field.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Every file with its text.
+/// Returns every file with its text.
 fn files() -> Vec<(PathBuf, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let transient = directory.join("transient");
@@ -45,7 +45,7 @@ fn files() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Every object of every file, with the name of its file.
+/// Returns every object of every file, with the name of its file.
 fn objects() -> Vec<(String, Value)> {
     files()
         .into_iter()
@@ -59,7 +59,7 @@ fn objects() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The object as its type, from which it must come out again with all that went in.
+/// Reads the object as its type, which must serialise again without loss.
 fn read<T: DeserializeOwned + Serialize>(file: &str, object: &Value) -> T {
     let typed: T =
         serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -70,7 +70,7 @@ fn read<T: DeserializeOwned + Serialize>(file: &str, object: &Value) -> T {
     typed
 }
 
-/// The path of the first value that is in one and not, or not the same, in the other.
+/// Returns the path of the first value in `from` that is missing or different in `to`.
 fn first_loss(from: &Value, to: &Value, path: String) -> Option<String> {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => from.iter().find_map(|(key, value)| {
@@ -90,7 +90,7 @@ fn first_loss(from: &Value, to: &Value, path: String) -> Option<String> {
     }
 }
 
-/// What is wrong with the object, by its own kind's rules.
+/// Returns the violations of the object, by its own kind's rules.
 fn violations(file: &str, object: &Value) -> Vec<Violation> {
     let found = match object["kind"].as_str().unwrap() {
         "ExecAccessTemplate" => read::<ExecAccessTemplate>(file, object).check().err(),
@@ -122,7 +122,7 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
             read::<CronJob>(file, object);
             None
         }
-        // Not a kind of ours or of Kubernetes'.
+        // A kind that belongs neither to oz nor to Kubernetes.
         "Rollout" => None,
         kind => panic!("{file}: what is a {kind}?"),
     };
@@ -191,7 +191,7 @@ fn every_field_has_an_example() {
     for crd in oz_core::kinds::crds() {
         let by_nobody = ["AuditEvent", "AccessRequestApproval", "AccessReview"];
         if by_nobody.contains(&crd.spec.names.kind.as_str()) {
-            // Nobody but oz writes these, or they name the UID of one request.
+            // Only oz writes these, or they name the UID of one request.
             continue;
         }
         let kind = crd.spec.names.kind.as_str();
@@ -243,7 +243,7 @@ fn paths(value: &Value, path: String, found: &mut BTreeSet<String>) {
     found.insert(path);
 }
 
-/// The fields of a schema, but not those inside of Kubernetes' own types.
+/// Adds the fields of a schema, without those inside of Kubernetes' own types.
 fn schema_paths(schema: &JSONSchemaProps, path: String, found: &mut BTreeSet<String>) {
     let foreign = ["podSpec", "env", "resources"]
         .iter()

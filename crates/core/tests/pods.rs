@@ -1,5 +1,5 @@
-//! Whole pods: shapes that workloads have in practice, in `pods/`, and the access pods that are made
-//! from them, in `snapshots/`.
+//! Tests of whole pods: shapes that workloads have in practice, in `pods/`, and the resulting access pods, in
+//! `snapshots/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use oz_core::mutate::{Model, Rendered, render};
 use oz_core::validate;
 use serde_json::{Value, json};
 
-/// Name, the workload's spec and the template's, for every file.
+/// Returns name, the workload's spec and the template's, for every file.
 fn shapes() -> Vec<(String, Value, Value)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pods");
     let mut shapes: Vec<_> = std::fs::read_dir(directory)

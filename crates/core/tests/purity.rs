@@ -1,5 +1,5 @@
-//! The crates from oz-api to oz-compliance decide, a policy is evaluated, and none does anything else: they depend on
-//! no runtime, no client and no socket.
+//! Tests that the crates from oz-api to oz-compliance only decide and evaluate policies: they depend on no
+//! runtime, no client and no socket.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed one should stop where it failed"
@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Crates that would let I/O in, by themselves or through a feature.
+/// Crates that would add I/O, directly or through a feature.
 const IMPURE: [&str; 6] = [
     "tokio",
     "hyper",
@@ -33,7 +33,7 @@ fn the_crates_that_decide_depend_on_no_runtime_and_no_client() {
     }
 }
 
-/// It runs in the pod of every agent.
+/// The harness runs in the pod of every agent.
 #[test]
 fn a_harness_depends_on_the_api_alone() {
     let tree = tree("oz-harness");
@@ -42,20 +42,20 @@ fn a_harness_depends_on_the_api_alone() {
     assert_eq!(ours, BTreeSet::from(["oz-api", "oz-harness"]));
 }
 
-/// `rand` is there, by the interpreter's feature `std` without which its `net` does not compile; no policy
-/// comes to it (refused.rs of its tests).
+/// `rand` is a dependency because of the interpreter's feature `std`, without which its `net` does not
+/// compile; no policy can reach it (refused.rs of its tests).
 #[test]
 fn a_policy_depends_on_no_runtime_and_no_client() {
     depends_on_none_of("oz-rego", "regorus", &["kube-core"]);
 }
 
-/// What puts the two together adds nothing.
+/// The crate that combines the two adds nothing.
 #[test]
 fn a_function_depends_on_no_runtime_and_no_client() {
     depends_on_none_of("oz-function", "oz-rego", &[]);
 }
 
-/// `package` depends on `known`, and on nothing impure nor on any of `others`.
+/// Checks that `package` depends on `known`, and on nothing impure nor on any of `others`.
 fn depends_on_none_of(package: &str, known: &str, others: &[&str]) {
     let names = tree(package);
     let depends_on = |name: &str| names.iter().any(|one| one == name);
@@ -65,9 +65,9 @@ fn depends_on_none_of(package: &str, known: &str, others: &[&str]) {
     }
 }
 
-/// The names of everything that a package depends on, and its own.
+/// Returns the names of all dependencies of a package, and its own.
 fn tree(package: &str) -> Vec<String> {
-    // Alone: in a build of the whole workspace, features of others would be counted in.
+    // For one package only: in a build of the whole workspace, features of others would be included.
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--package", package])
         .args(["--edges", "normal", "--prefix", "none"])

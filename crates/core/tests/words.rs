@@ -1,23 +1,24 @@
-//! Names that say nothing to whoever reads them for the first time stay away: a timeout is named after
-//! the operation that it bounds, a type and a file after what is in them (docs/glossary.md).
+//! Tests that vague names do not return: the name of a timeout contains the operation that it limits, the
+//! name of a type or a file describes its content (docs/glossary.md).
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// No constant has this in its name.
+/// A word that no constant may contain.
 const CONSTANT: &str = "PATIENCE";
-/// No type has one of these names.
+/// Names that no type may have.
 const TYPES: [&str; 8] = [
     "Came", "Told", "Hands", "Lines", "Place", "Places", "Near", "Sighting",
 ];
-/// No file and no module has one of these names.
+/// Names that no file and no module may have.
 const FILES: [&str; 7] = [
     "left", "leaving", "tell", "turns", "seen", "made_now", "trouble",
 ];
 
-/// Whether a line defines or uses a constant with [`CONSTANT`] in its name, or defines one of [`TYPES`].
+/// Checks whether a line defines or uses a constant with [`CONSTANT`] in its name, or defines one of
+/// [`TYPES`].
 fn is_vague(line: &str) -> bool {
     let mut words = line.split(|next: char| !next.is_alphanumeric() && next != '_');
     let mut before = "";

@@ -1,6 +1,6 @@
-//! What the engine costs and how fast it is, with the controller of its tests: `cargo run --release
-//! -p oz-engine --example throughput`. The engine runs as a process of its own against a real API
-//! server, so that CPU and memory are its own.
+//! A measurement of the engine's cost and speed, with the controller of its tests: `cargo run
+//! --release -p oz-engine --example throughput`. The engine runs as a separate process against a
+//! real API server, so that CPU and memory are its own.
 
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -137,7 +137,7 @@ async fn numbers(
     Ok(())
 }
 
-/// Boxes as the watch of one client shows them.
+/// The boxes as the watch of one client shows them.
 struct Watcher<'a> {
     boxes: &'a Api<Timebox>,
     shown: BoxStream<'a, watcher::Result<Timebox>>,
@@ -152,7 +152,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Creates boxes at once and waits until all are open; how long that took.
+    /// Creates boxes at once and waits until all are open; returns the duration.
     async fn open(&mut self, names: Vec<String>, until: Option<Timestamp>) -> Result<Duration> {
         let began = Instant::now();
         let mut waiting: BTreeSet<_> = names.iter().cloned().collect();
@@ -180,7 +180,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// How late the inner children of boxes go that all end at one instant.
+/// Returns the delays of the deletions of the inner children of boxes that all end at one instant.
 async fn ends(admin: &Client, boxes: &mut Watcher<'_>, namespace: &str) -> Result<Vec<Duration>> {
     let until = Timestamp::now() + Duration::from_secs(5);
     let names = (0..AT_ONCE).map(|number| format!("ending-{number}"));
@@ -198,7 +198,7 @@ async fn ends(admin: &Client, boxes: &mut Watcher<'_>, namespace: &str) -> Resul
     Ok(lags)
 }
 
-/// Resident memory, and the part of it that is not the program's own file.
+/// Returns the resident memory, and the part of it that is not the program's own file.
 fn memory(process: &Child) -> Result<String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
     let kilobytes = |field: &str| {
@@ -213,7 +213,7 @@ fn memory(process: &Child) -> Result<String> {
     ))
 }
 
-/// User and system time, at the usual 100 ticks a second.
+/// Returns user and system time, at the usual 100 ticks a second.
 fn cpu(process: &Child) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();

@@ -1,4 +1,4 @@
-//! Puts together what runs one controller, and lets its watches fill its queue.
+//! Assembles the parts of one controller, and connects its watches to its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::run::{
     Adopts, Applied, ChildStore, Children, Departed, Lane, Packed, Runner, Shared, Writer,
 };
 
-/// Puts a runner together and lets its watches fill its queue.
+/// Assembles a runner and connects its watches to its queue.
 pub(crate) fn assemble<C, O>(
     parts: &Parts,
     setup: Setup<C, O>,
@@ -47,11 +47,11 @@ where
             return;
         }
         let lane = match change {
-            // One that a finalizer keeps is ended as one that is gone.
+            // An object that a finalizer keeps is ended like a deleted object.
             Change::Applied(object) if object.meta().deletion_timestamp.is_none() => Lane::Ordinary,
             Change::Applied(_) => Lane::Urgent,
             Change::Deleted(object) => {
-                // Whoever leads next begins with a look at what belongs to nothing.
+                // The next leader starts with the children that belong to no object.
                 if tenure.holds() {
                     gone.note(object);
                 }
@@ -103,7 +103,7 @@ where
     }
 }
 
-/// Lets what happens to other kinds fill the queue. The answer is what a start waits for.
+/// Connects the watches of other kinds to the queue. Returns the stores that a start waits for.
 fn follow<C: Controller>(
     related: Vec<Related<C::Object>>,
     controller: &Arc<C>,
@@ -112,7 +112,7 @@ fn follow<C: Controller>(
     let related = related.into_iter().map(|relate| {
         let (queue, decides) = (Arc::clone(shared), Arc::clone(controller));
         let concerned: Callback<C::Object> = Arc::new(move |objects, lane| {
-            // Of a first list there is a call for each of its objects.
+            // A first list causes a call for each of its objects.
             if queue.wants(lane) {
                 for object in objects() {
                     push(decides.as_ref(), &queue, &object, lane);
@@ -133,7 +133,7 @@ fn push<C: Controller>(controller: &C, queue: &Shared, object: &C::Object, lane:
     }
 }
 
-/// Whose queue the watches of children fill.
+/// The parts that connect the watches of children to the queue.
 struct Kinds<'a, C: Controller> {
     controller: &'a Arc<C>,
     shared: &'a Arc<Shared>,
@@ -142,7 +142,7 @@ struct Kinds<'a, C: Controller> {
 }
 
 impl<C: Controller> Kinds<'_, C> {
-    /// Lets the watches of children fill the queue.
+    /// Connects the watches of children to the queue.
     fn followed(&self, kinds: Vec<ChildKind>, stores: Vec<Store<Packed>>) -> Vec<ChildStore> {
         let kinds = kinds.into_iter().zip(stores);
         let kinds = kinds.map(|(child, store)| {
@@ -161,7 +161,7 @@ impl<C: Controller> Kinds<'_, C> {
         kinds.collect()
     }
 
-    /// What is to be done when a child changes.
+    /// Returns the callback for a change of a child.
     fn changed(&self, applied: Applied) -> impl Fn(&Change<Packed>) + Send + Sync + use<C> {
         let (controller, queue) = (Arc::clone(self.controller), Arc::clone(self.shared));
         let objects = self.objects.clone();

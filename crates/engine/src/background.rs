@@ -1,13 +1,13 @@
-//! Where ordinary passes run: on threads of their own. What they compute, such as a pod that is
-//! rendered by a template which somebody wrote to be slow, takes no thread from what is due; the
-//! system shares the cores between both.
+//! The threads for ordinary passes. Their computations, such as the rendering of a pod from a
+//! template that a user wrote to be slow, take no thread from due passes; the system shares the
+//! cores between both.
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How many threads at least: one slow pass alone holds up no other.
+/// The minimum number of threads: with it, one slow pass does not delay the others.
 const LEAST_THREADS: usize = 2;
 
-/// The threads, which end with this.
+/// The threads, which end when this is dropped.
 pub(crate) struct Background {
     handle: Handle,
     runtime: Option<Runtime>,
@@ -35,7 +35,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waits for nothing, which nobody may who is polled by a runtime.
+            // Does not block: code that a runtime polls must not block.
             runtime.shutdown_background();
         }
     }

@@ -1,6 +1,6 @@
-//! Controllers as values: what each is called, as whom it writes, and the handle by which it is stopped.
-//! They may be started before their engine runs, and started and stopped while it does; one that has
-//! stopped leaves nothing behind but what it wrote.
+//! Controllers as values: their names, their field managers and clients, and the handles that stop them.
+//! A controller may be started before its engine runs, and started and stopped while it does; after a
+//! stop, only the objects that it wrote remain.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
@@ -20,7 +20,7 @@ use crate::engine::Parts;
 use crate::observe::{Belonging, Observe, Watches};
 use crate::run::{Beside, Packed};
 
-/// A controller with its edge, what it is called, and as whom it writes.
+/// A controller with its edge, its name, its field manager and its client.
 pub struct Setup<C, O> {
     pub(crate) controller: C,
     pub(crate) observe: O,
@@ -30,7 +30,8 @@ pub struct Setup<C, O> {
 }
 
 impl<C: Controller, O: Observe<C>> Setup<C, O> {
-    /// Called by [`Controller::name`] everywhere, and writing as its engine does.
+    /// Creates the setup of a controller that has the name [`Controller::name`] everywhere, and
+    /// that uses the client of its engine.
     pub fn new(controller: C, observe: O) -> Self {
         let name = controller.name();
         Self {
@@ -42,23 +43,23 @@ impl<C: Controller, O: Observe<C>> Setup<C, O> {
         }
     }
 
-    /// Whose the fields are that it writes; `oz/NAME` if not set.
+    /// Sets the manager of the fields that the controller writes; `oz/NAME` if not set.
     #[must_use]
     pub fn field_manager(mut self, manager: impl Into<String>) -> Self {
         self.field_manager = manager.into();
         self
     }
 
-    /// What metrics carry as the label `controller`; its name if not set. Several controllers may count
-    /// under one label: where users choose names, labels must not be made of them.
+    /// Sets the label `controller` of the metrics; the controller's name if not set. Several
+    /// controllers may share one label: names that users choose must not be labels.
     #[must_use]
     pub fn metric_label(mut self, label: impl Into<String>) -> Self {
         self.metric_label = label.into();
         self
     }
 
-    /// Reads and writes with this client, such as one that impersonates. Watches and the Lease stay the
-    /// engine's.
+    /// Reads and writes with this client, such as a client that impersonates. Watches and the Lease use
+    /// the client of the engine.
     #[must_use]
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
@@ -66,19 +67,20 @@ impl<C: Controller, O: Observe<C>> Setup<C, O> {
     }
 }
 
-/// Why a controller was not started.
+/// The failure to start a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is one of this name already; it must have stopped first.
+    /// A controller of this name exists; it must have stopped first.
     #[error("failed to start the controller {0}: there is one of this name already")]
     NameTaken(String),
-    /// Nothing runs any more.
+    /// The engine has stopped.
     #[error("failed to start the controller {0}: its engine has stopped")]
     EngineStopped(String),
 }
 
-/// Starts controllers of one engine, before it runs and while it does. Cheap to clone.
+/// The handle that starts controllers of one engine, before it runs and while it does. Clones are
+/// cheap.
 #[derive(Clone)]
 pub struct Controllers {
     feeds: Feeds,
@@ -86,7 +88,7 @@ pub struct Controllers {
     starts: mpsc::UnboundedSender<Start>,
 }
 
-/// Starts a controller once everything that it shares with others is known.
+/// A function that starts a controller once the parts that it shares with others exist.
 pub(crate) type Start =
     Box<dyn FnOnce(&Parts, &CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
@@ -102,17 +104,17 @@ impl Controllers {
         (this, receiver)
     }
 
-    /// What is watched: where stores come from.
+    /// Returns the watches, which are the source of stores.
     #[must_use]
     pub fn feeds(&self) -> &Feeds {
         &self.feeds
     }
 
-    /// Starts a controller, or leaves it to be started when the engine runs. It goes on until it is
-    /// stopped or the engine is, also when the answer is dropped.
+    /// Starts a controller, or queues it until the engine runs. The controller runs until it or the
+    /// engine is stopped, even if the returned handle is dropped.
     ///
     /// # Errors
-    /// When one of its name has not stopped yet, or the engine has.
+    /// When a controller of its name has not stopped yet, or the engine has.
     pub fn start<C, O>(&self, setup: Setup<C, O>) -> Result<Running, StartError>
     where
         C: Controller,
@@ -177,7 +179,7 @@ impl Controllers {
             .collect()
     }
 
-    /// The store of a kind of children, or of what is beside them.
+    /// Returns the store of a kind of children, or of other objects of such a kind.
     fn packed<K: Resource>(
         &self,
         watches: &Watches<K>,
@@ -190,7 +192,7 @@ impl Controllers {
             stand_in: Some(Packed::unread),
             lean,
             marks_of: Some(Packed::marks),
-            // What may be adopted is looked through for each parent.
+            // Objects that may be adopted are searched for each parent.
             compact: watches.belonging.is_ours_alone().then_some(Packed::AS_TEXT),
             ..Keep::default()
         };
@@ -198,7 +200,7 @@ impl Controllers {
             .store_as(watches.identity.as_ref(), kind, selection, &keep)
     }
 
-    /// What is watched of the kinds of children beside these.
+    /// Returns the stores of other objects of the kinds of children.
     fn beside<K: Resource>(&self, watches: &Watches<K>) -> Vec<Beside> {
         let Belonging::Marked(own) = &watches.belonging else {
             return Vec::new();
@@ -208,7 +210,8 @@ impl Controllers {
                 let selection = Selection::default().labels(labels);
                 self.packed(watches, &beside.kind, selection, lean)
             };
-            // In the same order for all: who asks for the same shares it.
+            // The same order for all controllers: controllers with the same selection share the
+            // store.
             let all: BTreeSet<&str> = beside
                 .marks
                 .iter()
@@ -228,14 +231,14 @@ impl Controllers {
     }
 }
 
-/// What is watched for a controller but for its objects.
+/// The stores of a controller except the one of its objects.
 pub(crate) struct Stores {
-    /// In the order of [`Watches::children`].
+    /// The stores in the order of [`Watches::children`].
     pub(crate) children: Vec<Store<Packed>>,
     pub(crate) beside: Vec<Beside>,
 }
 
-/// A controller that was started.
+/// The handle of a controller that was started.
 #[must_use = "it goes on without this, and can be stopped by it alone"]
 pub struct Running {
     name: String,
@@ -244,15 +247,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// The controller's name.
+    /// Returns the controller's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Stops it: no new pass begins, those under way finish, and its watches, what is said about them
-    /// and its metrics go, unless others share them. What it wrote stays. If the engine does not run yet,
-    /// this waits until it does.
+    /// Stops the controller: no new pass begins, the running passes finish, and its watches, their state
+    /// and its metrics are removed, unless others share them. The objects that it wrote remain. If the
+    /// engine does not run yet, this waits until it does.
     pub async fn stop(self) {
         self.stop.cancel();
         self.stopped.cancelled().await;
@@ -265,8 +268,8 @@ impl Debug for Running {
     }
 }
 
-/// What goes when a controller has ended, in this order: its name may be used again, and then it is said
-/// to have stopped.
+/// The values to drop when a controller has ended, in this order: first its name becomes available
+/// again, then it is reported as stopped.
 struct Ended {
     _registered: Registered,
     _stopped: DropGuard,

@@ -1,4 +1,4 @@
-//! The engine as its user sees it: which controllers to run, in which process, until when.
+//! The public interface of the engine: the controllers to run, their process, and their end.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::observe::Observe;
 use crate::ports::{Port, Ports};
 use crate::run::WriteSlots;
 
-/// Runs controllers in a process. See the [crate's documentation](crate) for an example.
+/// The engine that runs controllers in a process. See the [crate's documentation](crate) for an
+/// example.
 pub struct Engine {
     runtime: Runtime,
     sink: Arc<dyn Sink>,
@@ -32,7 +33,7 @@ pub struct Engine {
     failed: Option<StartError>,
 }
 
-/// What all controllers share.
+/// The parts that all controllers share.
 pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
@@ -43,12 +44,12 @@ pub(crate) struct Parts {
     pub(crate) events: Events,
     pub(crate) tenure: Leadership,
     pub(crate) write_slots: WriteSlots,
-    /// Where ordinary passes run.
+    /// The runtime of ordinary passes.
     pub(crate) ordinary: Handle,
 }
 
 impl Engine {
-    /// An engine without controllers, in a process.
+    /// Creates an engine without controllers, in a process.
     pub fn new(runtime: Runtime) -> Self {
         let metrics = Metrics::register(&mut runtime.registry());
         let (controllers, starts) = Controllers::new(runtime.feeds().clone());
@@ -64,33 +65,33 @@ impl Engine {
         }
     }
 
-    /// The process: its stores, its tasks, what it listens on, who leads.
+    /// Returns the process: its stores, its tasks, its addresses, its leadership.
     pub fn runtime(&mut self) -> &mut Runtime {
         &mut self.runtime
     }
 
-    /// Where records go; by default to the log.
+    /// Sets the destination of audit records; by default the log.
     pub fn sink(&mut self, sink: impl Sink) -> &mut Self {
         self.sink = Arc::new(sink);
         self
     }
 
-    /// Carries out the effects that are for the port of this name. An effect for a port that nobody
-    /// registered is a failure that names it.
+    /// Registers the port for the effects with this port name. An effect for a port that is not
+    /// registered is a failure that names the port.
     pub fn port(&mut self, name: impl Into<String>, port: impl Port) -> &mut Self {
         self.ports.register(name.into(), Arc::new(port));
         self
     }
 
-    /// How many passes of one controller may run at once, and how many writes of all controllers
-    /// together. As many writes again are reserved for what takes something away; passes that are
-    /// due run beside the others. By default 32.
+    /// Sets the maximum number of concurrent passes of one controller, and of concurrent writes of
+    /// all controllers together. The same number of writes is reserved for deletions that a plan
+    /// begins with; due passes run in addition to the others. By default 32.
     pub fn concurrency(&mut self, passes: usize) -> &mut Self {
         self.concurrency = passes.max(1);
         self
     }
 
-    /// What starts controllers of this engine, also while it runs.
+    /// Returns the handle that starts controllers of this engine, also while it runs.
     pub fn controllers(&self) -> &Controllers {
         &self.controllers
     }
@@ -108,11 +109,11 @@ impl Engine {
         self
     }
 
-    /// Runs the process with its controllers until `shutdown` is cancelled: no new pass begins then,
-    /// those under way finish, and the Lease is given back.
+    /// Runs the process with its controllers until `shutdown` is cancelled: then no new pass begins,
+    /// the running passes finish, and the process releases the Lease.
     ///
     /// # Errors
-    /// As [`Runtime::run`], and when a controller could not be started.
+    /// The same as for [`Runtime::run`], and when a controller could not be started.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), RuntimeError> {
         if let Some(error) = self.failed {
             return Err(not_started(error));
@@ -137,7 +138,7 @@ impl Engine {
     }
 }
 
-/// What the process cannot go on without.
+/// The name of the part that the process requires.
 const PART: &str = "the controllers";
 
 fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
@@ -147,8 +148,8 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Runtime
     }
 }
 
-/// Starts controllers until `stop`, and then waits for those that run. Ends before that only if one of
-/// them breaks off, which is a defect.
+/// Starts controllers until `stop`, and then waits for the end of those that run. Ends before that
+/// only if one of them panics, which is a defect.
 async fn run_controllers(
     parts: Parts,
     mut starts: mpsc::UnboundedReceiver<Start>,
@@ -170,7 +171,8 @@ async fn run_controllers(
             }
         }
     }
-    // Who is still to be started is not, and events are published until nobody can leave one any more.
+    // Controllers that wait for their start are not started, and events are published until no sender
+    // is left.
     drop((parts, starts));
     while running.join_next().await.is_some() {}
 }

@@ -1,15 +1,15 @@
-//! What a pass has changed, as events for `kubectl describe`.
+//! The changes of a pass, as events for `kubectl describe`.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use oz_core::controller::Transition;
 use oz_runtime::{Event, EventType};
 
-/// Where passes leave events.
+/// The sender of the events of passes.
 #[derive(Clone)]
 pub(crate) struct Events(pub(crate) oz_runtime::Events);
 
 impl Events {
-    /// Leaves an event to be published; drops it if too many wait.
+    /// Queues an event for publication, or drops it if the queue is full.
     pub(crate) fn publish(&self, about: ObjectReference, transition: Transition) {
         let event = Event {
             type_: if transition.warning {

@@ -1,8 +1,8 @@
-//! Runs any [`oz_core::controller::Controller`]: the only place that waits, reads and writes.
+//! Runs any [`oz_core::controller::Controller`]: the only crate that waits, reads and writes.
 //!
-//! A controller decides; this crate watches what it needs, calls it with what exists and what time
-//! it is, carries its plans out and comes back at the instant that the plan names. Nothing here
-//! knows what a grant or a pod is.
+//! A controller decides; this crate watches the kinds that it needs, calls it with the existing
+//! objects and the present time, carries out its plans and reconciles again at the instant that the
+//! plan names. This crate has no knowledge of grants or pods.
 //!
 //! ```no_run
 //! # use oz_engine::{Engine, Observe};

@@ -1,5 +1,5 @@
-//! What is counted. Labels come from bounded vocabularies: names of controllers and kinds, static
-//! reasons; never a name that a user chose.
+//! The metrics of the engine. Labels have bounded vocabularies: names of controllers and kinds,
+//! static reasons; never a name that a user chose.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -46,7 +46,7 @@ struct Write {
     kind: String,
 }
 
-/// The engine's metrics; clones count together.
+/// The metrics of the engine; clones share their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     passes: Family<Pass, Counter>,
@@ -56,14 +56,14 @@ pub(crate) struct Metrics {
     transition_lags: Family<Change, Histogram, fn() -> Histogram>,
     writes: Family<Write, Counter>,
     depths: Family<Controller, Gauge>,
-    /// Who counts, by label.
+    /// The state of each label.
     labels: Arc<Mutex<HashMap<Arc<str>, Label>>>,
 }
 
 impl Metrics {
-    /// Makes the metrics and adds them to a registry.
+    /// Creates the metrics and adds them to a registry.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        // From 0.1 ms to 3 s, and from 1 ms to 16 s.
+        // The buckets are from 0.1 ms to 3 s, and from 1 ms to 16 s.
         let durations: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 16));
         let lags: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
         let metrics = Self {
@@ -114,7 +114,7 @@ impl Metrics {
         metrics
     }
 
-    /// What is counted of the controllers with this label.
+    /// Returns the metrics of the controllers with this label.
     pub(crate) fn of(&self, label: &str) -> Arc<Counts> {
         let controller: Arc<str> = label.into();
         let mut labels = self.labels.lock();
@@ -128,14 +128,14 @@ impl Metrics {
     }
 }
 
-/// Who counts under one label.
+/// The number of [`Counts`] that share a label, and their series.
 #[derive(Debug, Default)]
 struct Label {
     users: usize,
     series: Arc<Mutex<Series>>,
 }
 
-/// What is counted of one controller. The series go with the last who counts.
+/// The metrics of one controller. The series are removed with the last [`Counts`] of their label.
 #[derive(Debug)]
 pub(crate) struct Counts {
     metrics: Metrics,
@@ -143,7 +143,7 @@ pub(crate) struct Counts {
     series: Arc<Mutex<Series>>,
 }
 
-/// The series that there are, of those whose labels are not known beforehand.
+/// The existing series, of those with labels that are not known beforehand.
 #[derive(Debug, Default)]
 struct Series {
     passes: HashSet<Pass>,
@@ -211,7 +211,7 @@ impl Counts {
         }
     }
 
-    /// Remembers a series that there will be.
+    /// Records a series that is about to exist.
     fn note<L, M, C>(
         &self,
         family: &Family<L, M, C>,
@@ -230,7 +230,8 @@ impl Counts {
 impl Drop for Counts {
     fn drop(&mut self) {
         let (metrics, label) = (&self.metrics, self.label());
-        // Held until all are gone: who counts under this label next begins anew.
+        // Held until all series are removed: the next controller with this label starts with new
+        // series.
         let mut labels = metrics.labels.lock();
         if let Some(known) = labels.get_mut(&self.controller) {
             known.users -= 1;

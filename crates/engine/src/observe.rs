@@ -1,5 +1,5 @@
-//! What a controller wants to see: the kinds to watch, and the reads that its decisions need besides
-//! the object and its children. Implemented by the operator, once per controller.
+//! The observations of a controller: the kinds to watch, and the reads that its decisions need in
+//! addition to the object and its children. The operator implements this once per controller.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -21,43 +21,45 @@ use crate::failure::of_call;
 use crate::run::{Lane, Packed};
 use crate::signal::Signal;
 
-/// How long an observation may take as a whole, if nothing says otherwise.
+/// The default timeout of an observation as a whole.
 const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The edge of one controller: what is watched for it, and what is read for a plan.
+/// The edge of one controller: its watches, and the reads for a plan.
 pub trait Observe<C: Controller>: Send + Sync + 'static {
-    /// What is watched. Asked once, when the controller is started.
+    /// Returns the watches. Called once, when the controller is started.
     fn watches(&self) -> Watches<C::Object>;
 
-    /// Hears of each child that is created for the object with the UID `owner`, as the API server
-    /// answered. Must not block.
+    /// Receives each child that is created for the object with the UID `owner`, as the API server
+    /// returned it. Must not block.
     fn created(&self, owner: &str, child: &Live) {
         let _ = (owner, child);
     }
 
-    /// Hears that the place of a child that was to be created for the object with the UID `owner` is taken
-    /// by what does not belong to it. Says whether another plan would be made now. Must not block.
+    /// Receives the key of a child that cannot be created for the object with the UID `owner`, because an
+    /// object that does not belong to it has this key. Returns whether the controller would make another
+    /// plan now. Must not block.
     fn taken(&self, owner: &str, key: &Key) -> bool {
         let _ = (owner, key);
         false
     }
 
-    /// Hears of each status that was written, with the one before. Must not block.
+    /// Receives each status that was written, with the one before. Must not block.
     fn reported(&self, now: Timestamp, before: Option<&C::Status>, after: &C::Status) {
         let _ = (now, before, after);
     }
 
-    /// How long all questions of one pass may take together.
+    /// Returns the timeout for all questions of one pass together.
     fn timeout(&self) -> Duration {
         OBSERVE_TIMEOUT
     }
 
-    /// What is known of an object without asking anybody: what stores hold. Must not block.
+    /// Returns the facts about an object that are available without a request: the content of
+    /// stores. Must not block.
     fn known(&self, object: &C::Object) -> C::Facts;
 
-    /// Finds out what a decision needs, and adds it to what is known. It cannot fail: what could not be
-    /// read is a value inside [`Controller::Facts`], because a decision is needed all the same. Dropped as
-    /// soon as time alone decides.
+    /// Reads the data that a decision needs, and adds it to the facts. This cannot fail: a failed read is
+    /// a value inside [`Controller::Facts`], because a decision is needed regardless. The future is
+    /// dropped as soon as time alone decides.
     fn answer(
         &self,
         cx: &Cx,
@@ -67,7 +69,7 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// What is watched for one controller.
+/// The watches of one controller.
 pub struct Watches<O> {
     pub(crate) objects: Store<O>,
     pub(crate) heeded: Option<Heeded<O>>,
@@ -78,10 +80,10 @@ pub struct Watches<O> {
     pub(crate) related: Vec<Related<O>>,
 }
 
-/// The part of objects whose changes count, as it was last seen.
+/// The part of objects that must change for a pass, as it was last seen.
 pub(crate) struct Heeded<O> {
     part: fn(&O) -> String,
-    /// By UID.
+    /// The digest of the part by UID.
     seen: Mutex<HashMap<String, String>>,
 }
 
@@ -91,7 +93,7 @@ impl<O: Resource> Heeded<O> {
         Self { part, seen }
     }
 
-    /// Whether a change is one that counts.
+    /// Checks whether a change counts.
     pub(crate) fn counts(&self, change: &Change<O>) -> bool {
         let object = change.object();
         let uid = object.meta().uid.as_deref().unwrap_or_default();
@@ -111,17 +113,19 @@ impl<O: Resource> Heeded<O> {
     }
 }
 
-/// What makes an object the child of another.
+/// The property that makes an object the child of another.
 #[derive(Clone, Debug)]
 pub(crate) enum Belonging {
     /// The labels that oz writes, with this value of [`oz_api::labels::OWNER_KIND`].
     Marked(String),
-    /// The controller reference, as the garbage collector knows it. What nobody controls may be adopted.
+    /// The controller reference, as the garbage collector interprets it. Objects without one may be
+    /// adopted.
     Controlled,
 }
 
 impl Belonging {
-    /// What children are grouped by as they are kept: UIDs of objects, or [`Packed::ORPHAN`].
+    /// Returns the function that groups stored children: by the UIDs of objects, or
+    /// [`Packed::ORPHAN`].
     pub(crate) fn group_of(&self) -> fn(&Packed) -> Option<&str> {
         match self {
             Self::Marked(_) => Packed::owner,
@@ -129,13 +133,13 @@ impl Belonging {
         }
     }
 
-    /// Whether what belongs to an unknown object is looked at: oz's labels say that it is ours, while
-    /// anything may control others, and the garbage collector looks after those.
+    /// Checks whether children of an unknown object are reconciled: oz's labels mark children as
+    /// objects of oz, while any controller may control others, which the garbage collector deletes.
     pub(crate) fn is_ours_alone(&self) -> bool {
         matches!(self, Self::Marked(_))
     }
 
-    /// UID of the object that this one belongs to.
+    /// Returns the UID of the object that this one belongs to.
     pub(crate) fn owner<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
         match self {
             Self::Marked(_) => labels::owner_uid(metadata),
@@ -151,31 +155,32 @@ impl Belonging {
 pub(crate) struct ChildKind {
     pub(crate) kind: Kind,
     pub(crate) grace_seconds: Option<u32>,
-    /// Takes from a child what nothing is decided by.
+    /// Removes the parts of a child that no decision reads.
     pub(crate) lean: Option<fn(Packed) -> Packed>,
 }
 
-/// A kind of child of which others than the controller's own are watched.
+/// A kind of child with a watch for objects that other components created.
 #[derive(Clone, Debug)]
 pub(crate) struct BesideKind {
     pub(crate) kind: Kind,
-    /// As what the children of other controllers are marked that are watched anyway.
+    /// The marks of the children of other controllers that are watched anyway.
     pub(crate) marks: Vec<String>,
-    /// What is kept of those that none of these made.
+    /// Returns the part to store of an object without any of these marks.
     pub(crate) lean: fn(Packed) -> Packed,
 }
 
-/// Starts calling back with the objects that an event of another kind concerns.
+/// Starts calls with the objects that an event of another kind concerns.
 pub(crate) type Related<O> = Box<dyn FnOnce(Callback<O>) -> Box<dyn Ready> + Send>;
-/// Is told how to find these objects, which takes time where there are many: it need not ask.
+/// Receives the function that finds these objects, which takes time if there are many: the callback
+/// need not call it.
 pub(crate) type Callback<O> = Arc<dyn Fn(&dyn Fn() -> Vec<Arc<O>>, Lane) + Send + Sync>;
 
-/// Something whose first list must be complete before a controller starts.
+/// A source that must have a complete first list before a controller starts.
 pub(crate) trait Ready: Send + Sync {
     fn ready(&self) -> futures::future::BoxFuture<'_, ()>;
 }
 
-/// A store whose changes concern objects of another.
+/// A store with changes that concern objects of another.
 struct Followed<K> {
     store: Store<K>,
     _subscription: Subscription,
@@ -187,7 +192,7 @@ impl<K: Send + Sync + 'static> Ready for Followed<K> {
     }
 }
 
-/// Nothing to wait for.
+/// A source that is always ready.
 struct Always;
 
 impl Ready for Always {
@@ -200,7 +205,7 @@ impl<O> Watches<O>
 where
     O: Send + Sync + 'static,
 {
-    /// Watches the objects themselves, through a store made by [`oz_runtime::Feeds::store`].
+    /// Watches the objects themselves, through a store from [`oz_runtime::Feeds::store`].
     #[must_use]
     pub fn new(objects: &Store<O>) -> Self {
         Self {
@@ -214,8 +219,8 @@ where
         }
     }
 
-    /// Looks at an object again only when its part that `part` gives a digest of has changed, and not at each of its
-    /// changes. Children, signals, other kinds and time bring it back as ever.
+    /// Reconciles an object only when the digest from `part` has changed, and not at each change of the object.
+    /// Children, signals, other kinds and time still cause a pass.
     #[must_use]
     pub fn heeding(mut self, part: fn(&O) -> String) -> Self
     where
@@ -225,7 +230,7 @@ where
         self
     }
 
-    /// As what children are marked, see [`oz_api::labels::OWNER_KIND`], if not by the kind of the
+    /// Sets the mark of children, see [`oz_api::labels::OWNER_KIND`], if it is not the kind of the
     /// objects: kinds of two groups may have one name.
     #[must_use]
     pub fn marked(mut self, mark: &str) -> Self {
@@ -233,24 +238,24 @@ where
         self
     }
 
-    /// Children are known by their controller reference, not by oz's labels. All objects of their kinds
-    /// are watched, since those that nobody controls may be adopted, see [`Controller::selects`].
+    /// Identifies children by their controller reference, not by oz's labels. All objects of their
+    /// kinds are watched, since those without a controller may be adopted, see [`Controller::selects`].
     #[must_use]
     pub fn controlled(mut self) -> Self {
         self.belonging = Belonging::Controlled;
         self
     }
 
-    /// Watches children as this account sees them; see [`oz_runtime::Feeds::store_as`] for the objects.
+    /// Watches children with this account; see [`oz_runtime::Feeds::store_as`] for the objects.
     #[must_use]
     pub fn identity(mut self, identity: &Identity) -> Self {
         self.identity = Some(identity.clone());
         self
     }
 
-    /// Watches the children of kind `K`, selected by [`oz_api::labels::children_of`]. Kinds are
-    /// named in the order in which a plan creates them: among children made within the same
-    /// second, that is the order in which a plan finds them.
+    /// Watches the children of kind `K`, selected by [`oz_api::labels::children_of`]. Call this in
+    /// the order in which a plan creates the kinds: among children that were created within the
+    /// same second, a plan finds them in that order.
     #[must_use]
     pub fn child<K>(self) -> Self
     where
@@ -259,13 +264,15 @@ where
         self.child_of(Kind::of::<K>())
     }
 
-    /// As [`Watches::child`], for a kind that is named at run time, see [`Kind::discover`].
+    /// Does the same as [`Watches::child`], for a kind that is named at run time, see
+    /// [`Kind::discover`].
     #[must_use]
     pub fn child_of(self, kind: Kind) -> Self {
         self.child_kind(kind, None, None)
     }
 
-    /// As [`Watches::child`], for a kind of which `lean` says what is kept of a child. Plans are made by that.
+    /// Does the same as [`Watches::child`], but stores only the part of a child that `lean` returns. Plans are
+    /// based on that part.
     #[must_use]
     pub fn child_kept_as<K>(self, lean: fn(Packed) -> Packed) -> Self
     where
@@ -274,7 +281,7 @@ where
         self.child_kind(Kind::of::<K>(), None, Some(lean))
     }
 
-    /// As [`Watches::child`]; deletions give a child this many seconds to end.
+    /// Does the same as [`Watches::child`]; deletions give a child this many seconds to end.
     #[must_use]
     pub fn child_with_grace<K>(self, grace_seconds: u32) -> Self
     where
@@ -283,9 +290,9 @@ where
         self.child_kind(Kind::of::<K>(), Some(grace_seconds), None)
     }
 
-    /// Watches also what is of kind `K` and was not made by this controller: what a plan may look for
-    /// [as a watch shows it](oz_core::controller::Sought::watched) is then not listed. The children that are marked
-    /// with `marks` are watched by others, as [`Watches::child`] does; of the rest `lean` says what is kept.
+    /// Watches also the objects of kind `K` that this controller did not create: a plan that looks for objects [as
+    /// a watch shows them](oz_core::controller::Sought::watched) then needs no list. Other controllers watch the
+    /// children with `marks`, as [`Watches::child`] does; of the others, `lean` returns the part to store.
     #[must_use]
     pub fn beside<K>(mut self, marks: &[String], lean: fn(Packed) -> Packed) -> Self
     where
@@ -313,7 +320,7 @@ where
         self
     }
 
-    /// Looks at an object again when somebody says so.
+    /// Reconciles an object when the signal is raised for it.
     #[must_use]
     pub fn signalled(mut self, signal: &Signal) -> Self
     where
@@ -330,8 +337,8 @@ where
         self
     }
 
-    /// Looks at objects again when something of another kind changes that they refer to. `map`
-    /// says which; it finds them in the store that it is given.
+    /// Reconciles objects when an object of another kind that they refer to changes. `map` returns
+    /// these objects, from the store that it receives.
     #[must_use]
     pub fn related<K, F>(self, store: &Store<K>, map: F) -> Self
     where
@@ -341,8 +348,8 @@ where
         self.follow(store, Lane::Ordinary, map)
     }
 
-    /// As [`Watches::related`], for a kind that ends what it concerns: that is looked at as if its time were up, before
-    /// everything that merely changed.
+    /// Does the same as [`Watches::related`], for a kind that ends the objects that it concerns: they are reconciled as
+    /// if their time were over, before objects that only changed.
     #[must_use]
     pub fn ended_by<K, F>(self, store: &Store<K>, map: F) -> Self
     where
@@ -372,7 +379,7 @@ where
     }
 }
 
-/// What an observation may use.
+/// The client and the clock of an observation.
 #[derive(Clone)]
 pub struct Cx {
     pub(crate) client: Client,
@@ -380,20 +387,20 @@ pub struct Cx {
 }
 
 impl Cx {
-    /// What an engine with this client and this clock lets observations use.
+    /// Creates the context of observations in an engine with this client and this clock.
     pub fn new(client: Client, clock: impl Clock) -> Self {
         let clock = Arc::new(clock);
         Self { client, clock }
     }
 
-    /// The client, for reads that [`Cx::get`] and [`Cx::list`] do not cover. Each must have its
-    /// own time limit.
+    /// Returns the client, for reads that [`Cx::get`] and [`Cx::list`] do not cover. Each must have
+    /// its own timeout.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The same by another connection, with its rights.
+    /// Returns the same context with another client and its rights.
     #[must_use]
     pub fn by(&self, client: &Client) -> Self {
         Self {
@@ -402,17 +409,17 @@ impl Cx {
         }
     }
 
-    /// The present instant.
+    /// Returns the present instant.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Reads one object; `None` if there is none of that name.
+    /// Reads one object; returns `None` if no object has that name.
     ///
     /// # Errors
     ///
-    /// A transient failure when the API server cannot be reached or refuses.
+    /// A transient failure when the API server cannot be reached or rejects the request.
     pub async fn get<K>(&self, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -420,11 +427,11 @@ impl Cx {
         self.get_with(namespace, name, &()).await
     }
 
-    /// As [`Cx::get`], for a kind that is named at run time.
+    /// Does the same as [`Cx::get`], for a kind that is named at run time.
     ///
     /// # Errors
     ///
-    /// As [`Cx::get`].
+    /// The same as for [`Cx::get`].
     pub async fn get_with<K>(
         &self,
         namespace: Option<&str>,
@@ -463,7 +470,7 @@ impl Cx {
     ///
     /// # Errors
     ///
-    /// As [`Cx::get`].
+    /// The same as for [`Cx::get`].
     pub async fn list<K>(
         &self,
         namespace: Option<&str>,
@@ -492,7 +499,7 @@ impl Cx {
     }
 }
 
-/// Bounds a call in time and names what failed.
+/// Bounds the duration of a call and describes the operation if it fails.
 pub(crate) async fn within<T>(
     call: impl Future<Output = kube::Result<T>>,
     what: impl Fn() -> String,

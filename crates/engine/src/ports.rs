@@ -1,6 +1,6 @@
-//! How a [`Step::Effect`](oz_core::controller::Step::Effect) is carried out: by whoever is registered
-//! for its port. Apart from the writer: what a port does is outside of Kubernetes, holds no slot of
-//! passes that are due and no turn to write, and decides itself how long it takes.
+//! The ports that carry out each [`Step::Effect`](oz_core::controller::Step::Effect). They are
+//! separate from the writer: the effect of a port is outside of Kubernetes, uses neither a slot of
+//! due passes nor a write slot, and the port determines its duration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use futures::future::BoxFuture;
 use oz_core::controller::{Effect, Failure};
 use serde_json::Value;
 
-/// Carries out the effects of one port.
+/// A port, which carries out effects.
 pub trait Port: Send + Sync + 'static {
-    /// Carries out this effect and answers what came of it, for [`Outcome::answers`]. The effect may
-    /// have been carried out before under the same key: by an earlier pass, or by a process that was
-    /// killed before it could say so. A transient failure is tried again with backoff.
+    /// Carries out this effect and returns its result, for [`Outcome::answers`]. The effect may have
+    /// been carried out before under the same key: by an earlier pass, or by a process that was
+    /// killed before it could report the result. A transient failure is retried with backoff.
     ///
-    /// Nothing else bounds it in time: what may hang is to be given up in here.
+    /// The engine sets no timeout: an implementation that may block must have its own.
     ///
     /// [`Outcome::answers`]: oz_core::controller::Outcome::answers
     fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>>;

@@ -1,11 +1,11 @@
-//! Having an object looked at though no watch tells of anything: something was found out elsewhere in the
-//! process.
+//! Signals that reconcile an object without a change in a watch: another component of the process has new
+//! information about it.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Has objects looked at by those controllers that watch it, see [`Watches::signalled`].
+/// A signal that reconciles objects in those controllers that watch it, see [`Watches::signalled`].
 ///
 /// [`Watches::signalled`]: crate::Watches::signalled
 #[derive(Clone, Default)]
@@ -14,7 +14,7 @@ pub struct Signal(Arc<Mutex<Vec<Listener>>>);
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Signal {
-    /// Has the object with this UID looked at.
+    /// Queues the object with this UID.
     pub fn raise(&self, uid: &str) {
         let listeners = self.0.lock();
         for listener in listeners.iter() {

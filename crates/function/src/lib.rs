@@ -1,7 +1,8 @@
-//! The function of a composite that is a policy in Rego: compiled and asked. The operator asks it before it acts, and
-//! whoever explains a parent asks it to tell what the operator would do: both by this.
+//! The function of a composite that is a Rego policy: compiled and called. The operator calls it before it acts, and
+//! an explanation of a parent calls it to show what the operator would do: both with this crate.
 //!
-//! Pure, as `oz_composites` and `oz_rego` are, which it puts together: the texts and the instant are given.
+//! The crate is pure, as are `oz_composites` and `oz_rego`, which it combines: the caller passes the texts and the
+//! instant.
 
 use jiff::Timestamp;
 use oz_api::rego;
@@ -12,7 +13,7 @@ use oz_core::controller::Failure;
 use oz_rego::{Dialect, Language, Limits, Policy};
 use serde_json::Value;
 
-/// How the text of a function is read.
+/// Returns the dialect of the text of a function.
 #[must_use]
 pub fn dialect(function: &InProcess) -> Dialect {
     let language = function.language.map(|language| match language {
@@ -23,7 +24,7 @@ pub fn dialect(function: &InProcess) -> Dialect {
     Dialect { language, strict }
 }
 
-/// That there is no text at `place`.
+/// Returns the failure that there is no text at `modules`.
 #[must_use]
 pub fn missing(modules: &Modules) -> Failure {
     let message = match modules {
@@ -33,10 +34,10 @@ pub fn missing(modules: &Modules) -> Failure {
     Failure::transient("PolicyMissing", message)
 }
 
-/// Compiles modules, each with its name and its text, that are at `place`.
+/// Compiles modules, each with its name and its text, from `place`.
 ///
 /// # Errors
-/// What is wrong with them, with the line of each error.
+/// The errors of the modules, each with its line.
 pub fn compile(
     place: &str,
     modules: &[(String, String)],
@@ -46,8 +47,8 @@ pub fn compile(
     compiled.map_err(|errors| Failure::invalid("PolicyInvalid", bundle::broken(place, &errors)))
 }
 
-/// The policy of a function as its composite's status names it. The digest of what is no bundle is also one of what it
-/// is asked: that decides as much as its text.
+/// Returns the policy of a function as its composite's status names it. For modules that are not a bundle, the digest
+/// also covers the package and the strictness: they affect the result as much as the text.
 #[must_use]
 pub fn found(function: &InProcess, policy: &Policy) -> PolicyFound {
     let digest = match &function.modules {
@@ -66,11 +67,11 @@ pub fn found(function: &InProcess, policy: &Policy) -> PolicyFound {
     PolicyFound { digest, language }
 }
 
-/// What a function says to a request now, and at the instants that the parent names. Takes as long as its limit of
-/// evaluations allows, and is not for a thread that others wait on.
+/// Returns the response of a function to a request now, and at the instants that the parent names. The call takes as
+/// long as the limit of evaluations allows; do not make it on a thread for which others wait.
 ///
 /// # Errors
-/// When it cannot be evaluated, or what it says is no answer.
+/// The function cannot be evaluated, or its result is not a valid response.
 pub fn call(
     function: &InProcess,
     policy: &Policy,
@@ -95,10 +96,10 @@ pub fn call(
     })
 }
 
-/// What a function says to a request now. As long as [`call`].
+/// Returns the response of a function to a request now. The call takes as long as [`call`].
 ///
 /// # Errors
-/// When it cannot be evaluated, or says nothing.
+/// The function cannot be evaluated, or is undefined.
 pub fn document(
     function: &InProcess,
     policy: &Policy,
@@ -111,14 +112,14 @@ pub fn document(
     document.ok_or_else(|| failed(function, &"is undefined for this parent"))
 }
 
-/// That a function's answer cannot be read.
+/// Returns the failure that a function's response cannot be read.
 #[must_use]
 pub fn misread(function: &InProcess, error: &str) -> Failure {
     let message = format!("data.{}: its answer {error}", function.path);
     Failure::invalid("AnswerInvalid", message)
 }
 
-/// That a function did not come to an answer.
+/// Returns the failure that a function has no result.
 #[must_use]
 pub fn failed(function: &InProcess, error: &dyn std::fmt::Display) -> Failure {
     Failure::transient(POLICY_FAILED, format!("data.{}: {error}", function.path))

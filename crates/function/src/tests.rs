@@ -52,7 +52,7 @@ fn a_digest_is_of_all_that_decides_what_a_policy_says() {
     let plain = digest(here(), |_| {});
     assert_ne!(plain, digest(here(), |one| one.strict = true));
     assert_ne!(plain, digest(here(), |one| one.path = "other".to_owned()));
-    // A limit of time changes no answer; a bundle is known by its text alone.
+    // A time limit does not change a response; the text alone identifies a bundle.
     assert_eq!(
         plain,
         digest(here(), |one| one.evaluation = Some(Duration::from_secs(1)))

@@ -1,4 +1,4 @@
-//! Answers of the gate's own, as the API server's clients read them.
+//! Responses of the gate itself, in the form that clients of the API server read.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -6,11 +6,11 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use oz_core::connect::Refusal;
 use serde_json::{Value, json};
 
-/// Why something is not passed on.
+/// The reason for which the gate does not pass on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
-    /// Of a bounded vocabulary.
+    /// A reason of a bounded vocabulary.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
@@ -29,7 +29,7 @@ impl Refused {
         }
     }
 
-    /// Nothing is known of whoever asks.
+    /// Returns the refusal of a request without an identified user.
     pub(crate) fn unknown(why: &str) -> Self {
         let message = format!(
             "the gate answers the API server alone ({why}); use the address of the API server"
@@ -37,13 +37,13 @@ impl Refused {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
     }
 
-    /// Not now.
+    /// Returns the refusal of a request that the gate cannot serve now.
     pub(crate) fn unavailable(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message)
     }
 
     pub(crate) fn response(&self) -> Response<Body> {
-        // What kubectl prints goes by these reasons, of which it knows a few.
+        // kubectl chooses its message by these reasons, of which it knows a few.
         let reason = match self.status {
             StatusCode::UNAUTHORIZED => "Unauthorized",
             StatusCode::BAD_REQUEST => "BadRequest",
@@ -72,7 +72,7 @@ impl Refused {
         response
     }
 
-    /// In words alone.
+    /// Returns the response as plain text.
     pub(crate) fn text(&self) -> Response<Body> {
         let mut response = Response::new(Body::from(format!("oz: {}", self.message)));
         *response.status_mut() = self.status;
@@ -95,7 +95,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// A document, as JSON.
+/// Returns a response with a JSON document.
 pub(crate) fn document(status: StatusCode, document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(document.to_string()));
     *response.status_mut() = status;

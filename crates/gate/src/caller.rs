@@ -1,4 +1,4 @@
-//! Who asks: the API server's word counts, if it is the API server that gives it.
+//! The user of a request: the headers of the API server count if the API server has sent them.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 
 use crate::answer::Refused;
 
-/// Tells users by what the API server says of them.
+/// Identifies users by the headers of the API server.
 pub(crate) struct Callers {
     config: Store<ConfigMap>,
     clock: Arc<dyn Clock>,
-    /// What was read of which version of the ConfigMap.
+    /// The configuration that was read, with the version of its ConfigMap.
     read: Mutex<Option<(String, Arc<Trusted>)>>,
 }
 
@@ -26,7 +26,7 @@ struct Trusted {
 }
 
 impl Callers {
-    /// Watches whom to believe.
+    /// Watches the ConfigMap with the trusted authority.
     pub(crate) fn new(feeds: &Feeds, clock: Arc<dyn Clock>) -> Self {
         let named = Selection::named(CONFIG_MAP);
         Self {
@@ -36,7 +36,7 @@ impl Callers {
         }
     }
 
-    /// The user whose request this is.
+    /// Returns the user of a request.
     pub(crate) fn identify<B>(&self, request: &Request<B>) -> Result<Requester, Refused> {
         let trusted = self.trusted()?;
         let shown = request.extensions().get::<Arc<ClientCertificate>>();
@@ -51,7 +51,7 @@ impl Callers {
         user.ok_or_else(|| Refused::unknown("it names no user, or several"))
     }
 
-    /// What the ConfigMap says by now.
+    /// Returns the configuration of the current ConfigMap.
     fn trusted(&self) -> Result<Arc<Trusted>, Refused> {
         let not_known = |why: String| Refused::unavailable("FrontProxyUnknown", why);
         let Some(map) = self.config.get(Some(NAMESPACE), CONFIG_MAP) else {

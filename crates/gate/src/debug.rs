@@ -1,4 +1,4 @@
-//! `kubectl debug`: the patch is read here, and what was read of it goes on, written anew.
+//! `kubectl debug`: the gate reads the patch, and passes on a new patch that contains only the parts that it read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::answer::Refused;
 use crate::router::Door;
 use crate::upstream::whole;
 
-/// How long a patch may take to come.
+/// The maximum time until a patch has arrived.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The whole of a patch, if it is of the one kind that is read.
+/// Returns the complete patch, if it is of the one kind that the gate reads.
 pub(crate) async fn patch_of(request: Request) -> Result<(Parts, Bytes), Refused> {
     let (parts, body) = request.into_parts();
     is_patch(&parts.headers)?;
@@ -94,8 +94,8 @@ impl Door {
         Ok(whole(answered))
     }
 
-    /// Asks the API server about the pod that is to be entered; gives back the container that may be since it came
-    /// by this grant.
+    /// Asks the API server about the target pod; returns the debug container that this grant added and that the session
+    /// may enter for this reason.
     pub(crate) async fn settled(
         &self,
         grant: &Grant,

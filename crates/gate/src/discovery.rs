@@ -1,16 +1,16 @@
-//! What clients are told there is: of the gate's own group for whoever looks at the API server, and behind a
-//! request's address as much of the core group as the gate passes on. Both in the form that every client reads;
-//! who would rather have all groups in one answer takes this when it is what comes.
+//! The discovery documents: of the gate's own API group for clients of the API server, and, behind the address of a
+//! request, the part of the core group that the gate passes on. Both have the form that every client reads; a client
+//! that prefers all groups in one document accepts this form when the gate sends it.
 
 use oz_core::gate::{GROUP, RESOURCE, VERSION};
 use serde_json::{Value, json};
 
-/// `/apis` behind the API server, and what the aggregator looks at.
+/// Returns `/apis` behind the API server, which the aggregator reads too.
 pub(crate) fn groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group()]})
 }
 
-/// `/apis/GROUP`.
+/// Returns `/apis/GROUP`.
 pub(crate) fn group() -> Value {
     let version = json!({"groupVersion": format!("{GROUP}/{VERSION}"), "version": VERSION});
     json!({
@@ -19,7 +19,7 @@ pub(crate) fn group() -> Value {
     })
 }
 
-/// `/apis/GROUP/VERSION`.
+/// Returns `/apis/GROUP/VERSION`.
 pub(crate) fn resources() -> Value {
     json!({
         "kind": "APIResourceList", "apiVersion": "v1",
@@ -31,17 +31,17 @@ pub(crate) fn resources() -> Value {
     })
 }
 
-/// `/api` behind a request's address.
+/// Returns `/api` behind the address of a request.
 pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis` behind a request's address: no other group.
+/// Returns `/apis` behind the address of a request: no other group.
 pub(crate) fn no_groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})
 }
 
-/// `/api/v1` behind a request's address.
+/// Returns `/api/v1` behind the address of a request.
 pub(crate) fn core_resources() -> Value {
     let sub = |name: &str, kind: &str, verbs: &[&str]| {
         json!({

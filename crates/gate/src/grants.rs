@@ -1,5 +1,5 @@
-//! The grants that stand, by the request that they are for; from the Roles that carry them, sealed, and from the
-//! requests that say whether they were ended.
+//! The current grants by their requests: from the sealed Roles that carry them, and from the requests that say whether
+//! they were ended.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::answer::Refused;
 
 type RoleMeta = PartialObjectMeta<Role>;
 
-/// What is known of grants.
+/// The known grants.
 pub(crate) struct Grants {
     keys: Keys,
     roles: Store<RoleMeta>,
@@ -32,7 +32,7 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Watches what is needed.
+    /// Watches the objects that decisions about grants need.
     pub(crate) fn new(feeds: &Feeds, keys: Keys) -> Arc<Self> {
         let ours = Selection::default()
             .labels(&format!("{}={}", labels::MANAGED_BY, labels::OZ))
@@ -61,25 +61,26 @@ impl Grants {
         })
     }
 
-    /// Seals and opens.
+    /// Returns the keys that seal and open seals.
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Tells of every change of what a decision goes by.
+    /// Reports every change of an object on which a decision depends.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// That the keys are others: seals that did not open may now.
+    /// Reports that the keys have changed: seals that did not open before may open now.
     pub(crate) fn keys_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// The grant of the request of this name that is this user's; another of the name if none is.
+    /// Returns the grant of the request with this name that belongs to this user; if the user has none, another grant
+    /// of the name.
     ///
     /// # Errors
-    /// As long as not everything is known that exists.
+    /// As long as some of the existing objects are not yet known.
     pub(crate) fn find(
         &self,
         namespace: &str,
@@ -104,7 +105,7 @@ impl Grants {
         Ok((at < standings.len()).then(|| standings.swap_remove(at)))
     }
 
-    /// The grant of the request with this UID, by its Role.
+    /// Returns the grant of the request with this UID, from its Role.
     fn of(&self, uid: &str) -> Option<Standing> {
         let roles = self.roles.group(uid);
         let grant = roles.iter().find_map(|role| {
@@ -132,7 +133,7 @@ impl Grants {
         }
     }
 
-    /// The lock that keeps somebody from using a grant, if one does.
+    /// Returns the lock that blocks the use of a grant by a user, if one does.
     pub(crate) fn lock(&self, grant: &Grant, user: &Requester, now: Timestamp) -> Option<Locked> {
         let locks = Locks {
             all: self.locks.objects(),
@@ -142,7 +143,7 @@ impl Grants {
         granted.or_else(|| locks.against(&Access::used(grant, user), now))
     }
 
-    /// Whether a session that was opened by this grant may go on.
+    /// Checks whether a session that was opened by this grant may continue.
     pub(crate) fn lasts(
         &self,
         opened: &Grant,
@@ -154,7 +155,7 @@ impl Grants {
             ended,
         };
         let (standing, lock) = match self.of(&opened.request.uid) {
-            // It goes on in another pod, which this session is not in.
+            // The grant continues in another pod; this session is not in that pod.
             Some(standing) if standing.grant.pod != opened.pod => {
                 return oz_gating::is_granted_pod(opened, None);
             }

@@ -1,4 +1,5 @@
-//! Going over to another protocol, on both sides of the gate: its headers are written from what was read, never copied.
+//! The change to another protocol, on both sides of the gate: the gate writes the headers from the values that it read,
+//! and never copies them.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -13,7 +14,7 @@ use crate::answer::Refused;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static(upgrade::STREAM_PROTOCOL);
 
-/// Writes the headers by which another protocol is asked for.
+/// Writes the headers that request another protocol.
 pub(crate) fn ask(headers: &mut HeaderMap, asked: &Upgrade, key: &str) -> Result<(), Refused> {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     match asked {
@@ -37,7 +38,7 @@ pub(crate) fn ask(headers: &mut HeaderMap, asked: &Upgrade, key: &str) -> Result
     Ok(())
 }
 
-/// The protocol that the API server took, if it was offered and the answer is to this request.
+/// Returns the protocol that the API server chose, if the client offered it and the response is to this request.
 pub(crate) fn agreed(asked: &Upgrade, key: &str, headers: &HeaderMap) -> Result<Agreed, Refused> {
     let agreed = asked.agreed(|name| values(headers, name));
     let agreed =
@@ -60,7 +61,7 @@ pub(crate) fn agreed(asked: &Upgrade, key: &str, headers: &HeaderMap) -> Result<
     Err(Refused::new(status, upgrade::DIFFERS, message))
 }
 
-/// The answer to a client whose session is open.
+/// Returns the response to a client with an open session.
 pub(crate) fn switching(asked: &Upgrade, agreed: &Agreed) -> Result<Response<Body>, Refused> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -95,7 +96,7 @@ fn value(text: &str) -> Result<HeaderValue, Refused> {
     })
 }
 
-/// The values of a header.
+/// Returns the values of a header.
 pub(crate) fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
     let values = headers.get_all(name).iter();
     values.map(HeaderValue::as_bytes).collect()
@@ -139,7 +140,7 @@ mod tests {
             all(answer.headers()),
             [
                 "connection: Upgrade",
-                // As in RFC 6455, 1.3.
+                // The example of RFC 6455, 1.3.
                 "sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
                 "sec-websocket-protocol: v4.channel.k8s.io",
                 "upgrade: websocket",

@@ -1,4 +1,4 @@
-//! Whether a session is used, and when it has not been for too long.
+//! The idle timeout: whether a session is used, and when it has been unused for too long.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
-/// When a session was last used.
+/// The time at which a session was last used.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// How long it may not be; `None` if that does not matter.
+    /// The idle timeout; `None` if the session has none.
     limit: Option<Duration>,
     opened: Instant,
-    /// In milliseconds after it was opened.
+    /// The time of the last use, in milliseconds after the session was opened.
     used: AtomicU64,
-    /// Whether it cannot be used now, since it is held.
+    /// True if the session cannot be used now because it is held.
     held: AtomicBool,
-    /// Whether it cannot be used now, since it is slowed down.
+    /// True if the session cannot be used now because it is slowed down.
     slowed: AtomicBool,
 }
 
 impl Idle {
-    /// A session that is used now.
+    /// Creates the state of a session that is used now.
     pub(crate) fn new(limit: Option<SignedDuration>) -> Arc<Self> {
         Arc::new(Self {
             limit: limit.map(SignedDuration::unsigned_abs),
@@ -34,21 +34,22 @@ impl Idle {
         })
     }
 
-    /// That it is used.
+    /// Records a use of the session.
     pub(crate) fn used(&self) {
         let now = self.opened.elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.used.store(now, Ordering::Relaxed);
     }
 
-    /// It is held, and cannot be used meanwhile, or goes on and is as if it had been used.
+    /// Records that the session is held and cannot be used, or that it continues, which counts as a use.
     pub(crate) fn hold(&self, held: bool) {
-        // First: whoever sees that it goes on sees that it is used.
+        // Before the change: a reader that sees that the session continues also sees the use.
         self.used();
         self.held.store(held, Ordering::Release);
     }
 
-    /// It is slowed down to nothing, and cannot be used meanwhile, or goes on and is as if it had been used.
+    /// Records that the session is stopped because it is slowed down and cannot be used, or that it continues, which
+    /// counts as a use.
     pub(crate) fn slow(&self, slowed: bool) {
         self.used();
         self.slowed.store(slowed, Ordering::Release);
@@ -58,25 +59,25 @@ impl Idle {
         self.held.load(Ordering::Acquire) || self.slowed.load(Ordering::Acquire)
     }
 
-    /// For how long it has not been used by now.
+    /// Returns the time since the last use.
     pub(crate) fn for_how_long(&self) -> Duration {
         let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
         self.opened.elapsed().saturating_sub(used)
     }
 
-    /// Ready when it was not used for too long, with how long that is.
+    /// Waits until the session was unused for too long, and returns its limit.
     pub(crate) async fn over(&self) -> SignedDuration {
         let Some(limit) = self.limit else {
             return pending().await;
         };
         loop {
             let used = if self.cannot_be_used() {
-                // It is looked at again before it can be over: its limit counts from when it goes on.
+                // The loop checks again before the session can end: the limit counts from the continuation.
                 self.opened.elapsed()
             } else {
                 Duration::from_millis(self.used.load(Ordering::Relaxed))
             };
-            // One beyond the end of time never comes.
+            // An instant beyond the range of the clock is never reached.
             let Some(end) = self.opened.checked_add(used.saturating_add(limit)) else {
                 return pending().await;
             };

@@ -1,5 +1,5 @@
-//! The sessions that are open in this process: who sees them, ends one, watches one. The API server has found that
-//! whoever asks may; what they get to see is on record before they do, and its user is told.
+//! The open sessions of this process: listing, ending and watching them. The API server has checked that the user may
+//! do so; the gate records the access before it shows a session, and notifies the user of the session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -31,13 +31,13 @@ use crate::router::Door;
 use crate::socket::Spoken;
 use crate::traffic::{Traffic, View};
 
-/// How many watch one session at once.
+/// The maximum number of viewers of one session at a time.
 const MAX_VIEWERS: usize = 16;
-/// How often it is looked at what was typed and did not come back.
+/// The interval of the checks for input that the terminal did not echo.
 const TICK: Duration = Duration::from_millis(250);
-/// How long nothing is said before it is looked whether who watches is still there.
+/// The time without output after which the gate checks whether a viewer is still connected.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// What is shown of a session of which nothing is kept: what its user sees, and not what they type.
+/// The view of a session without a recording: the output, and not the input of the user.
 const UNRECORDED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Offered,
     input: RecordedInput::None,
@@ -57,20 +57,20 @@ pub(crate) struct Live {
     pub(crate) about: About,
     pub(crate) user: Requester,
     pub(crate) until: Timestamp,
-    /// Whether what is said in it is read, once its protocol was agreed on.
+    /// True if the gate reads the content of the session; set once its protocol was agreed on.
     watchable: OnceLock<bool>,
-    /// As the template has it recorded, if it does.
+    /// The recording that the template requests, if it requests one.
     pub(crate) recording: Option<RecordingConfig>,
     pub(crate) recorded: bool,
     pub(crate) idle: Arc<Idle>,
     pub(crate) traffic: Traffic,
-    /// Who has to watch it, if anybody does.
+    /// The required moderators, if the session requires any.
     pub(crate) moderation: Option<Moderation>,
     watchers: Mutex<Vec<Watcher>>,
     ended: watch::Sender<Option<(Requester, Refusal)>>,
 }
 
-/// What is known of a session that is about to be one.
+/// The data of a session that is about to be opened.
 pub(crate) struct Opened {
     pub(crate) key: SessionKey,
     pub(crate) about: About,
@@ -82,7 +82,7 @@ pub(crate) struct Opened {
     pub(crate) moderation: Option<Moderation>,
 }
 
-/// Keeps a session in the register, until this is dropped.
+/// An entry that keeps a session in the register until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     register: Arc<Register>,
@@ -90,12 +90,12 @@ pub(crate) struct Entry {
 }
 
 impl Register {
-    /// Puts a session in.
+    /// Adds a session to the register.
     pub(crate) fn enter(self: &Arc<Self>, opened: Opened) -> (Arc<Live>, Entry) {
         let watchable = OnceLock::new();
         let mut traffic = Traffic::default();
         if opened.moderation.is_some() {
-            // The API server will be asked for nothing that cannot be shown.
+            // The gate asks the API server for no protocol that it cannot show.
             let _ = watchable.set(true);
             traffic = Traffic::moderated();
         }
@@ -121,7 +121,7 @@ impl Register {
         (live, entry)
     }
 
-    /// Those of a request.
+    /// Returns the sessions of a request.
     pub(crate) fn of(&self, namespace: &str, request: &str) -> Vec<Arc<Live>> {
         let open = self.open();
         let theirs = open.values().filter(|live| {
@@ -131,7 +131,7 @@ impl Register {
         theirs.cloned().collect()
     }
 
-    /// One of them.
+    /// Returns one session.
     pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Live>> {
         self.open().get(key).cloned()
     }
@@ -145,45 +145,45 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let live = self.register.open().remove(&self.key);
         if let Some(live) = live {
-            // Whatever it came to: nobody watches what is over.
+            // In any case: a session that has ended has no viewers.
             live.traffic.end("the session is over");
         }
     }
 }
 
 impl Live {
-    /// What is spoken in it, as the API server has agreed to.
+    /// Records the protocol to which the API server has agreed.
     pub(crate) fn agreed(&self, spoken: Option<Spoken>) {
-        // Where it was known before, it was agreed to as well.
+        // If the value is already set, the API server has agreed to the same protocol.
         let _ = self
             .watchable
             .set(spoken.is_some_and(|spoken| spoken.words.is_some()));
     }
 
-    /// Whether what is said in it can be shown.
+    /// Checks whether the content of the session can be shown.
     fn is_watchable(&self) -> bool {
         self.watchable.get().copied().unwrap_or_default()
     }
 
-    /// Ready when somebody ends it, with what its user is told.
+    /// Waits until a user ends the session, and returns the message for its user.
     pub(crate) async fn ended(&self) -> Refusal {
         let mut ended = self.ended.subscribe();
         let ended = ended.wait_for(Option::is_some).await;
         match ended.ok().and_then(|ended| ended.clone()) {
             Some((_, why)) => why,
-            // It is as long as this is.
+            // The sender lives as long as this value.
             None => std::future::pending().await,
         }
     }
 
-    /// Who ended it, if somebody did.
+    /// Returns the user who ended the session, if a user did.
     pub(crate) fn ended_by(&self) -> Option<Requester> {
         self.ended.borrow().as_ref().map(|(by, _)| by.clone())
     }
 
     fn end(&self, by: &Requester, reason: Option<&str>) {
         let why = live::ended(&by.user, reason);
-        // The first one has ended it.
+        // Only the first call ends the session.
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             if first {
@@ -197,7 +197,7 @@ impl Live {
         self.watchers.lock()
     }
 
-    /// As it is shown.
+    /// Returns the session as the listing shows it.
     fn shown(&self, now: Timestamp, replica: &str) -> live::Session {
         let idle = SignedDuration::try_from(self.idle.for_how_long()).unwrap_or_default();
         let (bytes_in, bytes_out) = self.traffic.bytes();
@@ -232,18 +232,18 @@ impl Live {
     }
 }
 
-/// Somebody watches a session, for as long as this is.
+/// The view of one viewer, for as long as this value exists.
 struct Viewing {
     live: Arc<Live>,
     viewer: Requester,
     watcher: Watcher,
     trail: Trail,
     clock: Arc<dyn Clock>,
-    /// Tells one from another that began at the same time.
+    /// The subject of the audit records; it differs between views that began at the same time.
     subject: String,
-    /// Whether it is on record.
+    /// True if the view was recorded in the audit trail.
     recorded: bool,
-    /// Whether it began.
+    /// True if the view has begun.
     began: bool,
 }
 
@@ -297,7 +297,7 @@ impl Drop for Viewing {
 }
 
 impl Door {
-    /// What is asked about one session, of this process alone; `None` if it has no such session.
+    /// Answers a question about one session, from this process only; `None` if the process does not have the session.
     pub(crate) async fn live(
         self: &Arc<Self>,
         user: &Requester,
@@ -331,7 +331,7 @@ impl Door {
         }
     }
 
-    /// The open sessions of a request in this process.
+    /// Returns the open sessions of a request in this process.
     pub(crate) fn listing(&self, asked: &Asked) -> Listing {
         let (namespace, request) = asked.request();
         let (now, replica) = (self.clock.now(), &self.replica);
@@ -416,7 +416,7 @@ impl Door {
     }
 }
 
-/// What one is sent who watches, until the session is over.
+/// Returns the lines for one viewer, until the session ends.
 fn lines(
     view: View,
     viewing: Viewing,
@@ -435,7 +435,7 @@ fn lines(
                 tokio::select! {
                     next = lines.recv() => break next,
                     () = tokio::time::sleep(TICK) => traffic.tick(),
-                    // An empty line says nothing, and shows whether somebody is there.
+                    // An empty line has no meaning; it shows whether the viewer is still connected.
                     () = &mut silent => break Ok(Bytes::from_static(b"\n")),
                 }
             };
@@ -452,19 +452,19 @@ fn lines(
     )
 }
 
-/// That nothing is done by this method.
+/// Returns the refusal of an unsupported method.
 pub(crate) fn not_allowed() -> Refused {
     let message = "open sessions are read by GET, and one is ended by DELETE";
     Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 }
 
-/// That there is no such session.
+/// Returns the refusal for a session that is not open.
 pub(crate) fn over(key: &SessionKey) -> Refused {
     let message = format!("session {key} is not open; ozctl sessions list --live shows what is");
     Refused::new(StatusCode::NOT_FOUND, "NotOpen", message)
 }
 
-/// An answer of one document.
+/// Returns a response with one document.
 pub(crate) fn shown(found: &impl Serialize) -> Result<Response<Body>, Refused> {
     let found = serde_json::to_value(found)
         .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;

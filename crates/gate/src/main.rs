@@ -1,5 +1,5 @@
-//! The oz gate: a part of the API server's own paths. What somebody asks of one pod there is passed on as it was read,
-//! by the gate's account, as long as their grant lasts; then the gate closes it.
+//! The oz gate: a part of the API server's own paths. The gate reads a request about one pod and passes it on under its
+//! own account as long as the grant of the user lasts; then the gate closes the connection.
 
 mod answer;
 mod args;
@@ -35,7 +35,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // First of all: every connection needs to know which cryptography to use.
+    // Before all else: every connection needs the cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
     args.common.start_logging()?;

@@ -1,6 +1,6 @@
-//! The memory that messages take while they are read: a message is joined before it is passed on, and may be long. Small
-//! ones have room in any case; all long ones of all sessions share some, so that nobody fills the memory of the gate by
-//! opening many sessions with half of a long message in each.
+//! The memory for messages that are being read: a message is joined before it is passed on, and may be long. Small
+//! messages always have room; the long messages of all sessions share a limit, so that no user fills the memory of the
+//! gate with many sessions that each hold half of a long message.
 
 use std::io;
 use std::pin::Pin;
@@ -12,18 +12,18 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How much of a message has room in any case, in bytes.
+/// The part of each message that always has room, in bytes.
 const FREE: usize = 256 << 10;
-/// In which steps room is taken, in bytes.
+/// The step in which room is taken, in bytes.
 const STEP: usize = 1 << 20;
-/// The bytes of a short frame beside its payload: two, and four of a mask.
+/// The bytes of a short frame before its payload: two, and four of a mask.
 const SHORT_HEAD: usize = 6;
 
-/// See the module.
+/// The shared room of the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct MessageRoom(Arc<Semaphore>);
 
-/// There is no room for a long message now.
+/// The error of a long message for which there is no room now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "messages of more than {FREE} bytes, of all sessions together, take as much memory as the gate has for them; send \
@@ -40,7 +40,7 @@ pub(crate) struct Held {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many bytes were read that were not passed on.
+    /// The number of bytes that were read and not yet passed on.
     waiting: usize,
     taken: Option<OwnedSemaphorePermit>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Watched<S> {
 }
 
 impl Default for MessageRoom {
-    /// For one message of the longest.
+    /// Creates room for one message of the maximum length.
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MAX_MESSAGE / STEP)))
     }
@@ -75,7 +75,7 @@ impl MessageRoom {
 }
 
 impl NoRoom {
-    /// Whether this is the reason for which a stream could not be read.
+    /// Checks whether this error is the reason for which a stream could not be read.
     pub(crate) fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|why| why.is::<Self>())
     }
@@ -103,12 +103,13 @@ impl Held {
         Ok(())
     }
 
-    /// A message was passed on. What was read of the next one is less than a buffer.
+    /// Records that a message was passed on. The bytes of the next message that were already read are less than a
+    /// buffer.
     pub(crate) fn passed_on(&self) {
         *self.state() = State::default();
     }
 
-    /// A ping or an answer to one, of so many bytes, was read between the parts of a message.
+    /// Records that a ping or pong with a payload of so many bytes was read between the parts of a message.
     pub(crate) fn passed(&self, payload: usize) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(SHORT_HEAD + payload);

@@ -1,4 +1,4 @@
-//! What is counted. Labels are of this program's own words: nothing that a request carries makes a series.
+//! The metrics. Labels have values of this program only: no content of a request creates a series.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -33,9 +33,9 @@ pub(crate) struct Metrics {
     bytes: Family<DirectionLabels, Counter>,
     /// Sessions that are slowed down.
     pub(crate) slowed: Gauge,
-    /// Recorded sessions that carried something of which nothing is recorded.
+    /// Recorded sessions that carried data of which nothing is recorded.
     pub(crate) nothing_recorded: Counter,
-    /// Of recordings that wait to be stored.
+    /// Metrics of recordings that wait to be stored.
     pub(crate) spool: SpoolMeters,
 }
 
@@ -86,7 +86,7 @@ impl Metrics {
         self.open.inc();
     }
 
-    /// Counts a session that is slowed down, until what this returns is dropped.
+    /// Counts a session that is slowed down, until the returned value is dropped.
     pub(crate) fn slowed(&self) -> Slowed {
         self.slowed.inc();
         Slowed(self.slowed.clone())

@@ -1,5 +1,5 @@
-//! Sessions that take somebody who watches: which ones, and how each waits, is held, and goes on. Whether enough people
-//! watch, and for how long that is waited for, is decided in `oz_gating::moderation`.
+//! Moderated sessions: which sessions require moderators, and how each waits, is held, and continues.
+//! `oz_gating::moderation` decides whether enough moderators watch, and how long a session waits for them.
 
 use std::time::Duration;
 
@@ -16,33 +16,33 @@ use tokio::time::Instant;
 
 use crate::answer::Refused;
 
-/// How often the client of a session that is held or slowed down hears that it is still there: kubectl gives up after a
+/// The interval at which the client of a held or slowed session receives a sign of life: kubectl gives up after a
 /// minute.
 pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// About one session.
+/// The moderation of one session.
 #[derive(Debug)]
 pub(crate) struct Moderation {
     pub(crate) config: ModerationConfig,
-    /// Who does not count: the user, and who asked for the access.
+    /// The users who do not count as moderators: the user of the session and the requester of the access.
     whose: Vec<Requester>,
     asked: Instant,
     state: Mutex<Moderated>,
-    /// Who watches.
+    /// The current viewers.
     viewers: watch::Sender<Vec<Requester>>,
 }
 
-/// What is to be done next.
+/// The next step of a moderated session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It stands otherwise than before.
+    /// The phase of the session has changed.
     Stands(Phase),
-    /// It has been held for a while.
+    /// The session has been held for a while.
     StillHeld,
 }
 
 impl Moderation {
-    /// Of a session of this user's.
+    /// Creates the moderation of a session of this user.
     pub(crate) fn new(config: ModerationConfig, grant: &Grant, user: &Requester) -> Self {
         Self {
             config,
@@ -53,18 +53,18 @@ impl Moderation {
         }
     }
 
-    /// How it stands, as far as it was looked at.
+    /// Returns the phase at the last check.
     pub(crate) fn phase(&self) -> Phase {
         self.state.lock().phase()
     }
 
-    /// Somebody watches.
+    /// Records that a viewer has begun to watch.
     pub(crate) fn came(&self, viewer: &Requester) {
         self.viewers
             .send_modify(|viewers| viewers.push(viewer.clone()));
     }
 
-    /// Somebody does not watch any more.
+    /// Records that a viewer has left.
     pub(crate) fn left(&self, viewer: &Requester) {
         self.viewers.send_modify(|viewers| {
             if let Some(at) = viewers.iter().position(|one| one == viewer) {
@@ -73,7 +73,7 @@ impl Moderation {
         });
     }
 
-    /// Ready when something is to be done.
+    /// Waits for the next step.
     pub(crate) async fn turn(&self) -> Turn {
         let mut viewers = self.viewers.subscribe();
         let before = self.phase();
@@ -101,7 +101,7 @@ impl Moderation {
                 }
             };
             tokio::select! {
-                // It is as long as this is.
+                // The sender lives as long as this value.
                 _ = viewers.changed() => {}
                 () = end => {}
                 () = tokio::time::sleep_until(still_held), if held => return Turn::StillHeld,
@@ -109,7 +109,7 @@ impl Moderation {
         }
     }
 
-    /// Waits for enough people to watch.
+    /// Waits until enough moderators watch.
     pub(crate) async fn opens(&self) -> Result<(), Refusal> {
         loop {
             match self.turn().await {
@@ -123,10 +123,11 @@ impl Moderation {
     }
 }
 
-/// Who has to watch a session of this way, if anybody does. Logs can be read alone: nothing is done by them.
+/// Returns the moderation that a session of this operation requires, if any. Logs require none: reading them changes
+/// nothing.
 ///
 /// # Errors
-/// Where somebody has to, and it could not be shown to them.
+/// When the session requires moderators and its protocol cannot be shown to them.
 pub(crate) fn needed(
     grant: &Grant,
     way: &str,

@@ -1,6 +1,6 @@
-//! A session that is being opened: the connect hook has it on record as soon as the API server lets it pass. Whatever
-//! becomes of it then, its end is on record too: also of one that the kubelet refuses, or whose client goes meanwhile.
-//! Before that one may wait for somebody to watch it, which is on record too if its client does not wait so long.
+//! A session that is being opened: the connect hook records it as soon as the API server permits it. The gate then
+//! records its end too, in every case: also when the kubelet refuses the session, or when its client disconnects.
+//! Before that, the session may wait for a moderator; if its client does not wait long enough, this is recorded too.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::relay::Carried;
 use crate::router::{Door, Session};
 use crate::tape::Writer;
 
-/// Why a session is not opened whose handler is dropped.
+/// The reason of a session that is not opened because its handler was dropped.
 const WENT_AWAY: &str = "whoever asked went away";
 
-/// See the module. One that is dropped was not opened.
+/// The opening session of the [module](self). If it is dropped, the session was not opened.
 pub(crate) struct OpeningSession {
     door: Arc<Door>,
     session: Option<Session>,
@@ -28,7 +28,7 @@ pub(crate) struct OpeningSession {
 }
 
 impl OpeningSession {
-    /// Of a session for which the API server is about to be asked.
+    /// Creates the state of a session that the gate is about to request from the API server.
     pub(crate) fn new(door: &Arc<Door>, session: Session, writer: Option<Writer>) -> Self {
         Self {
             door: Arc::clone(door),
@@ -38,12 +38,13 @@ impl OpeningSession {
         }
     }
 
-    /// Why it is not opened, should it be dropped from here on.
+    /// Sets the reason that is recorded if the session is dropped from now on.
     pub(crate) fn fails(&mut self, why: impl Into<String>) {
         self.why = why.into();
     }
 
-    /// It is refused. One for which the API server took another protocol than was planned was cut.
+    /// Records that the session is refused. If the API server chose another protocol than planned, the session was cut
+    /// off.
     pub(crate) fn refused(&mut self, refused: &Refused) {
         self.fails(&refused.message);
         if refused.reason == DIFFERS
@@ -58,7 +59,8 @@ impl OpeningSession {
         }
     }
 
-    /// It was answered, and not opened. What RBAC or the hook refuses was never on record as opened, and nothing ran.
+    /// Records that the API server answered without opening the session. A session that RBAC or the hook refuses was
+    /// never recorded as opened, and nothing ran.
     pub(crate) fn answered(mut self, status: StatusCode) {
         self.fails(format!("the API server answered {status}"));
         if let Some(writer) = self.writer.take() {
@@ -69,7 +71,7 @@ impl OpeningSession {
         }
     }
 
-    /// It is open.
+    /// Records that the session is open.
     pub(crate) fn opened(mut self) -> Option<(Session, Option<Writer>)> {
         let session = self.session.take()?;
         Some((session, self.writer.take()))
@@ -81,7 +83,7 @@ impl OpeningSession {
             return;
         };
         let (door, why) = (Arc::clone(&self.door), std::mem::take(&mut self.why));
-        // Without a runtime the process ends, and the next one finds the recording.
+        // Without a runtime the process is ending, and the next process finds the recording.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 let carried = Carried::default();
@@ -100,7 +102,7 @@ impl Drop for OpeningSession {
     }
 }
 
-/// A session that waits. One that is dropped before its wait [`ends`](Self::ends) has lost its client.
+/// A session that waits. If it is dropped before its wait [`ends`](Self::ends), its client has disconnected.
 pub(crate) struct WaitingSession<'a> {
     door: &'a Door,
     session: &'a Session,
@@ -108,7 +110,7 @@ pub(crate) struct WaitingSession<'a> {
 }
 
 impl<'a> WaitingSession<'a> {
-    /// It waits from now on.
+    /// Begins the wait.
     pub(crate) fn new(door: &'a Door, session: &'a Session) -> Self {
         Self {
             door,
@@ -117,7 +119,7 @@ impl<'a> WaitingSession<'a> {
         }
     }
 
-    /// It has waited long enough, whatever comes of it.
+    /// Ends the wait, whether or not the session is opened.
     pub(crate) fn ends(mut self) {
         self.waits = false;
     }
@@ -131,7 +133,7 @@ impl Drop for WaitingSession<'_> {
     }
 }
 
-/// Puts on record that a session is not opened.
+/// Records in the audit trail that a session is not opened.
 fn note(door: &Door, session: &Session, why: &str) {
     let message = format!("{} was not opened after all: {why}", session.title());
     let (now, action) = (door.clock.now(), Action::SessionEnded);

@@ -1,5 +1,5 @@
-//! The other replicas of the gate: the API server reaches any of them, and a session is in one. What this one does not
-//! have it asks the others for, by a word that they believe for this one request.
+//! The other replicas of the gate: the API server reaches any of them, and a session is in one of them. This replica
+//! asks the others for the sessions that it does not have, with a peer token that they accept for this one request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,35 +26,35 @@ use rustls::pki_types::pem::PemObject as _;
 use crate::answer::Refused;
 use crate::live::over;
 
-/// How long a connection to a replica may take to be made.
+/// The timeout of a connection to a replica.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long its answer may take to begin: what is watched is put on record before.
+/// The timeout until the response of a replica begins: the replica records a view before it responds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long it may take to say which sessions it has.
+/// The timeout of the listing of a replica.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest listing of a replica that is read.
 const MAX_LISTING: usize = 16 << 20;
-/// The name of the Service's port that the API server is served on.
+/// The name of the Service's port on which the gate serves the API server.
 const PORT: &str = "gate";
-/// How many replicas are asked.
+/// The maximum number of replicas that are asked.
 const MAX_PEERS: usize = 32;
 
-/// See the module.
+/// The client of the other replicas; see the [module](self).
 pub(crate) struct Peers {
     client: Client,
     namespace: String,
     service: String,
-    /// The name that their certificates are for.
+    /// The name in the certificates of the replicas.
     server_name: String,
-    /// This one, which is not asked.
+    /// The name of this replica, which is not asked.
     replica: String,
 }
 
-/// For whom something is asked, and what.
+/// A request to the other replicas, and its user.
 pub(crate) struct Question<'a> {
     pub(crate) user: &'a Requester,
     pub(crate) method: &'a Method,
-    /// Path and query.
+    /// The path and query.
     pub(crate) target: &'a str,
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a dyn Clock,
@@ -77,7 +77,7 @@ impl std::fmt::Display for Peer {
 }
 
 impl Peers {
-    /// Those behind a Service.
+    /// Creates a client of the replicas behind a Service.
     pub(crate) fn new(client: Client, namespace: &str, service: &str, replica: &str) -> Self {
         Self {
             client,
@@ -88,7 +88,7 @@ impl Peers {
         }
     }
 
-    /// Adds to a listing what the others have, and which of them did not say.
+    /// Adds the sessions of the other replicas to a listing, and the replicas that did not answer.
     pub(crate) async fn add_to(&self, listing: &mut Listing, question: &Question<'_>) {
         let (peers, authorities) = match self.all().await {
             Ok(found) => found,
@@ -114,7 +114,7 @@ impl Peers {
         }
     }
 
-    /// The answer of the replica that has a session.
+    /// Returns the response of the replica that has a session.
     pub(crate) async fn find(
         &self,
         key: &SessionKey,
@@ -208,7 +208,7 @@ impl Peers {
         }
     }
 
-    /// Every other replica, and the certificates by which they are believed.
+    /// Returns all other replicas, and the certificate authorities that verify them.
     async fn all(&self) -> Result<(Vec<Peer>, Vec<Vec<u8>>), String> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_ours = format!("kubernetes.io/service-name={}", self.service);
@@ -242,7 +242,8 @@ impl Peers {
     }
 }
 
-/// The endpoints of the gate, but of this replica. One that is about to stop has sessions all the same.
+/// Returns the endpoints of the gate without this replica. A replica that is about to stop still has sessions, and is
+/// included.
 fn peers(slices: &[EndpointSlice], replica: &str) -> Vec<Peer> {
     let mut found = Vec::new();
     for slice in slices {

@@ -1,5 +1,5 @@
-//! Recordings, for whoever has the right to them: the API server asks for `get` on `gates/recordings` of the request.
-//! Nothing of one is given before it is on record who gets it.
+//! Playback of recordings: the API server requires `get` on `gates/recordings` of the request. The gate records the
+//! viewer before it sends any part of a recording.
 
 use std::collections::HashMap;
 
@@ -19,23 +19,23 @@ use crate::recordings::Recordings;
 use crate::router::Door;
 use crate::storage::StorageError;
 
-/// The largest part that is given.
+/// The largest part that is sent.
 const MAX_PART: usize = 16 << 20;
-/// How many parts of a request are listed.
+/// The maximum number of parts of a request that are listed.
 const MAX_LISTED: usize = 50_000;
-/// How long somebody may go on reading a recording by one record.
+/// The time for which one audit record covers the reading of a recording by one user.
 const ONE_VIEWING: SignedDuration = SignedDuration::from_mins(10);
-/// How many viewings are remembered.
+/// The maximum number of remembered viewings.
 const MAX_VIEWINGS: usize = 1_000;
 
-/// Which users have been given which recording lately, by their names.
+/// The recordings that users have read lately, by user name.
 #[derive(Debug, Default)]
 pub(crate) struct Viewings {
     last: Mutex<HashMap<(String, SessionKey), Timestamp>>,
 }
 
 impl Viewings {
-    /// Whether a viewing goes on that is on record.
+    /// Checks whether a recorded viewing continues.
     fn goes_on(&self, viewer: &(String, SessionKey), now: Timestamp) -> bool {
         let last = self.last.lock();
         last.get(viewer)
@@ -47,7 +47,7 @@ impl Viewings {
         if last.len() >= MAX_VIEWINGS {
             last.retain(|_, at| now.duration_since(*at) < ONE_VIEWING);
         }
-        // Whoever is not remembered is on record once more.
+        // A viewing that is not remembered is recorded once more.
         if last.len() < MAX_VIEWINGS {
             last.insert(viewer, now);
         }
@@ -55,7 +55,7 @@ impl Viewings {
 }
 
 impl Door {
-    /// Lists or gives recordings. The API server has found that this user may have them.
+    /// Lists or sends recordings. The API server has checked that the user may read them.
     pub(crate) async fn play(
         &self,
         user: &Requester,
@@ -87,7 +87,7 @@ impl Door {
         part: &PartName,
     ) -> Result<Response<Body>, Refused> {
         let key = &part.session;
-        // As it is stored: what is encrypted stays so until it is with whoever has the identity.
+        // In the stored form: an encrypted part stays encrypted until it is with a user who has the identity.
         let name = part.to_string();
         let found = recordings
             .storage

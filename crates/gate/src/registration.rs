@@ -1,6 +1,6 @@
-//! The APIService by which the API server knows the gate: made by whoever installs it, and kept to the certificates
-//! that the gate serves with. While no gate was ready the operator has taken it away; what it puts back has no
-//! certificates yet.
+//! The APIService by which the API server knows the gate: the installation creates it, and the gate keeps in it the
+//! certificates that it serves with. The operator deletes it while no gate is ready, and recreates it without
+//! certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked at, whatever happens: somebody else may write it.
+/// The interval of unconditional checks: others may write the object.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// After a pass that failed, and while there is none.
+/// The pause after a pass that failed, and while the APIService does not exist.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Keeps the APIService.
+/// The controller of the APIService.
 pub(crate) struct Registration {
     bundle: Store<ConfigMap>,
     namespace: String,
@@ -40,7 +40,7 @@ impl Registration {
         }
     }
 
-    /// Passes, until stopped.
+    /// Runs passes until it is stopped.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
         let _subscription = self.bundle.subscribe({
@@ -73,11 +73,11 @@ impl Registration {
         }
     }
 
-    /// Says whether there is one.
+    /// Runs one pass. Returns whether the APIService exists.
     async fn pass(&self) -> Result<bool, CallError> {
         let map = self.bundle.get(Some(&self.namespace), GATE_CA);
         let Some(wanted) = map.and_then(|map| map.data.as_ref()?.get(BUNDLE_KEY).cloned()) else {
-            // It is published soon, and then this is called again.
+            // The bundle is published soon, and the next pass follows.
             return Ok(true);
         };
         let what = |verb: &str| format!("failed to {verb} APIService {API_SERVICE}");

@@ -1,5 +1,6 @@
-//! Bytes both ways, as they come, of a session over SPDY. No more is held than one buffer each way; who does not read
-//! is not read from. Sessions that are recorded or watched go over a WebSocket ([`crate::socket`]).
+//! The relay of bytes in both directions, unchanged, for a session over SPDY. The relay holds at most one buffer per
+//! direction; it does not read from a side while the other side does not read. Sessions that are recorded or watched
+//! use a WebSocket ([`crate::socket`]).
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,23 +15,23 @@ use crate::idle::Idle;
 use crate::tape::Tape;
 use crate::traffic::Traffic;
 
-/// How much is read at once.
+/// The size of one read, in bytes.
 pub(crate) const BUFFER: usize = 32 << 10;
-/// How long a client is waited for once the server has closed: it has nothing to say any more.
+/// The time for which the relay waits for a client after the server has closed: the client has nothing more to send.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take to read why its session is over.
+/// The time that a client has to read why its session is over.
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a session carried.
+/// The traffic that a session carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub(crate) inward: u64,
     pub(crate) outward: u64,
-    /// How the command ended, if the kubelet said so.
+    /// The exit code of the command, if the kubelet reported it.
     pub(crate) exit: Option<i32>,
 }
 
-/// What passes, and who is told of it.
+/// The observers of the traffic of a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Beside<'a> {
     pub(crate) traffic: &'a Traffic,
@@ -38,18 +39,18 @@ pub(crate) struct Beside<'a> {
     pub(crate) idle: &'a Idle,
 }
 
-/// The end of one direction.
+/// The failure of one direction.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The side that was read from broke off.
+    /// The connection to the side that is read from broke.
     Source,
-    /// The side that was written to did.
+    /// The connection to the side that is written to broke.
     Destination,
-    /// One side sent what cannot be passed on.
+    /// One side sent data that cannot be passed on.
     Malformed(Refusal),
 }
 
-/// Carries bytes until both sides have closed, or until `ended` says why it is over.
+/// Carries bytes until both sides have closed, or until `ended` returns the reason for the end.
 pub(crate) async fn relay(
     client: impl AsyncRead + AsyncWrite,
     upstream: impl AsyncRead + AsyncWrite,
@@ -63,8 +64,8 @@ pub(crate) async fn relay(
         let mut down = pin!(pump(&mut upstream_read, &mut client_write, false, beside));
         let both = async {
             tokio::select! {
-                // Who has nothing more to say may still have much to hear; and a command that reads no more may have
-                // printed something before.
+                // A side that has nothing more to send may still have much to receive; and a command that no longer
+                // reads may have printed output before.
                 done = &mut up => if !matches!(done, Err(Broken::Source)) {
                     let _ = down.await;
                 },
@@ -88,7 +89,8 @@ pub(crate) async fn relay(
     (why, carried)
 }
 
-/// Copies until the source has closed, and closes the destination. Dropped at any point, what was written is counted.
+/// Copies until the source has closed, and closes the destination. If the future is dropped, the bytes that were
+/// written are counted.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -166,7 +168,7 @@ mod tests {
         let mut received = Vec::new();
         pod.read_to_end(&mut received).await.unwrap();
         assert_eq!(received, expected);
-        // Alice has closed, and hears the answer all the same.
+        // Alice has closed, and receives the response nevertheless.
         pod.write_all(b"done").await.unwrap();
         drop(pod);
         assert_eq!(told.await.unwrap(), b"done");
@@ -182,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_command_printed_before_it_ended_arrives_though_it_reads_no_more() {
-        // Which side is looked at first is a matter of chance.
+        // The side that is polled first is random.
         for _ in 0..64 {
             let (mut alice, client) = duplex(1_000);
             let (mut pod, upstream) = duplex(1_000);
@@ -230,7 +232,7 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let ended = async { ended.await.unwrap() };
         let relayed = tokio::spawn(relayed(client, upstream, ended));
-        // More than both buffers hold: the writer waits, so what is held is bounded.
+        // More than both buffers hold: the writer waits, so the held bytes are bounded.
         let flood = tokio::spawn(async move {
             loop {
                 if pod.write_all(&[0; 1024]).await.is_err() {

@@ -1,4 +1,4 @@
-//! What the gate consists of, put together.
+//! The assembly of the gate from its components.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -26,13 +26,14 @@ use crate::sessions::Sessions;
 use crate::spool::Spool;
 use crate::upstream::Upstream;
 
-/// How long a new authority is in the APIService before anything is served that it signed.
+/// The time for which a new certificate authority is in the APIService before the gate serves a certificate that it
+/// signed.
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Gate;
 
-/// Runs until a signal, or until what it needs is lost.
+/// Runs the gate until a signal, or until a component that it needs fails.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -90,7 +91,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         names: args.certificate_names(),
         certificates: certificates(),
         limits: limits(args.max_sessions),
-        // What is to be waited for is waited for before, with the sessions.
+        // The gate has waited before this, with the sessions.
         drain: Duration::ZERO,
         listener,
         router: router(Arc::new(door)),
@@ -101,7 +102,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (settle, session_drain) = (args.drain, args.session_drain);
     let ended = async move {
         shutdown.cancelled_owned().await;
-        // Grants are still watched meanwhile, and end what they have to.
+        // Grants are still watched during this, and end sessions as usual.
         draining.close("opening sessions (the process stops)");
         sessions.drain(settle, session_drain).await;
     };
@@ -113,7 +114,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
-/// What is sealed with another key is read from then on.
+/// Watches the keys: seals of a changed key are read from then on.
 fn watch_keys(
     runtime: &mut Runtime,
     args: &Args,
@@ -132,7 +133,7 @@ fn watch_keys(
     );
 }
 
-/// Serves probes and metrics, if anywhere; says where.
+/// Serves probes and metrics if an address is set; returns the address.
 fn probes(runtime: &mut Runtime, address: Address) -> anyhow::Result<Option<SocketAddr>> {
     let Some(address) = address.0 else {
         return Ok(None);
@@ -143,7 +144,8 @@ fn probes(runtime: &mut Runtime, address: Address) -> anyhow::Result<Option<Sock
     Ok(Some(address))
 }
 
-/// Where recordings go, if anywhere; puts on record what an earlier process left.
+/// Returns the places that recordings go to, if any; records the recordings that an earlier process left in the audit
+/// trail.
 async fn recordings(
     args: &RecordingArgs,
     metrics: &Metrics,
@@ -155,7 +157,8 @@ async fn recordings(
     };
     let (spool, left) = Spool::start(options, storage.clone()).await?;
     let recordings = Recordings::new(spool, storage);
-    // Nobody waits for the trail: what is not on record when this process ends, the next one finds again.
+    // The start does not wait for the audit trail: the next process finds each recording that is not recorded there
+    // when this process ends.
     let recovering = (recordings.clone(), trail.clone(), clock.clone());
     tokio::spawn(async move {
         let (recordings, trail, clock) = recovering;
@@ -164,7 +167,7 @@ async fn recordings(
     Ok(Some(recordings))
 }
 
-/// What every process of oz looks at besides its work.
+/// Starts the checks that every oz process runs in addition to its work.
 fn watch_ourselves(runtime: &mut Runtime, args: &Args, trail: &Trail, clock: ServerClock) {
     let common = &args.common;
     let (client, namespace) = (runtime.client().clone(), &common.namespace);
@@ -189,11 +192,12 @@ fn certificates() -> CertPolicy {
     }
 }
 
-/// One connection for each session while it opens; of those of whom nothing is known, few.
+/// Returns limits that allow one connection for each session while it opens; connections of unidentified clients get
+/// few.
 fn limits(max_sessions: usize) -> Limits {
     Limits {
         connections: max_sessions.saturating_mul(2).max(256),
-        // A command is in the request line.
+        // The request line contains the command.
         head: 96 << 10,
         ..Limits::default()
     }

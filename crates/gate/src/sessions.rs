@@ -1,4 +1,4 @@
-//! How many sessions are open, whose, and how they come to their end when the process does.
+//! The number of open sessions by user, and their end when the process stops.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::Refused;
 use crate::message_room::MessageRoom;
 
-/// How long sessions may take to end once they are told to.
+/// The time that sessions may take to end after the process has requested it.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sessions of this process.
@@ -28,15 +28,15 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// The process is about to stop.
+    /// True if the process is about to stop.
     stopping: bool,
-    /// Nothing more is opened.
+    /// True if no more sessions are opened.
     shut: bool,
     all: usize,
     by_user: HashMap<String, usize>,
 }
 
-/// Room for one session, given back when this is dropped.
+/// The room for one session, returned when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     sessions: Arc<Sessions>,
@@ -44,7 +44,7 @@ pub(crate) struct Slot {
 }
 
 impl Sessions {
-    /// Room for `most`, of which one user has `most_per_user`.
+    /// Creates room for `most` sessions, of which one user has `most_per_user`.
     pub(crate) fn new(most: usize, most_per_user: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -56,12 +56,12 @@ impl Sessions {
         })
     }
 
-    /// The room for messages that are being read.
+    /// Returns the room for messages that are being read.
     pub(crate) fn message_room(&self) -> &MessageRoom {
         &self.messages
     }
 
-    /// Room for one more session of this user.
+    /// Takes room for one more session of this user.
     pub(crate) fn take(self: &Arc<Self>, user: &str) -> Result<Slot, Refused> {
         let mut open = self.open();
         if open.shut {
@@ -91,8 +91,8 @@ impl Sessions {
         Err(Refused::new(status, "TooManySessions", message))
     }
 
-    /// Opens what comes for as long as `settle`, since whoever sends it may not know yet that the process stops; then
-    /// nothing more. Waits until none is open, and ends those that are after `limit`.
+    /// Continues to open sessions for `settle`, since clients may not yet know that the process stops; then opens no
+    /// more. Waits until no session is open, and ends the sessions that are open after `limit`.
     pub(crate) async fn drain(&self, settle: Duration, limit: Duration) {
         self.open().stopping = true;
         tokio::time::sleep(settle).await;
@@ -111,17 +111,17 @@ impl Sessions {
         if tokio::time::timeout(left, &mut all).await.is_err() {
             tracing::warn!(open = self.open().all, "ending the sessions that are open");
             self.closing.cancel();
-            // What is said at their end, and what was recorded of it, takes a moment.
+            // The messages at the end of the sessions, and the rest of their recordings, take a moment.
             let _ = tokio::time::timeout(END_TIMEOUT, all).await;
         }
     }
 
-    /// Whether the process is about to stop: what comes next is better sent to another.
+    /// Checks whether the process is about to stop: clients had better send the next session to another replica.
     pub(crate) fn are_ending(&self) -> bool {
         self.open().stopping
     }
 
-    /// Ready when sessions that are open have to end, since the process does.
+    /// Waits until open sessions have to end because the process stops.
     pub(crate) async fn closing(&self) {
         self.closing.cancelled().await;
     }
@@ -184,7 +184,7 @@ mod tests {
         draining.await.unwrap();
         assert_eq!(sessions.take("bob").unwrap_err().reason, "Stopping");
         drop(slot);
-        // Nothing is open: nothing is waited for.
+        // No session is open: the drain does not wait.
         sessions.drain(settle, Duration::MAX).await;
     }
 }

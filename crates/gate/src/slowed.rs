@@ -1,5 +1,6 @@
-//! Sessions that nothing is read from, since recordings of their user take their share of the spool: what their clients hear
-//! meanwhile. They go on when enough of it was stored; nothing is left out of their recordings.
+//! Slowed sessions: the gate does not read from them, since recordings of their user take their whole share of the
+//! spool. This module sends notices to their clients. The sessions continue when enough recordings were stored; nothing
+//! is left out of their recordings.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -14,15 +15,16 @@ use crate::moderated::ALIVE_EVERY;
 use crate::tape::Tape;
 use crate::traffic::Traffic;
 
-/// How long a session is slowed down before its user hears of it: what takes less is seen as slow output.
+/// The time for which a session is slowed down before its user receives a notice: the user perceives a shorter time as
+/// slow output.
 const NOTICE_AFTER: Duration = Duration::from_secs(5);
-/// What the user of a session hears.
+/// The notice to the user of a slowed session.
 const SLOWED: &str = "your recordings that wait to be stored take all the room that one user has; this session goes on when \
                       some are stored";
-/// What they hear when it goes on.
+/// The notice when the session continues.
 const RESUMED: &str = "this session goes on";
 
-/// Looks after a session for as long as it is open.
+/// Sends the notices of a session for as long as it is open.
 pub(crate) async fn look_after(
     tape: Option<&Arc<Tape>>,
     traffic: &Traffic,
@@ -38,7 +40,7 @@ pub(crate) async fn look_after(
         if timeout(NOTICE_AFTER, tape.resumed()).await.is_ok() {
             continue;
         }
-        // It cannot be used meanwhile, and its client would give up.
+        // The session cannot be used now, and its client would give up.
         idle.slow(true);
         traffic.tell(SLOWED.to_owned());
         loop {
@@ -78,7 +80,7 @@ mod tests {
             async move { look_after(Some(&tape), &traffic, &idle, &metrics).await }
         });
         let share = spool.share("alice");
-        // The user does not hear of a moment.
+        // The user receives no notice about a short time.
         share.expects(SHARE);
         sleep(NOTICE_AFTER / 2).await;
         assert_eq!(metrics.slowed.get(), 1);

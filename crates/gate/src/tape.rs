@@ -1,6 +1,6 @@
-//! The recording of a session that is open: what passes goes to the recorder, and its lines to the spool, beside the
-//! session. Who writes faster than the disk takes is read from more slowly, and so is a user whose recordings take their share
-//! of the spool.
+//! The recording of an open session: its traffic goes to the recorder, and the recorder's lines to the spool, in
+//! parallel to the session. The gate reads more slowly from a side that writes faster than the disk accepts, and from
+//! the sessions of a user with recordings that take the user's whole share of the spool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,36 +16,36 @@ use tokio::time::Instant;
 
 use crate::spool::{Recording, Share, SpoolError};
 
-/// How often it is looked at what waits to come back, and whether a part is over.
+/// The interval of the checks for input that waits for its echo, and for the end of a part.
 const TICK: Duration = Duration::from_millis(250);
-/// How many bytes of lines wait for the disk before who writes has to wait.
+/// The number of bytes of lines that wait for the disk before a writer has to wait.
 const MAX_WAITING: usize = 4 << 20;
 /// The longest message about the size of a terminal.
 const MAX_RESIZE: usize = 256;
 
-/// See the module.
+/// The tape of the [module](self).
 #[derive(Debug)]
 pub(crate) struct Tape {
     opened: Instant,
     state: Mutex<State>,
-    /// There is something to write, or it is over.
+    /// Notifies of lines to write, or of the end of the tape.
     news: Notify,
-    /// Some of it was written.
+    /// Notifies of lines that were written.
     written: Notify,
-    /// Why nothing more is recorded.
+    /// The reason for which no more is recorded.
     broken: watch::Sender<Option<String>>,
-    /// What the user has of the spool.
+    /// The user's share of the spool.
     share: Arc<Share>,
-    /// How many messages it was told of.
+    /// The number of messages that the tape has received.
     heard: AtomicU64,
-    /// Whether the session must be recorded.
+    /// True if the session must be recorded.
     required: bool,
 }
 
 #[derive(Debug)]
 struct State {
     recorder: Recorder,
-    /// How many bytes of its lines count as about to come into the spool.
+    /// The number of bytes of lines that the share counts as expected.
     expected: usize,
     /// The number of pieces, and how many of them are in the spool.
     said: u64,
@@ -53,14 +53,14 @@ struct State {
     over: bool,
 }
 
-/// The part that is open, when its lines were taken.
+/// The state of the open part at the time when its lines were taken.
 #[derive(Clone, Copy)]
 struct PartSoFar {
     is_begun: bool,
     is_full: bool,
 }
 
-/// What writes a tape; it goes on until the tape ends.
+/// The task that writes a tape; it runs until the tape ends.
 pub(crate) struct Writer {
     task: JoinHandle<Recording>,
     tape: Arc<Tape>,
@@ -81,18 +81,18 @@ fn read_size(message: &[u8]) -> Option<Size> {
     serde_json::from_slice(message).ok()
 }
 
-/// Reads the size of a terminal, columns and rows, out of a message about it.
+/// Reads the size of a terminal, columns and rows, from a message about it.
 pub(crate) fn size(piece: Piece<'_>) -> Option<(u16, u16)> {
     read_size(piece.bytes).map(|size| (size.width, size.height))
 }
 
-/// Returns the content of a resize message in the form that the gate sends; `None` if the message is not exactly one size. The
-/// API server accepts several sizes in one message and other spellings, which the gate does not record.
+/// Returns the content of a resize message in the form that the gate sends; `None` if the message is not exactly one
+/// size. The API server accepts several sizes in one message and other spellings, which the gate does not record.
 pub(crate) fn normal_size(message: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&read_size(message)?).ok()
 }
 
-/// What a channel is in one direction, if it carries what somebody says.
+/// Returns the stream of a channel in one direction, if the channel carries input or output.
 pub(crate) fn stream(inward: bool, channel: u8) -> Option<Stream> {
     match (inward, channel) {
         (true, STDIN) => Some(Stream::Stdin),
@@ -103,10 +103,11 @@ pub(crate) fn stream(inward: bool, channel: u8) -> Option<Stream> {
 }
 
 impl Tape {
-    /// Begins a recording, and writes its first line. If it is `required`, the session passes nothing that is not recorded.
+    /// Begins a recording, and writes its first line. If it is `required`, the session passes no data that is not
+    /// recorded.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the line cannot be written.
     pub(crate) async fn begin(
         mut recorder: Recorder,
         mut recording: Recording,
@@ -134,7 +135,7 @@ impl Tape {
         Ok(Writer { task, tape })
     }
 
-    /// Something was said by the user (`inward`) or to them.
+    /// Records data that the user sent (`inward`) or received.
     pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         if inward && piece.channel == RESIZE {
@@ -164,7 +165,7 @@ impl Tape {
         }
     }
 
-    /// Counts the lines that were added since in the user's share.
+    /// Counts the lines that were added since the last call in the user's share.
     fn expects(&self, state: &mut State) {
         let waiting = state.recorder.waiting();
         self.share.expects(waiting.saturating_sub(state.expected));
@@ -190,8 +191,8 @@ impl Tape {
         }
     }
 
-    /// Waits until the spool has all pieces so far, if the recording is required: after a killed process or a failed disk, no
-    /// input has reached the pod that is not in the recording.
+    /// Waits until the spool has all pieces so far, if the recording is required: after a killed process or a failed
+    /// disk, the recording contains all input that has reached the pod.
     pub(crate) async fn kept(&self) {
         if !self.required {
             return;
@@ -216,7 +217,7 @@ impl Tape {
         }
     }
 
-    /// Ready when the session is slowed down, since recordings of its user take their share of the spool.
+    /// Waits until the session is slowed down because recordings of its user take their whole share of the spool.
     pub(crate) async fn slowed(&self) {
         loop {
             let changed = self.share.changed();
@@ -227,7 +228,7 @@ impl Tape {
         }
     }
 
-    /// Ready when the session is not slowed down.
+    /// Waits until the session is not slowed down.
     pub(crate) async fn resumed(&self) {
         loop {
             let (written, changed) = (self.written.notified(), self.share.changed());
@@ -241,19 +242,19 @@ impl Tape {
         }
     }
 
-    /// What is not recorded any more goes on.
+    /// Checks whether the session is slowed down. A session that is no longer recorded is not.
     fn is_slowed(&self) -> bool {
         self.share.is_full() && self.why_broken().is_none()
     }
 
-    /// Ready when nothing more is recorded, with the reason.
+    /// Waits until no more is recorded, and returns the reason.
     pub(crate) async fn broken(&self) -> String {
         let mut broken = self.broken.subscribe();
         let why = broken.wait_for(Option::is_some).await.ok();
         let why = why.and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // It is as long as there is a tape.
+            // The sender lives as long as the tape.
             None => std::future::pending().await,
         }
     }
@@ -301,7 +302,7 @@ impl Tape {
         part: PartSoFar,
     ) -> Result<(), SpoolError> {
         recording.append(lines).await?;
-        // What is open is stored at once where its user has no room for more.
+        // The open part is stored at once if its user has no room for more.
         if part.is_full || part.is_begun && self.share.is_full() {
             let head = recording.seal().await?;
             let at = self.opened.elapsed();
@@ -315,20 +316,20 @@ impl Tape {
     }
 }
 
-/// What came of a tape.
+/// The result of a tape.
 pub(crate) struct Ended {
-    /// To be finished, once its head is on record.
+    /// The recording, to be finished once its head is in the audit trail.
     pub(crate) recording: Recording,
-    /// What is stored, if it could be sealed.
+    /// The head of the stored parts, if the last part could be sealed.
     pub(crate) head: Result<Head, SpoolError>,
-    /// Why it ended before the session did.
+    /// The reason for which the tape ended before the session.
     pub(crate) broken: Option<String>,
-    /// Whether it was told of any message.
+    /// True if the tape has received any message.
     pub(crate) heard: bool,
 }
 
 impl Writer {
-    /// What passes is told to this.
+    /// Returns the tape, which receives the traffic.
     pub(crate) fn tape(&self) -> &Arc<Tape> {
         &self.tape
     }
@@ -345,7 +346,7 @@ impl Writer {
         }
     }
 
-    /// Ends the tape with what is said of the end; `None` if its task is gone, which happens with the process alone.
+    /// Ends the tape with a line about the end; `None` if its task is gone, which happens only with the process.
     pub(crate) async fn end(self, why: &str) -> Option<Ended> {
         {
             let at = self.tape.opened.elapsed();
@@ -377,7 +378,7 @@ pub(crate) mod tests {
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};
     use crate::storage::{S3Args, Storage};
 
-    /// A spool with so much room, its storage, and a recorder of everything.
+    /// Creates a spool of the given capacity, its storage, and a recorder of all data.
     pub(crate) async fn place(
         directory: &std::path::Path,
         limit: u64,
@@ -404,7 +405,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A session of alice's on a terminal.
+    /// Returns the data of a session of alice on a terminal.
     pub(crate) fn about(session: &str) -> About {
         About {
             session: session.to_owned(),
@@ -429,7 +430,7 @@ pub(crate) mod tests {
         Piece { channel, bytes }
     }
 
-    /// What is stored of a session, of which this is the head.
+    /// Returns the stored events of the session with this head.
     async fn stored(storage: &Storage, key: &SessionKey, head: &Head) -> Vec<Event> {
         let (mut events, mut expected) = (Vec::new(), Head::start(&key.to_string()));
         for number in 0..head.parts {
@@ -450,7 +451,7 @@ pub(crate) mod tests {
         of_it.map(|event| event.2.as_str()).collect()
     }
 
-    /// Letters that hardly anything is saved of by packing them.
+    /// Returns letters that packing hardly shortens.
     fn letters(seed: &mut u64, count: usize) -> String {
         let next = || {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -469,10 +470,10 @@ pub(crate) mod tests {
         let tape = Arc::clone(writer.tape());
         tape.said(true, piece(RESIZE, br#"{"Width":100,"Height":30}"#));
         tape.said(true, piece(STDIN, b"ls\r"));
-        // What is on a channel of the other direction, or on none, is not recorded.
+        // Data on a channel of the other direction, or on an unknown channel, is not recorded.
         tape.said(true, piece(STDOUT, b"forged"));
         tape.said(false, piece(9, b"forged"));
-        // More than a part.
+        // The data is larger than a part.
         for _ in 0..3 {
             tape.room().await;
             tape.said(false, piece(STDOUT, &[b'x'; 3 << 20]));
@@ -497,7 +498,7 @@ pub(crate) mod tests {
         let second = Duration::from_secs(1);
         let directory = tempfile::tempdir().unwrap();
         let (spool, storage, recorder, key) = place(directory.path(), LIMIT).await;
-        // The store is away.
+        // The store is unavailable.
         let store = directory.path().join("store");
         std::fs::remove_dir(&store).unwrap();
         std::fs::write(&store, "in the way").unwrap();
@@ -521,7 +522,7 @@ pub(crate) mod tests {
             used < LIMIT / 8 + (64 << 10),
             "{used} bytes are more than her share"
         );
-        // Neither is another session of hers read from, but what is said in it in spite of that is recorded.
+        // Another session of hers is not read from either, but the data that it receives nevertheless is recorded.
         let other = SessionKey::read("default/mine/s-2").unwrap();
         let theirs = SessionKey::read("default/mine/s-3").unwrap();
         let recorder = |key: &SessionKey| Recorder::new(about(&key.to_string()), &config());
@@ -535,7 +536,7 @@ pub(crate) mod tests {
             assert!(room.is_ok(), "bob waits for alice");
             bobs.tape().said(false, piece(STDOUT, b"bob's"));
         }
-        // The store is back, and they go on.
+        // The store is available again, and both sessions continue.
         std::fs::remove_file(&store).unwrap();
         let minutes = Duration::from_secs(600);
         for tape in [&tape, hers.tape()] {
@@ -578,7 +579,7 @@ pub(crate) mod tests {
         tape.room().await;
         let ended = writer.end("over").await.unwrap();
         assert_eq!(ended.broken, Some(why));
-        // What was there before is kept.
+        // The earlier data is kept.
         assert_eq!(ended.head.unwrap().parts, 1);
     }
 
@@ -596,7 +597,7 @@ pub(crate) mod tests {
         let open = std::fs::read_dir(open).unwrap().flatten();
         let mut texts = open.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default());
         assert!(texts.any(|text| text.contains("rm -rf /data")));
-        // Once it is broken, nothing is let through until the session has ended.
+        // Once the tape is broken, it lets no data pass until the session has ended.
         for _ in 0..3 {
             if tape.room().now_or_never().is_some() {
                 tape.said(true, piece(STDIN, &[b'x'; 3 << 20]));

@@ -1,6 +1,6 @@
-//! What passes in an open session, for whoever looks at it meanwhile: how much, and to who watches, as lines of a
-//! recording that is not stored. A slow viewer misses some lines and reads how many. The session does not wait for its
-//! viewers, unless a moderator is required: then it waits for all of them.
+//! The traffic of an open session for its observers: the number of bytes, and, for viewers, the lines of a recording
+//! that is not stored. A slow viewer misses some lines and reads how many. The session does not wait for its viewers,
+//! unless a moderator is required: then it waits for all of them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,41 +15,42 @@ use tokio::time::Instant;
 
 use crate::tape::{size, stream};
 
-/// How many pieces wait for one who watches. A piece is what was said at once: at most what is passed on in one message.
+/// The number of pieces that wait for one viewer. A piece is the data that was sent at once: at most the data of one
+/// message.
 const MAX_WAITING: usize = 64;
-/// The number of unread pieces at which a session that requires a moderator waits. The difference to [`MAX_WAITING`] is larger
-/// than the number of pieces that both directions and oz itself can add at one time.
+/// The number of unread pieces at which a session that requires a moderator waits. The difference to [`MAX_WAITING`] is
+/// larger than the number of pieces that both directions and oz itself can add at one time.
 const MAX_UNSEEN: usize = MAX_WAITING / 2;
-/// How many words wait to be said to the user.
+/// The number of words that wait to be sent to the user.
 const MAX_WORDS: usize = 16;
-/// What a terminal is taken for until it says how large it is.
+/// The assumed size of a terminal until the client reports its size.
 const SIZE: (u16, u16) = (80, 24);
 
-/// See the module.
+/// The traffic of the [module](self).
 #[derive(Debug)]
 pub(crate) struct Traffic {
     inward: AtomicU64,
     outward: AtomicU64,
     opened: Instant,
-    /// Whether anybody watches: else nothing is made for them.
+    /// True if the session has a viewer: without viewers, no lines are made.
     watched: AtomicBool,
     feed: Mutex<Feed>,
     words: Mutex<VecDeque<Word>>,
     news: Notify,
-    /// Nothing passes while it is.
+    /// True while no data passes.
     held: watch::Sender<bool>,
-    /// Whether a moderator is required: then the session waits for slow viewers.
+    /// True if a moderator is required: then the session waits for slow viewers.
     must_be_seen: bool,
     /// Notifies the session that a viewer has read a line or has left.
     seen: Notify,
 }
 
-/// What the client of a session is told.
+/// A message of oz to the client of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// A line for its user.
+    /// A line for the user.
     Line(String),
-    /// That the other side is still there.
+    /// A sign that the other side is still connected.
     Alive,
 }
 
@@ -60,7 +61,7 @@ struct Feed {
     over: bool,
 }
 
-/// While somebody watches.
+/// The state while the session has a viewer.
 #[derive(Debug)]
 struct Watching {
     viewers: usize,
@@ -73,18 +74,18 @@ impl Watching {
     fn publish(&mut self) {
         let lines = self.recorder.take();
         if !lines.is_empty() {
-            // Nobody hears it if the last one is just going.
+            // The send fails only while the last viewer leaves.
             let _ = self.lines.send(lines.into());
         }
     }
 }
 
-/// What one is given who watches.
+/// The stream for one viewer.
 #[derive(Debug)]
 pub(crate) struct View {
     /// The first line.
     pub(crate) header: Bytes,
-    /// The others.
+    /// The other lines.
     pub(crate) lines: broadcast::Receiver<Bytes>,
 }
 
@@ -118,19 +119,19 @@ impl Traffic {
         }
     }
 
-    /// So many bytes passed, from the user (`inward`) or to them.
+    /// Counts bytes that passed from the user (`inward`) or to the user.
     pub(crate) fn passed(&self, inward: bool, bytes: usize) {
         let counter = if inward { &self.inward } else { &self.outward };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How many bytes passed, from the user and to them.
+    /// Returns the number of bytes that passed from the user and to the user.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.inward), read(&self.outward))
     }
 
-    /// Something was said by the user (`inward`) or to them.
+    /// Passes on data that the user sent (`inward`) or received to the viewers.
     pub(crate) fn said(&self, inward: bool, piece: Piece<'_>) {
         if inward && piece.channel == RESIZE {
             if let Some((columns, rows)) = size(piece) {
@@ -158,7 +159,7 @@ impl Traffic {
         }
     }
 
-    /// Time has passed: what was typed and did not come back is shown as that.
+    /// Advances the time: input that was not echoed is shown as such.
     pub(crate) fn tick(&self) {
         let at = self.opened.elapsed();
         if let Some(watching) = &mut self.feed().watching {
@@ -167,7 +168,7 @@ impl Traffic {
         }
     }
 
-    /// Begins to watch; `None` once the session is over. [`Traffic::left`] is called for each one that began.
+    /// Begins to watch; `None` once the session is over. [`Traffic::left`] is called for each viewer that began.
     pub(crate) fn watch(&self, about: &About, config: &RecordingConfig) -> Option<View> {
         let at = self.opened.elapsed();
         let mut feed = self.feed();
@@ -177,13 +178,13 @@ impl Traffic {
         let (width, height) = feed.size;
         let watching = feed.watching.get_or_insert_with(|| {
             let config = RecordingConfig {
-                // Who watches sees all of it, however much of it is kept.
+                // A viewer sees all of the data, regardless of how much of it the recording keeps.
                 non_interactive: Some(NonInteractive::All),
                 ..*config
             };
             let mut recorder = Recorder::new(about.clone(), &config);
             recorder.resized(at, width, height);
-            // Each one who watches is given a header of their own.
+            // Each viewer receives a separate header.
             recorder.mark(at, "");
             let _ = recorder.take();
             Watching {
@@ -207,7 +208,7 @@ impl Traffic {
         Some(View { header, lines })
     }
 
-    /// Somebody does not watch any more.
+    /// Records that a viewer has left.
     pub(crate) fn left(&self) {
         let mut feed = self.feed();
         let Some(watching) = &mut feed.watching else {
@@ -222,7 +223,7 @@ impl Traffic {
         self.taken();
     }
 
-    /// The session is over, and how: who watches is told, and nobody begins to.
+    /// Ends the session: viewers receive the given reason, and no more viewers are accepted.
     pub(crate) fn end(&self, how: &str) {
         let at = self.opened.elapsed();
         let mut feed = self.feed();
@@ -232,14 +233,14 @@ impl Traffic {
             if watching.tty {
                 watching.recorder.end(at, how);
             } else {
-                // What it would say of the streams is about what was watched of them alone.
+                // The recorder's end would describe only the part of the streams that was watched.
                 watching.recorder.mark(at, how);
             }
             watching.publish();
         }
     }
 
-    /// A line that oz says to who watches, now.
+    /// Returns a line of oz for a viewer, with the current time.
     pub(crate) fn mark(&self, text: &str) -> Bytes {
         line(&Event::new(
             self.opened.elapsed(),
@@ -248,12 +249,12 @@ impl Traffic {
         ))
     }
 
-    /// Has something said to the user of the session.
+    /// Queues a line for the user of the session.
     pub(crate) fn tell(&self, text: String) {
         self.say(Word::Line(text));
     }
 
-    /// Has its client hear that the other side is still there.
+    /// Queues a sign for the client that the other side is still connected.
     pub(crate) fn alive(&self) {
         self.say(Word::Alive);
     }
@@ -267,7 +268,7 @@ impl Traffic {
         self.news.notify_one();
     }
 
-    /// Ready when there is something to be said to the user.
+    /// Waits for the next message to the user.
     pub(crate) async fn word(&self) -> Word {
         loop {
             let next = {
@@ -281,21 +282,21 @@ impl Traffic {
         }
     }
 
-    /// Lets nothing pass, or everything again.
+    /// Stops all data, or lets it pass again.
     pub(crate) fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }
 
-    /// Whether nothing passes.
+    /// Checks whether all data is stopped.
     pub(crate) fn is_held(&self) -> bool {
         *self.held.borrow()
     }
 
-    /// Ready when something may pass.
+    /// Waits until data may pass.
     pub(crate) async fn flows(&self) {
         loop {
             if self.is_held() {
-                // It is as long as this is.
+                // The sender lives as long as this value.
                 let _ = self.held.subscribe().wait_for(|held| !held).await;
             }
             let seen = self.seen.notified();
@@ -323,7 +324,7 @@ impl Traffic {
 }
 
 fn line(line: &impl serde::Serialize) -> Bytes {
-    // It cannot fail: the types are plain, and it is memory.
+    // The serialization cannot fail: the types are plain, and the destination is memory.
     let mut bytes = serde_json::to_vec(line).unwrap_or_default();
     bytes.push(b'\n');
     bytes.into()
@@ -406,7 +407,7 @@ mod tests {
         };
         let mut view = traffic.watch(&about, &config).unwrap();
         let pieces = [vec![b'x'; 64 << 10], b"rm -rf /data".to_vec()];
-        // More than a digest keeps, and the viewer reads meanwhile.
+        // The data is larger than a digest keeps, and the viewer reads during it.
         let mut seen = 0;
         for bytes in pieces.iter().cycle().take(50) {
             traffic.said(false, piece(STDOUT, bytes));
@@ -454,7 +455,7 @@ mod tests {
             passed += 1;
         }
         assert_eq!(passed, MAX_UNSEEN);
-        // It goes on as soon as one is taken, and nothing is missed.
+        // The session continues as soon as the viewer takes a piece, and the viewer misses nothing.
         let flows = traffic.flows();
         let takes = async {
             let line = view.lines.recv().await;
@@ -467,7 +468,7 @@ mod tests {
             passed -= 1;
         }
         assert_eq!(passed, 1);
-        // Nor does it wait for one who has left.
+        // The session does not wait for a viewer who has left.
         for _ in 0..MAX_UNSEEN {
             traffic.said(false, piece(STDOUT, b"x"));
         }

@@ -1,5 +1,6 @@
-//! The API server, asked by the gate's own account. Of a request that comes in, the method, the options that were read
-//! and the few headers go on that carry streams; of what comes back, what a client needs to read it.
+//! The client of the API server, under the gate's own account. The gate passes on the method of a request, the options
+//! that it read and the few headers that carry streams; of a response, it passes on the headers that a client needs to
+//! read it.
 
 use std::time::Duration;
 
@@ -23,36 +24,36 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use crate::answer::Refused;
 use crate::handshake::{agreed, ask};
 
-/// How long a connection to the API server may take to be made.
+/// The timeout of a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take to begin: the kubelet opens a session meanwhile.
+/// The timeout until a response begins: the kubelet opens a session during this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
-/// How long the API server may take to say which pod there is.
+/// The timeout of the request for the current pod.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// What of a request goes on as it came.
+/// The headers of a request that are passed on unchanged.
 const ONWARD: [HeaderName; 2] = [ACCEPT, USER_AGENT];
-/// What of an answer goes back as it came.
+/// The headers of a response that are passed on unchanged.
 const BACK: [HeaderName; 2] = [CONTENT_TYPE, WARNING];
 
-/// What came of asking for a session.
+/// The result of a request for a session.
 pub(crate) enum Asked {
-    /// It is open.
+    /// The session is open.
     Open(Agreed, OnUpgrade),
-    /// Something else was answered.
+    /// The API server sent another response.
     Answered(Response<Body>),
 }
 
-/// The API server.
+/// The client of the API server.
 pub(crate) struct Upstream {
     client: Client,
     account: GateAccount,
 }
 
 impl Upstream {
-    /// By this configuration, as this account. A session may be silent for as long as it lasts.
+    /// Creates a client with this configuration and account. A session may be silent for as long as it lasts.
     pub(crate) fn new(mut config: Config, account: GateAccount) -> Result<Self, kube::Error> {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
@@ -61,7 +62,7 @@ impl Upstream {
         Ok(Self { client, account })
     }
 
-    /// UID of the pod that has the name of a grant's by now; `None` if there is none.
+    /// Returns the UID of the pod that currently has the name of the grant's pod; `None` if the pod does not exist.
     pub(crate) async fn pod_uid(&self, grant: &Grant) -> Result<Option<String>, Refused> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &grant.request.namespace);
         let found = pods.get_metadata_opt(&grant.pod.name);
@@ -90,7 +91,7 @@ impl Upstream {
         }
     }
 
-    /// The pod that has the name of a grant's by now, all of it.
+    /// Returns the complete pod that currently has the name of the grant's pod.
     pub(crate) async fn pod(&self, grant: &Grant) -> Result<Option<Value>, Refused> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &grant.request.namespace);
         let found = tokio::time::timeout(READ_TIMEOUT, pods.get_opt(&grant.pod.name)).await;
@@ -103,7 +104,7 @@ impl Upstream {
         pod.map_err(|error| Refused::unavailable("ApiServer", error.to_string()))
     }
 
-    /// Patches what is at `path`, in the name that the ticket says.
+    /// Patches the object at `path`, for the user in the session token.
     pub(crate) async fn patch(
         &self,
         parts: &Parts,
@@ -122,7 +123,7 @@ impl Upstream {
         self.answer(request).await
     }
 
-    /// Asks for `target`, path and query, as was asked in `parts`.
+    /// Requests `target`, path and query, like the request in `parts`.
     pub(crate) async fn send(
         &self,
         parts: &Parts,
@@ -131,7 +132,7 @@ impl Upstream {
         self.answer(onward(parts, target)?).await
     }
 
-    /// Asks for a session, over one of the protocols that its client offers, in the name that the ticket says.
+    /// Requests a session, over one of the protocols that its client offers, for the user in the session token.
     pub(crate) async fn open(
         &self,
         (parts, target): (&Parts, &str),
@@ -139,7 +140,7 @@ impl Upstream {
         asked: &Upgrade,
     ) -> Result<Asked, Refused> {
         let mut request = onward(parts, target)?;
-        // Its own: no answer to another one is taken for the answer to this.
+        // A new key for each request: a response to another request cannot be taken for the response to this one.
         let key = generate_key();
         ask(request.headers_mut(), asked, &key)?;
         self.say(request.headers_mut(), ticket)?;
@@ -159,7 +160,7 @@ impl Upstream {
         }
     }
 
-    /// Acts as itself, and has the API server hand on the ticket to the connect hook.
+    /// Acts under its own account, and has the API server pass the session token to the connect hook.
     fn say(&self, headers: &mut HeaderMap, ticket: &str) -> Result<(), Refused> {
         let internal = |_| {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
@@ -177,7 +178,7 @@ impl Upstream {
     }
 }
 
-/// A request to the API server for what was asked in `parts`.
+/// Returns a request to the API server for the request in `parts`.
 fn onward(parts: &Parts, target: &str) -> Result<Request<Body>, Refused> {
     let mut request = Request::new(Body::empty());
     *request.method_mut() = parts.method.clone();
@@ -190,7 +191,7 @@ fn onward(parts: &Parts, target: &str) -> Result<Request<Body>, Refused> {
     Ok(request)
 }
 
-/// The head of an answer as it goes back.
+/// Returns the head of a response for the client.
 pub(crate) fn head(from: &Response<Body>) -> Response<axum::body::Body> {
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = from.status();
@@ -198,7 +199,7 @@ pub(crate) fn head(from: &Response<Body>) -> Response<axum::body::Body> {
     response
 }
 
-/// An answer as it goes back, with its body.
+/// Returns a response for the client, with its body.
 pub(crate) fn whole(answered: Response<Body>) -> Response<axum::body::Body> {
     let head = head(&answered);
     head.map(|_| axum::body::Body::from_stream(BodyDataStream::new(answered.into_body())))

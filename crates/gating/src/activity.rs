@@ -1,22 +1,22 @@
-//! Whether what passes in a session of SPDY is use of it. Clients and servers ask each other every few seconds whether
-//! they are still there: that keeps no session in use. What counts is content, and a stream that is opened. Of a
-//! WebSocket the messages count, which are read anyway.
+//! The detection of activity in a session over SPDY. Clients and servers exchange pings every few seconds; these are
+//! not activity. Content and the opening of a stream are activity. In a session over a WebSocket, the messages are
+//! activity; the gate reads them anyway.
 
 /// The control frame of SPDY that opens a stream.
 const SYN_STREAM: [u8; 2] = [0, 1];
 
-/// The frames of SPDY in one direction of a session.
+/// The state of the frames of SPDY in one direction of a session.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
     head: Vec<u8>,
-    /// How much of the frame is still to come.
+    /// The number of bytes of the frame that have not arrived yet.
     left: usize,
-    /// Whether that is content.
+    /// True if the frame is content.
     content: bool,
 }
 
 impl Activity {
-    /// Takes in what was passed on, and returns whether there was use in it.
+    /// Reads bytes that were forwarded, and returns whether they contain activity.
     pub fn passed(&mut self, mut bytes: &[u8]) -> bool {
         let mut used = false;
         while let Some((first, rest)) = bytes.split_first() {
@@ -48,13 +48,13 @@ impl Activity {
 mod tests {
     use super::*;
 
-    /// Whether each of these is use, by whatever pieces it comes in.
+    /// Checks for each part whether it is activity, in pieces of several sizes.
     fn uses(parts: &[(&[u8], bool)]) {
         for piece in [1, 3, 1000] {
             let mut activity = Activity::default();
             for (part, expected) in parts {
                 let used = part.chunks(piece).map(|piece| activity.passed(piece));
-                // Not `any`: all of it has to pass.
+                // `any` stops at the first piece, but all pieces must be read.
                 let used = used.fold(false, |all, one| all | one);
                 assert_eq!(used, *expected, "{part:?} in pieces of {piece}");
             }
@@ -68,7 +68,7 @@ mod tests {
             (&[0x80, 3, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0], false),
             (&[0x80, 3, 0, 1, 0, 0, 0, 2, 0, 1], true),
             (&[0, 0, 0, 1, 0, 0, 0, 2, b'l', b's'], true),
-            // Only the end of a stream.
+            // The end of a stream only.
             (&[0, 0, 0, 1, 1, 0, 0, 0], false),
             (&[0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0], false),
         ]);

@@ -3,18 +3,18 @@
 use super::query::Options;
 use super::upgrade::Subprotocol;
 
-/// Standard input, on its way in.
+/// Standard input, from the client.
 pub const STDIN: u8 = 0;
 /// Standard output.
 pub const STDOUT: u8 = 1;
 /// Standard error.
 pub const STDERR: u8 = 2;
-/// How a session ended, as a Status.
+/// The result of a session, as a Status.
 pub const ERROR: u8 = 3;
-/// A terminal's new size, on its way in.
+/// The new size of a terminal, from the client.
 pub const RESIZE: u8 = 4;
 
-/// The first byte of a message of `v5.channel.k8s.io` that closes the channel in its second.
+/// The first byte of a message of `v5.channel.k8s.io` that closes the channel in its second byte.
 const CLOSE: u8 = 255;
 /// The number of channels.
 const COUNT: u8 = 5;

@@ -1,6 +1,6 @@
-//! `kubectl debug` through the gate: whether the patch that it sends adds one container, of an image that the grant's
-//! template lists, with nothing about it that gives more than a shell beside the others. What is passed on is what was
-//! read here, written anew: nothing goes on that nobody has looked at.
+//! `kubectl debug` through the gate: the check that the patch of kubectl adds one container, with an image that the
+//! grant's template lists, and with no field that grants more than a shell next to the other containers. The gate
+//! forwards a patch that it writes from the checked fields; it never forwards an unchecked field.
 
 use oz_core::access::grant::Grant;
 use oz_core::connect::Refusal;
@@ -10,27 +10,27 @@ use oz_core::validate::dns_label;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The longest patch that is read, in bytes.
+/// The maximum length of a patch that is read, in bytes.
 pub const MAX_PATCH: usize = 64 << 10;
-/// What kubectl says of its patch. Nothing else is read.
+/// The content type of kubectl's patch. The gate reads no other.
 pub const PATCH_TYPE: &str = "application/strategic-merge-patch+json";
-/// What lets the processes of a container look into others that they see. kubectl asks for it by itself.
+/// The capability to trace visible processes of other containers. kubectl adds it automatically.
 const TRACE: &str = "SYS_PTRACE";
 
-/// One container to be added.
+/// The container to be added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Added {
-    /// What it is called.
+    /// The name of the container.
     pub name: String,
-    /// What it runs.
+    /// The image of the container.
     pub image: String,
-    /// The container whose processes it sees, if it sees any.
+    /// The container with the processes that this container sees, if there is one.
     pub target: Option<String>,
     container: Container,
 }
 
 impl Added {
-    /// The patch that adds it, marked as one that came by this grant.
+    /// Returns the patch that adds the container, with a mark of this grant.
     #[must_use]
     pub fn patch(&self, grant: &Grant) -> String {
         let mut container = self.container.clone();
@@ -52,7 +52,7 @@ struct Patch {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spec {
-    /// In which order all of them are, which the API server knows by itself.
+    /// The order of all containers, which the API server knows without it.
     #[serde(rename = "$setElementOrder/ephemeralContainers", default)]
     _order: Vec<Named>,
     #[serde(rename = "ephemeralContainers")]
@@ -66,7 +66,7 @@ struct Named {
     _name: String,
 }
 
-/// What is known of a container. What is not named here is refused by its name.
+/// The known fields of a container. A patch with another field is rejected with the name of the field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Container {
@@ -103,7 +103,7 @@ struct Container {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// A value that is written out: what comes from Secrets and the like is not read.
+/// A variable with a literal value. References to Secrets and other sources are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Variable {
@@ -112,7 +112,8 @@ struct Variable {
     value: String,
 }
 
-/// What takes rights away. What gives some has no place here, but for one that kubectl asks for by itself.
+/// The fields that remove rights. A field that adds rights is rejected, except one capability that kubectl adds
+/// automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SecurityContext {
@@ -142,10 +143,10 @@ struct SeccompProfile {
     type_: String,
 }
 
-/// The one container that a patch adds, if the grant allows it; `pod` is as the API server has it.
+/// Returns the one container that a patch adds, if the grant allows it; `pod` is the pod from the API server.
 ///
 /// # Errors
-/// Which field stands against it, and what to do next.
+/// If a field violates the rules. The error names the field and the next step.
 pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
     if body.len() > MAX_PATCH {
         let why = format!("the patch is longer than {MAX_PATCH} bytes");
@@ -173,7 +174,8 @@ pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
     })
 }
 
-/// Whether the pod has a container of this name that came by this grant; `pod` is as the API server has it.
+/// Checks whether the pod has a container of this name that was added by this grant; `pod` is the pod from the API
+/// server.
 #[must_use]
 pub fn came_by(pod: &Value, grant: &Grant, name: &str) -> bool {
     let containers = pod["spec"]["ephemeralContainers"].as_array();
@@ -210,7 +212,7 @@ fn checked(container: &Container, grant: &Grant) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a container of this name can be added to the pod, and beside which one.
+/// Checks whether the name of the container is free in the pod, and whether the grant allows its target container.
 fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal> {
     let has = |list: &str, name: &str| {
         let containers = pod["spec"][list].as_array();
@@ -238,10 +240,10 @@ fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal
     Ok(())
 }
 
-/// Checks that it sees no processes of containers that were not granted: what has the same user signals them, and reads
-/// their files below /proc, with no capability.
+/// Checks that the container sees no processes of containers that are not granted: a process of the same user can send
+/// signals to them, and read their files below /proc, without any capability.
 fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
-    // The node's namespace of processes has those of all its pods.
+    // The node's namespace of processes contains the processes of all its pods.
     let shared = ["shareProcessNamespace", "hostPID"].into_iter();
     let mut shared = shared.filter(|field| pod["spec"][field] == true);
     let (Some(field), true) = (shared.next(), grant.is_confined()) else {
@@ -263,10 +265,10 @@ fn apart(grant: &Grant, pod: &Value) -> Result<(), Refusal> {
     ))
 }
 
-/// The names of containers that run in the pod and that the grant does not let anybody enter.
+/// Returns the names of the containers that run in the pod and that the grant does not allow to enter.
 fn others<'a>(grant: &Grant, pod: &'a Value) -> Vec<&'a str> {
     let of = |list: &str| pod["spec"][list].as_array().into_iter().flatten();
-    // Of init containers, sidecars go on.
+    // Of the init containers, only sidecars continue to run.
     let runs = of("containers")
         .chain(of("initContainers").filter(|one| one["restartPolicy"] == "Always"))
         .chain(of("ephemeralContainers"));
@@ -275,7 +277,7 @@ fn others<'a>(grant: &Grant, pod: &'a Value) -> Vec<&'a str> {
         .collect()
 }
 
-/// Whether what it may do is no more than somebody may who was let into the pod.
+/// Checks that the container has no more rights than a user with access to the pod.
 fn harmless(container: &Container, pod: &Value) -> Result<(), Refusal> {
     let Some(context) = &container.security_context else {
         return Ok(());
@@ -297,7 +299,8 @@ fn harmless(container: &Container, pod: &Value) -> Result<(), Refusal> {
     ))
 }
 
-/// Whether no capability is added but that of looking into processes, and these are none of the node's.
+/// Checks that the only added capability is the one to trace processes, and that the pod does not see the processes of
+/// its node.
 fn traces(context: &SecurityContext, pod: &Value) -> Result<(), Refusal> {
     let mut added = context.capabilities.iter().flat_map(|all| &all.add);
     let why = match added.find(|one| *one != TRACE) {
@@ -345,7 +348,7 @@ mod tests {
         } })
     }
 
-    /// As kubectl sends it, with this changed.
+    /// Returns the patch as kubectl sends it, with these changes.
     fn sent(change: &Value) -> Vec<u8> {
         let mut container = json!({
             "name": "debugger-x7k2p", "image": IMAGE, "resources": {}, "stdin": true, "tty": true,
@@ -400,7 +403,7 @@ mod tests {
             (json!({"privileged": true}), false),
             (json!({"privileged": false}), false),
             (json!({"allowPrivilegeEscalation": true}), false),
-            // What kubectl asks for by itself.
+            // The capability that kubectl adds automatically.
             (json!({"capabilities": {"add": ["SYS_PTRACE"]}}), true),
             (json!({"capabilities": {"add": ["NET_ADMIN"]}}), false),
             (
@@ -469,7 +472,7 @@ mod tests {
         ] {
             assert!(read(patch.to_string().as_bytes()).is_err(), "{patch}");
         }
-        // Keys that come twice could be read in two ways.
+        // Two readers could choose different values of a repeated key.
         let twice = format!(
             r#"{{"spec":{{"ephemeralContainers":[{{"name":"a","image":"{IMAGE}","image":"evil"}}]}}}}"#
         );
@@ -551,7 +554,7 @@ mod tests {
             let mut pod = pod();
             pod["spec"]["shareProcessNamespace"] = json!(shared);
             pod["spec"]["ephemeralContainers"] = ephemeral;
-            // With a capability and without, beside one that it may see, and beside none.
+            // With and without a capability, with a granted target and without a target.
             for change in [
                 json!({}),
                 json!({"targetContainerName": "app"}),
@@ -568,7 +571,7 @@ mod tests {
                 }
             }
         }
-        // In the namespace of the node's processes are those of the pod.
+        // The node's namespace of processes contains those of the pod.
         let mut on_node = pod();
         on_node["spec"]["hostPID"] = json!(true);
         let read = super::read(&sent(&json!({})), &only(&["app"]), &on_node);
@@ -577,7 +580,7 @@ mod tests {
             message.contains("(hostPID)") && message.contains("reaches sidecar,"),
             "{message}"
         );
-        // One that runs beside the others for as long as the pod does.
+        // A sidecar runs as long as the pod.
         let mut pod = pod();
         pod["spec"]["shareProcessNamespace"] = json!(true);
         pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");

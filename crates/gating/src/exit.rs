@@ -1,13 +1,13 @@
-//! How a command ended, as the kubelet says it on the last channel.
+//! The result of a command, as the kubelet reports it on the last channel.
 
 use serde::Deserialize;
 
 use super::messages::{ERROR, Piece};
 
-/// The longest status that is read, in bytes.
+/// The maximum length of a status that is read, in bytes.
 const MAX_STATUS: usize = 16 << 10;
 
-/// Collects what is said of the end.
+/// The status of a command, collected in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
     status: Vec<u8>,
@@ -33,7 +33,7 @@ struct Cause {
 }
 
 impl Exit {
-    /// Takes in a piece of what is said on any channel.
+    /// Adds a piece from any channel.
     pub fn said(&mut self, piece: Piece<'_>) {
         if piece.channel == ERROR {
             let room = MAX_STATUS.saturating_sub(self.status.len());
@@ -42,7 +42,7 @@ impl Exit {
         }
     }
 
-    /// The exit code, once it was said.
+    /// Returns the exit code, once it was received.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         let status: Status = serde_json::from_slice(&self.status).ok()?;

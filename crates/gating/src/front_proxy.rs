@@ -1,25 +1,26 @@
-//! Who somebody is, by the word of the API server that passes their requests on: by which headers it says so, and
-//! by which certificate it is known, stands in the ConfigMap `extension-apiserver-authentication`.
+//! The authentication of a user by the headers of the API server that forwards the user's requests. The ConfigMap
+//! `extension-apiserver-authentication` names these headers, and the authorities of the API server's client
+//! certificate.
 
 use std::collections::BTreeMap;
 
 use oz_api::Requester;
 
-/// Where the ConfigMap is.
+/// The namespace of the ConfigMap.
 pub const NAMESPACE: &str = "kube-system";
-/// Its name.
+/// The name of the ConfigMap.
 pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
-/// The most groups that are taken of somebody, and the longest name.
+/// The maximum number of groups of a user, and the maximum length of a name.
 const MOST_GROUPS: usize = 1_000;
 const LONGEST_NAME: usize = 4 << 10;
 
-/// How the API server passes on whom it has authenticated.
+/// The headers and the certificate with which the API server forwards authenticated users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// The authorities (PEM) that sign its certificate.
+    /// The authorities (PEM) that sign the API server's certificate.
     pub authorities: String,
-    /// The common names that it may have; any if there are none.
+    /// The common names that the certificate may have; any name if the list is empty.
     pub names: Vec<String>,
     users: Vec<String>,
     uids: Vec<String>,
@@ -27,10 +28,10 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// What the ConfigMap says.
+    /// Reads the ConfigMap.
     ///
     /// # Errors
-    /// Which entry is not there or cannot be read.
+    /// If an entry is missing or cannot be read. The error names the entry.
     pub fn read(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let entry = |name: &str| {
             let value = data.get(name).filter(|value| !value.trim().is_empty());
@@ -56,12 +57,13 @@ impl FrontProxy {
             names: list("requestheader-allowed-names")?,
             users,
             groups: list("requestheader-group-headers")?,
-            // Absent before Kubernetes 1.32.
+            // The entry is absent before Kubernetes 1.32.
             uids: list("requestheader-uid-headers").unwrap_or_default(),
         })
     }
 
-    /// The user that the headers name, by all values of one header; `None` if they name none, or several.
+    /// Returns the user that the headers name; `values` returns all values of a header. Returns `None` if they name no
+    /// user, or several.
     #[must_use]
     pub fn user<'a>(&self, values: impl Fn(&str) -> Vec<&'a [u8]>) -> Option<Requester> {
         let text = |value: &[u8]| {

@@ -1,11 +1,11 @@
-//! The gate: a part of the API server's own paths through which sessions go, and which therefore ends each at its
-//! instant. Pure: what a path means ([`path`]) and the options behind it ([`query`]), which protocol a session goes
-//! over to ([`upgrade`]), who somebody is ([`front_proxy`]), who may pass ([`decide`], [`settle`]) and for how long
-//! they may go on ([`lasts`]), which container may be added to a pod ([`debug`]), whether they use it
-//! ([`activity`], [`idle`]), what is asked about open sessions ([`live`]), also by one replica for another
-//! ([`peer`]), who has to watch them ([`moderation`]), what is kept of them ([`recording`]), what is said in their
-//! messages ([`messages`]), and whether the API server is to know of the gate ([`registration`]). What grants say
-//! of the gate is in [`oz_core::gate`].
+//! The gate: a part of the API server's paths through which sessions are carried, and which can therefore end each
+//! session at its expiry. This crate is pure. Its parts are the meaning of a path ([`path`]) and its options
+//! ([`query`]), the protocol of a session ([`upgrade`]), the authentication of a user ([`front_proxy`]), the access
+//! decision ([`decide`], [`settle`]) and its duration ([`lasts`]), the containers that may be added to a pod
+//! ([`debug`]), the idle timeout ([`activity`], [`idle`]), the requests about open sessions ([`live`]), also between
+//! replicas ([`peer`]), moderated sessions ([`moderation`]), recordings ([`recording`]), the messages of sessions
+//! ([`messages`]), and the registration of the gate in the API server ([`registration`]). The fields of grants about
+//! the gate are in [`oz_core::gate`].
 
 pub mod activity;
 mod channels;
@@ -36,25 +36,25 @@ pub use exit::Exit;
 pub use path::recordings;
 use path::{Path, Rest};
 
-/// The APIService by which the API server knows the gate.
+/// The name of the APIService with which the gate is registered in the API server.
 pub const API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
 
-/// Who asks for what.
+/// A request of a user to the gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// Who, by the API server's word.
+    /// The user, as the API server authenticated them.
     pub user: &'a Requester,
-    /// For what.
+    /// The path of the request.
     pub path: &'a Path,
 }
 
-/// Whether somebody may pass, by the grant of the request that they name; `standing` is `None` if there is
-/// none, and `lock` is one that keeps them from it. This is the line that decides who passes the gate.
+/// Decides whether a user may pass, by the grant of the request that the path names; `standing` is `None` if there is
+/// no grant, and `lock` is a lock that blocks the user. This is the function that decides on access through the gate.
 ///
 /// # Errors
-/// Why not. A request of somebody else's looks like one that does not exist.
+/// If the user is denied. The denial is the same for a request of another user as for one that does not exist.
 pub fn decide(
     asked: Asked<'_>,
     standing: Option<&Standing>,
@@ -94,34 +94,35 @@ pub fn decide(
             container,
             ..
         } => match may(grant, *operation, container.as_deref()) {
-            // Whether it is one that was added by this grant, the pod says: see [`settle`].
+            // A container that this grant added is found in the pod only: see [`settle`].
             Err(_) if added(grant, &asked.path.rest).is_some() => Ok(()),
             decided => decided,
         },
     }
 }
 
-/// Which pod the API server has under the name that was granted.
+/// The pod that the API server has under the name of the granted pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// Its UID; `None` if there is none.
+    /// The UID of the pod; `None` if it does not exist.
     pub uid: Option<&'a str>,
-    /// All of it, where it matters what it has: see [`sees_pod`].
+    /// The complete pod, if the decision requires it: see [`sees_pod`].
     pub pod: Option<&'a Value>,
 }
 
-/// Whether it takes the whole pod to decide: what is about containers that were added, or adds one.
+/// Checks whether the decision requires the complete pod: for a request that adds a container, or concerns an added
+/// one.
 #[must_use]
 pub fn sees_pod(grant: &Grant, rest: &Rest) -> bool {
     let granted = grant.operations.contains(&Operation::Debug);
     granted && (rest.adds() || added(grant, rest).is_some())
 }
 
-/// The last word about what [`decide`] let pass, by what the API server says of the pod. Gives back the container
-/// that is entered only since it came by this grant.
+/// Completes the decision of [`decide`] by the pod from the API server. Returns the container that may be entered only
+/// because this grant added it.
 ///
 /// # Errors
-/// If it is another pod, or none; if what is entered is neither granted nor came by this grant.
+/// If the pod is another one or does not exist; if the container is neither granted nor added by this grant.
 pub fn settle<'a>(
     grant: &Grant,
     rest: &'a Rest,
@@ -146,7 +147,7 @@ pub fn settle<'a>(
     }
 }
 
-/// The container that is attached to, or whose logs are read, where it may be one that was added.
+/// Returns the container to attach to, or to read logs of, if it may be an added container.
 fn added<'a>(grant: &Grant, rest: &'a Rest) -> Option<&'a str> {
     match rest {
         Rest::Pod {
@@ -158,10 +159,10 @@ fn added<'a>(grant: &Grant, rest: &'a Rest) -> Option<&'a str> {
     }
 }
 
-/// Whether what was opened by a grant may go on. Asked whenever something has changed.
+/// Checks whether access that was opened by a grant may continue. The gate calls it at each change.
 ///
 /// # Errors
-/// Why it ends.
+/// If the access ends. The error states the reason.
 pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Result<(), Refusal> {
     let grant = &standing.grant;
     let (request, namespace) = (&grant.request.name, &grant.request.namespace);
@@ -196,7 +197,7 @@ pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Resu
     }
 }
 
-/// Why a session ends that was not used for as long as its grant lets one be.
+/// Returns the denial for a session that was idle for the limit of its grant.
 #[must_use]
 pub fn idle(grant: &Grant, limit: SignedDuration) -> Refusal {
     Refusal::new(
@@ -211,10 +212,10 @@ pub fn idle(grant: &Grant, limit: SignedDuration) -> Refusal {
     )
 }
 
-/// Whether the pod that has the name now is the one that was granted.
+/// Checks whether the pod that now has the name is the granted pod.
 ///
 /// # Errors
-/// If it is another, or none.
+/// If the pod is another one or does not exist.
 pub fn is_granted_pod(grant: &Grant, uid: Option<&str>) -> Result<(), Refusal> {
     if uid == Some(grant.pod.uid.as_str()) {
         return Ok(());
@@ -235,7 +236,7 @@ fn may(
     operation: Option<Operation>,
     container: Option<&str>,
 ) -> Result<(), Refusal> {
-    // Whoever may do something with a pod may look at it.
+    // Every operation on a pod includes reading the pod.
     let Some(operation) = operation else {
         return Ok(());
     };

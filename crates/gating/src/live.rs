@@ -1,6 +1,7 @@
-//! Sessions that are open: what is asked about them, by which paths, and what is answered. Who may is for the API
-//! server to say, by RBAC: `gates/sessions` (get: see them, delete: end one) and `gates/log` (get: watch one). `log` is
-//! the name of what is watched, since the API server lets what is called so last.
+//! Requests about open sessions: their paths, options and responses. The API server authorizes them by RBAC:
+//! `gates/sessions` (get: list or read sessions, delete: end a session) and `gates/log` (get: watch a session). The
+//! subresource for watching has the name `log`, since the API server does not limit the duration of requests with this
+//! name.
 
 use jiff::Timestamp;
 use oz_api::ModerationConfig;
@@ -11,33 +12,33 @@ use serde::{Deserialize, Serialize};
 use super::path::read_request;
 use crate::recording::SessionKey;
 
-/// The subresource that is the open sessions of a request.
+/// The subresource with the open sessions of a request.
 pub const SESSIONS: &str = "sessions";
-/// The subresource by which one is watched.
+/// The subresource for watching a session.
 pub const WATCHED: &str = "log";
-/// The longest reason that somebody gives for ending a session, in letters.
+/// The maximum length of the reason for ending a session, in characters.
 pub const MAX_REASON: usize = 256;
-/// The option that has it.
+/// The query option with the reason for ending a session.
 pub const REASON: &str = "reason";
 
-/// What is asked about open sessions.
+/// A request about open sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Live {
-    /// Which ones there are of a request.
+    /// The list of the open sessions of a request.
     List {
         /// The namespace of the request.
         namespace: String,
         /// The name of the request.
         request: String,
     },
-    /// One of them, as it stands; or that it ends.
+    /// One session: its state, or its end by the method DELETE.
     One(SessionKey),
-    /// What passes in one, from now on.
+    /// The stream of one session, from the time of the request.
     Watch(SessionKey),
 }
 
 impl Live {
-    /// The namespace and the name of the request.
+    /// Returns the namespace and the name of the request.
     #[must_use]
     pub fn request(&self) -> (&str, &str) {
         match self {
@@ -47,27 +48,27 @@ impl Live {
     }
 }
 
-/// Where the open sessions of a request are, below the address of the API server.
+/// Returns the path of the open sessions of a request, below the address of the API server.
 #[must_use]
 pub fn sessions(namespace: &str, request: &str) -> String {
     of_request(namespace, request, SESSIONS)
 }
 
-/// Where one of them is, below the address of the API server.
+/// Returns the path of an open session, below the address of the API server.
 #[must_use]
 pub fn session(key: &SessionKey) -> String {
     format!("{}/{}", sessions(&key.namespace, &key.request), key.session)
 }
 
-/// Where one is watched, below the address of the API server.
+/// Returns the path for watching a session, below the address of the API server.
 #[must_use]
 pub fn watched(key: &SessionKey) -> String {
     let watched = of_request(&key.namespace, &key.request, WATCHED);
     format!("{watched}/{}", key.session)
 }
 
-/// What a path asks about open sessions; `None` if it is about something else, or in a form that could be read in two
-/// ways.
+/// Reads the path of a request about open sessions. Returns `None` if the path has another subject, or a form that a
+/// second reader could read differently.
 #[must_use]
 pub fn read(path: &str) -> Option<Live> {
     let (namespace, request, segments) = read_request(path)?;
@@ -83,10 +84,10 @@ pub fn read(path: &str) -> Option<Live> {
     }
 }
 
-/// The reason that somebody gives for ending a session, out of the query's options.
+/// Returns the reason for ending a session from the options of the query.
 ///
 /// # Errors
-/// If it is none that others can be shown, or if there is something else.
+/// If the reason cannot be shown to other users, or the query has another option.
 pub fn reason<'a>(
     options: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<String>, Refusal> {
@@ -110,14 +111,14 @@ pub fn reason<'a>(
     Ok(reason)
 }
 
-/// Why a session ends that somebody ended by hand; `by` is their name.
+/// Returns the denial for a session that a user ended; `by` is the name of that user.
 #[must_use]
 pub fn ended(by: &str, reason: Option<&str>) -> Refusal {
     let why = reason.map(|why| format!(": {why}")).unwrap_or_default();
     Refusal::new("EndedByHand", format!("{by} ended this session{why}"))
 }
 
-/// What the user of a session is told when somebody begins or stops to watch it.
+/// Returns the notice for the user of a session when a viewer starts or stops to watch the session.
 #[must_use]
 pub fn notice(viewer: &str, begins: bool) -> String {
     if begins {
@@ -131,15 +132,15 @@ pub fn notice(viewer: &str, begins: bool) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
-    /// In the order in which they were opened.
+    /// The sessions, in the order in which they were opened.
     pub sessions: Vec<Session>,
-    /// What keeps this from being all there are, such as a replica that did not answer.
+    /// The reasons why the list is incomplete, such as a replica that did not respond.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incomplete: Vec<String>,
 }
 
 impl Listing {
-    /// Adds what another replica has.
+    /// Adds the sessions of another replica.
     pub fn merge(&mut self, other: Self) {
         self.sessions.extend(other.sessions);
         self.sessions
@@ -156,68 +157,68 @@ impl Listing {
 pub struct Session {
     /// `NAMESPACE/REQUEST/SESSION`.
     pub session: String,
-    /// Whose it is.
+    /// The user of the session.
     pub user: String,
-    /// The pod.
+    /// The name of the pod.
     pub pod: String,
-    /// The container, if it is known.
+    /// The name of the container, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// `exec`, `attach`, `portforward` or `log`.
     pub way: String,
-    /// The command, as far as the template has it kept.
+    /// The command, as far as the template permits its recording.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Digest of the whole command.
+    /// The digest of the complete command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_digest: Option<String>,
-    /// When it was opened.
+    /// The time at which the session was opened.
     pub opened_at: Timestamp,
-    /// Since when nothing was said in it.
+    /// The time since which no data was sent in either direction.
     pub idle_since: Timestamp,
-    /// Until when the access lasts.
+    /// The expiry of the access.
     pub until: Timestamp,
-    /// How many bytes came from the user.
+    /// The number of bytes from the user.
     pub bytes_in: u64,
-    /// How many bytes went to the user.
+    /// The number of bytes to the user.
     pub bytes_out: u64,
-    /// Whether it is recorded.
+    /// True if the session is recorded.
     pub recorded: bool,
-    /// Whether it can be watched.
+    /// True if the session can be watched.
     pub watchable: bool,
-    /// Who watches it.
+    /// The viewers of the session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub watchers: Vec<Watcher>,
-    /// Which replica of the gate carries it.
+    /// The replica of the gate that carries the session.
     pub replica: String,
-    /// Whether anything passes in it.
+    /// The state of the data stream in the session.
     #[serde(default)]
     pub state: State,
-    /// Who has to watch it.
+    /// The viewers that the session requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moderation: Option<ModerationConfig>,
 }
 
-/// Whether anything passes in a session.
+/// The state of the data stream in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum State {
-    /// It does.
+    /// Data is forwarded.
     #[default]
     Open,
-    /// It opens once enough people watch.
+    /// The session opens when enough viewers watch it.
     Waiting,
-    /// Not until enough people watch again.
+    /// Data is not forwarded until enough viewers watch again.
     Held,
 }
 
-/// Somebody who watches a session.
+/// A viewer of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Watcher {
     /// The user's name.
     pub user: String,
-    /// Since when.
+    /// The time since which the viewer has watched the session.
     pub since: Timestamp,
 }
 

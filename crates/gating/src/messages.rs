@@ -1,29 +1,29 @@
-//! The messages of a session over a WebSocket: in which pieces one is passed on, on which channel something is said in
-//! it, and the messages that oz says itself.
+//! The messages of a session over a WebSocket: their division into pieces, their channels, and the messages that oz
+//! sends.
 
 use serde_json::json;
 
 pub use super::channels::{CloseMalformed, ERROR, RESIZE, ReadChannels, STDERR, STDIN, STDOUT};
 use super::upgrade::Subprotocol;
 
-/// The longest message that is taken, in bytes: as long as a frame that the API server takes.
+/// The maximum length of an incoming message, in bytes: the maximum length of a frame that the API server accepts.
 pub const MAX_MESSAGE: usize = 32 << 20;
-/// The longest content of a message that is passed on, in bytes. A longer one becomes several.
+/// The maximum length of the content of a forwarded message, in bytes. A longer message is divided.
 pub const MAX_PIECE: usize = 64 << 10;
 
 /// The meaning of the bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// A channel, and content.
+    /// A byte for the channel, and the content.
     Channels,
-    /// The same as text: the digit of a channel, and content in base64.
+    /// The same as text: the digit of a channel, and the content in base64.
     Base64,
-    /// A part of a stream of bytes.
+    /// A piece of a byte stream.
     Stream,
 }
 
 impl Framing {
-    /// The framing of a sub-protocol; the API server takes a WebSocket without one for channels.
+    /// Returns the framing of a sub-protocol. The API server uses channels for a WebSocket without a sub-protocol.
     #[must_use]
     pub fn new(protocol: Option<Subprotocol>) -> Self {
         match protocol {
@@ -35,31 +35,32 @@ impl Framing {
         }
     }
 
-    /// Divides a message into those that are passed on, which mean the same to whoever reads them: what each begins
-    /// with, and its part of the content. Nothing comes of an empty one.
+    /// Divides a message into the messages that are forwarded, which have the same meaning for every reader. Returns
+    /// the first byte and the content of each. An empty message yields none.
     pub fn divide(self, message: &[u8]) -> impl Iterator<Item = (Option<u8>, &[u8])> {
         let (channel, content) = match (self, message.split_first()) {
             (Self::Channels | Self::Base64, Some((channel, content))) => (Some(*channel), content),
             _ => (None, message),
         };
-        // A channel without content is a message; base64 is divided where four letters end, as `MAX_PIECE` is.
+        // A channel without content is a message. `MAX_PIECE` is a multiple of four letters, so base64 is divided
+        // between its groups.
         let alone = (channel.is_some() && content.is_empty()).then_some((channel, content));
         let chunks = content.chunks(MAX_PIECE);
         chunks.map(move |chunk| (channel, chunk)).chain(alone)
     }
 }
 
-/// A piece of what was said.
+/// A piece of the data of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// On which channel.
+    /// The channel of the piece.
     pub channel: u8,
-    /// What.
+    /// The content of the piece.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Piece<'a> {
-    /// Reads a message on channels; `None` if there is nothing in it.
+    /// Reads a message on channels. Returns `None` if the message is empty.
     #[must_use]
     pub fn read(message: &'a [u8]) -> Option<Self> {
         let (channel, bytes) = message.split_first()?;
@@ -70,8 +71,8 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Returns what a client of a session on channels is sent at its end, before the close: a line for people, and a status
-/// for programs. `tty` is whether it is on a terminal, which has one output only.
+/// Returns the messages that a client of a session on channels receives at its end, before the close: a line for the
+/// user, and a status for programs. `tty` is true for a terminal, which has only one output.
 #[must_use]
 pub fn farewell(why: &str, tty: bool) -> [Vec<u8>; 2] {
     let status = json!({

@@ -1,5 +1,5 @@
-//! Sessions that take somebody who watches (`spec.accessConfig.moderation`): when one opens, when it is held, and when it
-//! ends, by who watches and how much time has passed.
+//! Moderated sessions (`spec.accessConfig.moderation`): the times at which a session opens, is held and ends, by its
+//! viewers and the time that has passed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use oz_core::access::approval::{is_listed, is_same_person};
 use oz_core::connect::Refusal;
 use oz_core::gate::watchers;
 
-/// How long a session waits for people to watch it.
+/// The time that a session waits for viewers.
 pub const WAIT: Duration = Duration::from_secs(10 * 60);
-/// How long it is held when they have gone.
+/// The time for which a session is held after its viewers have left.
 pub const HOLD: Duration = Duration::from_secs(60);
 
-/// Whether enough people watch: members of the groups, each counted once by name and by the identity provider's id,
-/// and none of them the one whose session it is, nor the one who asked for the access (`whose`). Who is a member is told by
-/// the rule of approvals, by which a service account is none.
+/// Checks whether enough viewers watch. A viewer counts if they are a member of the groups, once by name and once by
+/// the id of the identity provider. The user of the session and the requester of the access (`whose`) do not count. The
+/// rule of approvals decides on membership; by that rule a service account is not a member.
 #[must_use]
 pub fn is_enough<'a>(
     config: &ModerationConfig,
@@ -40,22 +40,23 @@ pub fn is_enough<'a>(
     count >= config.viewers
 }
 
-/// How a moderated session stands.
+/// The phase of a moderated session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It opens once enough people watch, or never, from then on. In time since it was asked for, as all that follows.
+    /// The session opens when enough viewers watch. It does not open from this time on. The time counts from the
+    /// request for the session, as in the other variants.
     Waiting(Duration),
-    /// Enough people watch.
+    /// Enough viewers watch.
     Open,
-    /// They have gone: nothing passes, and from then on it is over.
+    /// The viewers have left: no data is forwarded, and the session ends at this time.
     Held(Duration),
-    /// Nobody came in time.
+    /// The viewers did not arrive in time.
     NobodyCame,
-    /// They did not come back in time.
+    /// The viewers did not return in time.
     NobodyCameBack,
 }
 
-/// Follows a session.
+/// The state of a moderated session over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moderated {
     phase: Phase,
@@ -70,13 +71,14 @@ impl Default for Moderated {
 }
 
 impl Moderated {
-    /// How it stands, by what was known when it was looked at last.
+    /// Returns the phase as of the last update.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// How it stands this long after it was asked for, with enough people or not.
+    /// Updates the phase at this time since the request for the session; `enough` is true if enough viewers watch.
+    /// Returns the new phase.
     pub fn look(&mut self, passed: Duration, enough: bool) -> Phase {
         self.phase = match self.phase {
             Phase::Waiting(last) if passed >= last => Phase::NobodyCame,
@@ -89,7 +91,7 @@ impl Moderated {
     }
 }
 
-/// Why a session was not opened that nobody came to watch.
+/// Returns the denial of a session whose viewers did not arrive in time.
 #[must_use]
 pub fn nobody_came(config: &ModerationConfig) -> Refusal {
     Refusal::new(
@@ -103,7 +105,7 @@ pub fn nobody_came(config: &ModerationConfig) -> Refusal {
     )
 }
 
-/// Why a session ended that nobody came back to watch.
+/// Returns the denial for a session whose viewers did not return in time.
 #[must_use]
 pub fn nobody_came_back(config: &ModerationConfig) -> Refusal {
     Refusal::new(
@@ -116,7 +118,7 @@ pub fn nobody_came_back(config: &ModerationConfig) -> Refusal {
     )
 }
 
-/// What a user is told whose session is held.
+/// Returns the notice for the user of a session that is held.
 #[must_use]
 pub fn held(config: &ModerationConfig) -> String {
     format!(
@@ -126,7 +128,7 @@ pub fn held(config: &ModerationConfig) -> String {
     )
 }
 
-/// What a user is told whose session goes on.
+/// The notice for the user of a session that resumes.
 pub const RESUMED: &str = "this session goes on";
 
 #[cfg(test)]
@@ -207,7 +209,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Of whom no id is known is not somebody else of whom none is.
+        // Two users without a known id are different users.
         assert!(is_enough(
             &config(1),
             &[&person("alice", "", "security")],

@@ -1,6 +1,6 @@
-//! What is asked of the gate: one form of a path for each thing, and no other. The API server decodes a path
-//! before it passes it on, and what it authorized was read from the path as a whole; so whatever could be read
-//! in two ways is refused: escapes, empty segments, dots. The options are read by [`super::query`].
+//! The paths of requests to the gate: exactly one form of a path for each subject. The API server decodes a path before
+//! it forwards the path, and it authorizes the path as a whole. The gate therefore rejects every path that a second
+//! reader could read differently: escapes, empty segments, dots. [`super::query`] reads the options.
 
 use oz_api::Operation;
 use oz_core::connect::Refusal;
@@ -10,14 +10,14 @@ use oz_core::validate::dns_subdomain;
 use super::query::{Kind, Options};
 use crate::recording::PartName;
 
-/// Where recordings of a request's sessions are read, below the address of the API server.
+/// Returns the path of the recordings of a request's sessions, below the address of the API server.
 #[must_use]
 pub fn recordings(namespace: &str, request: &str) -> String {
     of_request(namespace, request, RECORDINGS)
 }
 
-/// Namespace and name of the request that a path is about, and the segments from the subresource on; `None` if it is
-/// about no request, or names one in a form that could be read in two ways.
+/// Returns the namespace and the name of the request in a path, and the segments from the subresource on. Returns
+/// `None` if the path names no request, or names a request in a form that a second reader could read differently.
 pub(crate) fn read_request(path: &str) -> Option<(&str, &str, Vec<&str>)> {
     let start = format!("/apis/{GROUP}/{VERSION}/namespaces/");
     let mut segments = path.strip_prefix(&start)?.split('/');
@@ -27,21 +27,21 @@ pub(crate) fn read_request(path: &str) -> Option<(&str, &str, Vec<&str>)> {
     is_one.then(|| (namespace, request, segments.collect()))
 }
 
-/// The subresource that is the recordings of a request's sessions; a right of its own.
+/// The subresource with the recordings of a request's sessions. It requires a separate permission.
 pub const RECORDINGS: &str = "recordings";
 
-/// Whose recordings are asked for, and which.
+/// A request for recordings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recordings {
     /// The namespace of the request.
     pub namespace: String,
     /// The name of the request.
     pub request: String,
-    /// One part of a session; `None` for the names of all there are.
+    /// One part of a session; `None` for the names of all parts.
     pub part: Option<PartName>,
 }
 
-/// Which recordings a path means; `None` if it is about something else.
+/// Reads the path of a request for recordings. Returns `None` if the path has another subject.
 #[must_use]
 pub fn read_recordings(path: &str) -> Option<Recordings> {
     let (namespace, request, segments) = read_request(path)?;
@@ -63,7 +63,7 @@ pub fn read_recordings(path: &str) -> Option<Recordings> {
     })
 }
 
-/// The options of an exec; those of an attach are all but the command.
+/// The options of an exec; an attach has the same without the command.
 const EXEC: &[(&str, Kind)] = &[
     ("container", Kind::Container),
     ("stdin", Kind::Flag),
@@ -97,21 +97,22 @@ const LIST: &[(&str, Kind)] = &[
     ("limit", Kind::Number),
 ];
 
-/// What is asked for, by the path.
+/// The content of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The namespace of the request.
     pub namespace: String,
     /// The name of the request.
     pub request: String,
-    /// What of it.
+    /// The subject of the path, below the prefix.
     pub rest: Rest,
-    /// The options that the API server is sent.
+    /// The options that the gate sends to the API server.
     pub options: Options,
 }
 
 impl Path {
-    /// Path and query that the API server is asked for; `None` for what the gate answers itself.
+    /// Returns the path and query for the API server; `None` for a request that the gate answers without the API
+    /// server.
     #[must_use]
     pub fn target(&self) -> Option<String> {
         let path = self.rest.upstream()?;
@@ -124,7 +125,7 @@ impl Path {
     }
 }
 
-/// What follows the prefix: what the API server itself has there.
+/// The path after the prefix, in the form of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// `/api`: the versions of the core group.
@@ -133,30 +134,30 @@ pub enum Rest {
     Groups,
     /// `/api/v1`: the resources of the core group.
     Resources,
-    /// A pod, or what can be done with it.
+    /// A pod, or an operation on it.
     Pod {
-        /// Its namespace.
+        /// The namespace of the pod.
         namespace: String,
-        /// Its name.
+        /// The name of the pod.
         pod: String,
-        /// What is done with it; `None` if it is looked at.
+        /// The operation on the pod; `None` for a read.
         operation: Option<Operation>,
-        /// The container that is named.
+        /// The container that the options name.
         container: Option<String>,
     },
-    /// One pod, as a list of which it is all; what is asked with `watch` goes on.
+    /// A list that contains one pod only; with `watch`, the response continues.
     Listed {
-        /// Its namespace.
+        /// The namespace of the pod.
         namespace: String,
-        /// Its name.
+        /// The name of the pod.
         pod: String,
-        /// Whether changes are asked for.
+        /// True if the request asks for changes.
         watch: bool,
     },
 }
 
 impl Rest {
-    /// What it is called in metrics.
+    /// Returns the name in metrics.
     #[must_use]
     pub fn title(&self) -> &'static str {
         match self {
@@ -173,7 +174,7 @@ impl Rest {
         }
     }
 
-    /// Whether the answer goes on for as long as somebody reads it.
+    /// Checks whether the response continues for as long as the client reads it.
     #[must_use]
     pub fn lasts(&self) -> bool {
         let is_log = matches!(
@@ -186,7 +187,7 @@ impl Rest {
         is_log || self.is_session() || matches!(self, Self::Listed { watch: true, .. })
     }
 
-    /// Whether it adds a container.
+    /// Checks whether the request adds a container.
     #[must_use]
     pub fn adds(&self) -> bool {
         matches!(
@@ -198,7 +199,7 @@ impl Rest {
         )
     }
 
-    /// Whether it opens a connection that carries streams both ways.
+    /// Checks whether the request opens a connection with streams in both directions.
     #[must_use]
     pub fn is_session(&self) -> bool {
         matches!(
@@ -210,7 +211,7 @@ impl Rest {
         )
     }
 
-    /// The path that the API server itself has for a pod; `None` for what the gate answers.
+    /// Returns the path of the API server for a pod; `None` for a request that the gate answers without the API server.
     #[must_use]
     pub fn upstream(&self) -> Option<String> {
         let (namespace, pod, operation) = match self {
@@ -234,7 +235,7 @@ impl Rest {
     }
 }
 
-/// The subresource of a pod that an operation is.
+/// Returns the subresource of a pod for an operation.
 fn title(operation: Operation) -> &'static str {
     match operation {
         Operation::Exec => "exec",
@@ -245,10 +246,10 @@ fn title(operation: Operation) -> &'static str {
     }
 }
 
-/// What a request line means; `method`, `path` and `query` as they came.
+/// Reads a request line; `method`, `path` and `query` are as received.
 ///
 /// # Errors
-/// If it is none of the forms that the gate knows, with what to use instead.
+/// If the gate does not know the form. The error names an alternative.
 pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refusal> {
     let (namespace, request, segments) = read_request(path).ok_or_else(|| malformed(path))?;
     let ["proxy", rest @ ..] = segments.as_slice() else {
@@ -279,7 +280,7 @@ pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refus
 }
 
 fn read_rest(path: &str, segments: &[&str], query: &str) -> Result<(Rest, Options), Refusal> {
-    // The gate answers these alike, whatever is asked.
+    // The gate answers these in the same way for all options.
     let discovery = |rest| Ok((rest, Options::default()));
     let (namespace, pod, subresource) = match segments {
         ["api"] => return discovery(Rest::Versions),
@@ -320,9 +321,9 @@ fn read_rest(path: &str, segments: &[&str], query: &str) -> Result<(Rest, Option
     Ok((rest, options))
 }
 
-/// A list of pods that is about one, by its name, as kubectl waits for a pod.
+/// Reads a list of pods that selects one pod by its name, as kubectl does to wait for a pod.
 fn listed(path: &str, namespace: &str, query: &str) -> Result<(Rest, Options), Refusal> {
-    // Who lists by other options lists other pods.
+    // Other options can list other pods.
     let options = Options::read(query, LIST).map_err(|refusal| match refusal.reason {
         "OptionUnknown" => elsewhere(path),
         _ => refusal,
@@ -342,7 +343,7 @@ fn listed(path: &str, namespace: &str, query: &str) -> Result<(Rest, Options), R
     }
 }
 
-/// The options that the gate knows of an operation.
+/// Returns the options that the gate knows for an operation.
 fn known(operation: Option<Operation>) -> &'static [(&'static str, Kind)] {
     match operation {
         None => &[("pretty", Kind::Text), ("resourceVersion", Kind::Text)],

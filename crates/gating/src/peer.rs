@@ -1,6 +1,7 @@
-//! The word by which one replica of the gate believes another: the API server reaches any of them, and a session is in
-//! one. It says for whom the API server's word was believed, for exactly which request, and when. It is good for what
-//! is asked about open sessions, and for a moment; what came by it is not passed on once more.
+//! The peer token with which one replica of the gate authenticates to another. The API server connects to any replica,
+//! but one replica carries a session. The token names the user that the first replica authenticated by the API server,
+//! the exact request, and the time. It is valid for a short time, for requests about open sessions only; a replica does
+//! not forward a request that it received with a peer token.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use super::live;
 
-/// The header that carries it.
+/// The header with the peer token.
 pub const HEADER: &str = "x-oz-gate-peer";
 
 const PURPOSE: Purpose = Purpose::PeerToken;
-/// How long it is good for, and how far the clocks of two replicas may be apart.
+/// The validity of a peer token, and the maximum difference between the clocks of two replicas.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(10);
-/// The longest that is read: a user may be in many groups.
+/// The maximum length of a token that is read, in bytes: a user may be in many groups.
 const MAX_LENGTH: usize = 48 << 10;
 
-/// That a replica asks another for somebody.
+/// The content of a peer token: one replica sends a request to another for a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Word {
@@ -34,14 +35,14 @@ pub struct Word {
     pub groups: Vec<String>,
     /// The method of the request.
     pub method: String,
-    /// Its path and query.
+    /// The path and query of the request.
     pub target: String,
-    /// When.
+    /// The time at which the token was issued.
     pub at: Timestamp,
 }
 
 impl Word {
-    /// One for a user and a request.
+    /// Creates a token for a user and a request.
     #[must_use]
     pub fn new(user: &Requester, method: &str, target: &str, at: Timestamp) -> Self {
         Self {
@@ -54,15 +55,15 @@ impl Word {
         }
     }
 
-    /// As it is sent.
+    /// Seals the token in the form of the header.
     ///
     /// # Errors
-    /// Only if it does not serialise, which its types rule out.
+    /// If the token cannot be serialised, which its types rule out.
     pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
         Ok(BASE64_URL_SAFE_NO_PAD.encode(seal::seal(keys, PURPOSE, self)?))
     }
 
-    /// For whom a request is, if the word that came with it was sealed for this very request, and for now.
+    /// Returns the user of a request, if its token was sealed for exactly this request and is valid now.
     #[must_use]
     pub fn open(
         keys: &Keys,

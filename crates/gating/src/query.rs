@@ -1,15 +1,14 @@
-//! The options of a request: read once, by the rules of the API server, into values. The gate decides by these values
-//! and passes on the query that it writes from them, so no second reader of the same bytes can find anything else in
-//! them.
+//! The options of a request. The gate reads them once, by the rules of the API server, into values. It decides by these
+//! values and forwards the query that it writes from them, so no second reader of the same bytes finds other values.
 
 use oz_core::connect::Refusal;
 use oz_core::validate::dns_subdomain;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// The longest query that is read or passed on, in bytes: a command is in it.
+/// The maximum length of a query that is read or forwarded, in bytes. The query contains the command.
 pub const MAX_QUERY: usize = 64 << 10;
 
-/// Everything but what no reader takes for anything else, as Go's `url.QueryEscape` has it. A space becomes `+`.
+/// All characters except those that every reader takes literally, as in Go's `url.QueryEscape`. A space becomes `+`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -20,17 +19,17 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// The kind of value that the API server reads for an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// True, but for `false` and `0`.
+    /// True, except for `false` and `0`.
     Flag,
     /// A number of 64 bits.
     Number,
     /// Ports, separated by commas.
     Ports,
-    /// The name of a container; empty for none.
+    /// The name of a container; empty for no container.
     Container,
-    /// Text that the gate decides nothing by.
+    /// Text that does not affect a decision of the gate.
     Text,
-    /// One word of a command. The only kind that may be repeated.
+    /// One word of a command. Only this kind may be repeated.
     Word,
 }
 
@@ -48,10 +47,10 @@ enum Value {
 pub struct Options(Vec<(&'static str, Value)>);
 
 impl Options {
-    /// Reads a query of which these options are known.
+    /// Reads a query with these known options.
     ///
     /// # Errors
-    /// If another option is in it, one is there twice, or a value is not of its kind.
+    /// If the query has an unknown option, repeats an option, or has a value of another kind.
     pub(crate) fn read(query: &str, known: &[(&'static str, Kind)]) -> Result<Self, Refusal> {
         let mut options = Self::default();
         for (name, value) in pairs(query)? {
@@ -79,7 +78,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The query that the API server is sent; empty if there are no options.
+    /// Returns the query for the API server; empty if there are no options.
     #[must_use]
     pub fn to_query(&self) -> String {
         let pairs: Vec<String> = self
@@ -94,7 +93,7 @@ impl Options {
         pairs.join("&")
     }
 
-    /// Whether a terminal is asked for.
+    /// Returns whether the request asks for a terminal.
     #[must_use]
     pub fn tty(&self) -> bool {
         self.flag("tty")
@@ -106,19 +105,19 @@ impl Options {
         self.flag("stdin")
     }
 
-    /// Whether changes are asked for.
+    /// Returns whether the request asks for changes.
     #[must_use]
     pub fn watch(&self) -> bool {
         self.flag("watch")
     }
 
-    /// The container that is named.
+    /// Returns the name of the container, if the request names one.
     #[must_use]
     pub fn container(&self) -> Option<&str> {
         self.text("container").filter(|name| !name.is_empty())
     }
 
-    /// The words of the command.
+    /// Returns the words of the command.
     #[must_use]
     pub fn command(&self) -> Vec<String> {
         let words = self.0.iter().filter(|(name, _)| *name == "command");
@@ -130,7 +129,7 @@ impl Options {
             .collect()
     }
 
-    /// The text of an option.
+    /// Returns the text of an option.
     pub(crate) fn text(&self, wanted: &str) -> Option<&str> {
         self.0.iter().find_map(|(name, value)| match value {
             Value::Text(text) if *name == wanted => Some(text.as_str()),
@@ -153,7 +152,7 @@ impl Kind {
             )
         };
         match self {
-            // As `Convert_Slice_string_To_bool` of Kubernetes reads it.
+            // As in `Convert_Slice_string_To_bool` of Kubernetes.
             Self::Flag => {
                 let is_false = value == "0" || value.eq_ignore_ascii_case("false");
                 Ok(Value::Flag(!is_false))
@@ -194,8 +193,8 @@ impl Value {
     }
 }
 
-/// Names and values of a query. Names that are escaped are refused, and so is what Go's `url.ParseQuery` leaves out in
-/// silence: a broken escape, and a pair with a semicolon in it.
+/// Returns the names and values of a query. Rejects escaped names, and the pairs that Go's `url.ParseQuery` silently
+/// omits: a pair with a broken escape or a semicolon.
 fn pairs(query: &str) -> Result<Vec<(&str, String)>, Refusal> {
     if query.len() > MAX_QUERY {
         return Err(too_long());
@@ -323,7 +322,7 @@ mod tests {
         }
         let long = format!("command={}", "a".repeat(MAX_QUERY));
         assert_eq!(read(&long), Err("QueryTooLong"));
-        // Short as it comes, and three times as long as it is passed on.
+        // Short as received, and three times as long when forwarded.
         let grows = format!("command={}", "/".repeat(MAX_QUERY / 2));
         assert_eq!(read(&grows), Err("QueryTooLong"));
     }
@@ -351,7 +350,7 @@ mod tests {
         assert_eq!(read("container=app").unwrap().container(), Some("app"));
     }
 
-    /// The first value of an option, as Go reads a query: pairs that it cannot read are left out.
+    /// Returns the first value of an option, as Go reads a query: Go omits pairs that it cannot read.
     fn first_by_go(query: &str, wanted: &str) -> Option<Vec<u8>> {
         let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
         pairs.find_map(|pair| {
@@ -390,7 +389,7 @@ mod tests {
         })
     }
 
-    /// One option in some spelling.
+    /// Generates one option in some spelling.
     fn spelling() -> impl Strategy<Value = String> {
         let name = prop_oneof![
             4 => Just("tty".to_owned()),

@@ -1,5 +1,6 @@
-//! Whether the API server is to know the gate. An APIService that does not answer keeps the API server from deleting
-//! any namespace of the cluster, so it is taken away while no gate is ready, and put back when one is.
+//! The decision whether the gate is registered in the API server. While an APIService is unavailable, the API server
+//! cannot delete any namespace of the cluster. The APIService is therefore deleted while no gate is ready, and created
+//! again when a gate is ready.
 
 use std::borrow::Borrow;
 use std::str::FromStr;
@@ -14,25 +15,25 @@ use serde_json::{Value, json};
 
 use super::API_SERVICE;
 
-/// How long no gate may be ready before the APIService goes: longer than it takes to start one anew.
+/// The time without a ready gate after which the APIService is deleted: longer than the start of a new gate takes.
 pub const WITHDRAW_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// Label: which part of oz an object belongs to. Installations give it to what they make.
+/// Label: the component of oz to which an object belongs. Installations set it on the objects that they create.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT`].
 pub const GATE: &str = "gate";
-/// The label of a slice that says of which Service it is.
+/// The label of an EndpointSlice with the name of its Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The Service behind which the gate is, in oz's namespace.
+/// The Service of the gate, in oz's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateService {
-    /// Its name.
+    /// The name of the Service.
     pub name: String,
-    /// Its port.
+    /// The port of the Service.
     pub port: i32,
 }
 
-/// Why a text names no Service.
+/// The error for a text that does not name a Service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no Service: write NAME:PORT, such as oz-gate:443")]
 pub struct GateServiceError(String);
@@ -54,31 +55,31 @@ impl FromStr for GateService {
     }
 }
 
-/// What is registered in the API server.
+/// The state of the registration in the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// Nothing.
+    /// No APIService exists.
     No,
-    /// What the installation made, or was put back.
+    /// The APIService is the one of the installation, or was created again.
     Ours,
-    /// Something else: another Service, or without the label.
+    /// The APIService leads to another Service, or lacks the label.
     Other,
 }
 
-/// What to do about it.
+/// The next step of the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// No change.
     Leave,
-    /// Nothing yet; look again after this time.
+    /// No change yet; the next check follows after this time.
     Wait(SignedDuration),
-    /// Take it away.
+    /// Deletion of the APIService.
     Withdraw,
-    /// Put it back.
+    /// Creation of the APIService.
     PutBack,
 }
 
-/// What is to be done. `away` is for how long no gate has been ready by now; `None` if one is.
+/// Returns the next step; `away` is the time for which no gate has been ready, or `None` if a gate is ready.
 #[must_use]
 pub fn step(away: Option<SignedDuration>, registered: Registered) -> Step {
     match (away, registered) {
@@ -89,18 +90,18 @@ pub fn step(away: Option<SignedDuration>, registered: Registered) -> Step {
     }
 }
 
-/// Whether a gate is ready, by the slices of its Service.
+/// Checks whether a gate is ready, by the EndpointSlices of its Service.
 #[must_use]
 pub fn is_ready<S: Borrow<EndpointSlice>>(slices: &[S]) -> bool {
     let endpoints = slices.iter().flat_map(|slice| &slice.borrow().endpoints);
     endpoints.into_iter().any(|endpoint| {
         let conditions = endpoint.conditions.as_ref();
-        // What is not said is to be taken as yes.
+        // An absent condition means ready.
         conditions.and_then(|conditions| conditions.ready) != Some(false)
     })
 }
 
-/// Whose an APIService is.
+/// Returns the state of the registration for the APIService that was found.
 #[must_use]
 pub fn registered(
     found: Option<&APIService>,
@@ -126,7 +127,7 @@ pub fn registered(
     }
 }
 
-/// The APIService as it is put back. Its certificates are the gate's to write.
+/// Returns the APIService for its creation. The gate writes the certificates into it.
 #[must_use]
 pub fn definition(namespace: &str, service: &GateService) -> Value {
     json!({

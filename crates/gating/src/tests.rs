@@ -1,4 +1,4 @@
-//! Who passes the gate, for what, and what a session is told at its end.
+//! The decisions of the gate, and the messages at the end of a session.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn user(name: &str) -> Requester {
     }
 }
 
-/// Alice may exec into db-0 for five minutes, as in the tests of `oz_core::connect`.
+/// Returns a grant: alice may exec into db-0 for five minutes, as in the tests of `oz_core::connect`.
 pub(crate) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {
@@ -86,7 +86,7 @@ pub(crate) fn grant() -> Grant {
     }
 }
 
-/// Alice may exec into db-0 for five minutes, through the gate.
+/// Returns the standing of a grant: alice may exec into db-0 for five minutes, through the gate.
 fn standing() -> Standing {
     let mut grant = grant();
     grant.sessions.gate = Some(gate());
@@ -270,7 +270,7 @@ fn every_row_of_who_passes() {
         reason(&alice, at(10), &path("/api"), Some(&good)),
         "Allowed"
     );
-    // Of somebody else's request nobody learns whether it exists.
+    // The denial does not reveal whether the request of another user exists.
     assert_eq!(
         reason(&user("mallory"), at(10), &exec, Some(&good)),
         "NoGrant"
@@ -295,7 +295,7 @@ fn every_row_of_who_passes() {
         None,
     );
     assert_eq!(of_others, of_none);
-    // The gate itself has no grant.
+    // The gate has no grant for its own account.
     let itself = user("system:serviceaccount:oz-system:oz-gate");
     assert_eq!(reason(&itself, at(10), &exec, Some(&good)), "NoGrant");
     assert_eq!(reason(&alice, at(299), &exec, Some(&good)), "Allowed");
@@ -398,7 +398,7 @@ fn a_replica_believes_another_for_one_request_and_for_a_moment() {
     ] {
         assert_eq!(open(keys, word, method, target, now), None, "{why}");
     }
-    // Nothing but open sessions is asked about by such a word, even by one that is sealed.
+    // A peer token for a request with another subject than open sessions is invalid, even if it is sealed.
     for target in [format!("{PREFIX}{EXEC}"), recordings("shop", "debug")] {
         let word = sealed("GET", &target);
         assert_eq!(open(&keys, &word, "GET", &target, 12), None, "{target}");
@@ -426,7 +426,7 @@ fn long_message_is_divided_into_messages_that_mean_the_same() {
     assert_eq!(alone, [(Some(1), &[][..])], "a channel is opened by it");
     assert_eq!(Framing::Channels.divide(&[]).count(), 0);
     assert_eq!(Framing::Stream.divide(&[]).count(), 0);
-    // What `golang.org/x/net/websocket` takes in one frame.
+    // The frame length that `golang.org/x/net/websocket` accepts.
     assert_eq!(MAX_MESSAGE, 32 << 20);
 }
 
@@ -624,7 +624,7 @@ fn recordings_have_one_form_of_a_path() {
         );
     }
     assert_eq!(path::read_recordings(&prefix("default", "mine")), None);
-    // What is passed on has nothing to do with it.
+    // The gate does not forward a path of recordings.
     assert!(path::read("GET", &all, None).is_err());
 }
 
@@ -647,7 +647,7 @@ fn a_list_is_of_one_pod_by_its_name_in_one_form() {
         (format!("{one}&{one}"), None),
         (format!("{one}&fieldSelector="), None),
         (format!("{one}&watch=true&watch=false"), None),
-        // The API server watches for all of these.
+        // The API server watches for all of these values.
         (format!("{one}&watch=maybe"), Some(true)),
         (format!("{one}&watch=True"), Some(true)),
         (format!("{one}&watch"), Some(true)),
@@ -742,7 +742,7 @@ fn with_debug_alone_only_what_came_by_the_grant_is_entered() {
             assert_eq!(settled(rest, None), "PodReplaced", "{rest}");
         }
     }
-    // Without it nobody adds anything, nor enters what somebody added.
+    // Without the operation Debug, a user cannot add a container, nor enter one that was added.
     Arc::make_mut(&mut granted.grant).operations = vec![Operation::Exec];
     let path = path("/api/v1/namespaces/shop/pods/db-0/attach");
     assert!(!sees_pod(&granted.grant, &path.rest));

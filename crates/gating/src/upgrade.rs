@@ -1,32 +1,32 @@
-//! The protocol that a session goes over to: read once from the headers of a request into a value, by which the gate
-//! plans, records and shows the session, and from which it writes the headers that the API server is sent. API server
-//! and kubelet choose by `Upgrade` alone, so a request that names two protocols has none.
+//! The protocol to which the connection of a session switches. The gate reads the headers of a request once into a
+//! value. By this value the gate plans, records and shows the session, and writes the headers for the API server. API
+//! server and kubelet choose by `Upgrade` alone, so the gate rejects a request that names two protocols.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use oz_core::connect::Refusal;
 use strum::IntoEnumIterator as _;
 
-/// The names of the headers, as HTTP/2 and hyper write them.
+/// The header names, as HTTP/2 and hyper write them.
 pub const UPGRADE: &str = "upgrade";
 const CONNECTION: &str = "connection";
 const KEY: &str = "sec-websocket-key";
 const VERSION: &str = "sec-websocket-version";
-/// The sub-protocols that a client offers, or the one that a server takes.
+/// The header with the sub-protocols that a client offers, or the one that a server accepts.
 pub const PROTOCOL: &str = "sec-websocket-protocol";
-/// The same of SPDY.
+/// The same header of SPDY.
 pub const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
-/// The values of `Upgrade`.
+/// A value of `Upgrade`.
 pub const WEB_SOCKET: &str = "websocket";
-/// The same.
+/// A value of `Upgrade`.
 pub const SPDY: &str = "SPDY/3.1";
-/// The version of WebSockets that there is (RFC 6455, 4.1).
+/// The only version of WebSockets (RFC 6455, 4.1).
 pub const WEB_SOCKET_VERSION: &str = "13";
-/// Why a session does not open for which the API server took another protocol than those that were offered.
+/// The reason for the end of a session for which the API server accepted a protocol that was not offered.
 pub const DIFFERS: &str = "ProtocolDiffers";
 /// The length of a key, in bytes.
 const KEY_LENGTH: usize = 16;
-/// How many versions of its streams a client offers at most, and how long the name of one is.
+/// The maximum number of stream versions that a client offers, and the maximum length of the name of a version.
 const MAX_VERSIONS: usize = 8;
 const MAX_VERSION: usize = 64;
 
@@ -49,22 +49,22 @@ pub enum Subprotocol {
     /// Messages on channels, with a Status at the end.
     #[strum(serialize = "v4.channel.k8s.io")]
     V4,
-    /// The same as text.
+    /// The same as V4, as text.
     #[strum(serialize = "v4.base64.channel.k8s.io")]
     V4Base64,
     /// Messages on channels.
     #[strum(serialize = "channel.k8s.io")]
     Channels,
-    /// The same as text.
+    /// The same as Channels, as text.
     #[strum(serialize = "base64.channel.k8s.io")]
     Base64,
-    /// A connection of SPDY, over which ports are forwarded.
+    /// A SPDY connection that carries port-forwards.
     #[strum(serialize = "SPDY/3.1+portforward.k8s.io")]
     Tunnel,
 }
 
 impl Subprotocol {
-    /// Whether everything that is said in it is recorded and shown.
+    /// Checks whether all data of this sub-protocol can be recorded and shown.
     #[must_use]
     pub fn is_recorded(self) -> bool {
         matches!(self, Self::V5 | Self::V4)
@@ -76,14 +76,14 @@ impl Subprotocol {
 pub enum Upgrade {
     /// A WebSocket.
     WebSocket {
-        /// The key, which the answer proves to have been read.
+        /// The key, which the response proves to have been read.
         key: String,
         /// The sub-protocols, in the client's order.
         protocols: Vec<Subprotocol>,
     },
     /// SPDY, with the versions of its streams in the client's order.
     Spdy {
-        /// The versions.
+        /// The versions of the streams.
         versions: Vec<String>,
     },
 }
@@ -91,17 +91,18 @@ pub enum Upgrade {
 /// The protocol that client and API server agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agreed {
-    /// A WebSocket; of no sub-protocol if none was offered.
+    /// A WebSocket; without a sub-protocol if none was offered.
     WebSocket(Option<Subprotocol>),
-    /// SPDY, with the version of its streams if one was named.
+    /// SPDY, with the version of its streams if the server named one.
     Spdy(Option<String>),
 }
 
 impl Upgrade {
-    /// Reads the headers of a request, of which `values` gives all of a name; `None` if no other protocol is asked for.
+    /// Reads the headers of a request; `values` returns all values of a header. Returns `None` if the request asks for
+    /// no other protocol.
     ///
     /// # Errors
-    /// If they could be read in two ways, or name a protocol that the gate does not know.
+    /// If a second reader could read the headers differently, or they name a protocol that the gate does not know.
     pub fn read<'a>(
         values: impl Fn(&'static str) -> Vec<&'a [u8]>,
     ) -> Result<Option<Self>, Refusal> {
@@ -111,7 +112,7 @@ impl Upgrade {
             [one] => *one,
             _ => return Err(malformed("it has several headers Upgrade")),
         };
-        // Of several headers the API server reads the first.
+        // The API server reads the first of several headers.
         let first: Vec<&[u8]> = values(CONNECTION).into_iter().take(1).collect();
         let mut connection = tokens(&first)?.into_iter();
         if !connection.any(|token| token.eq_ignore_ascii_case(UPGRADE)) {
@@ -128,7 +129,7 @@ impl Upgrade {
         ))
     }
 
-    /// Whether a session is recorded and shown, whichever of these the API server takes.
+    /// Checks whether a session can be recorded and shown with every protocol that the API server may accept.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         match self {
@@ -139,10 +140,10 @@ impl Upgrade {
         }
     }
 
-    /// Reads the headers of the API server's answer.
+    /// Reads the headers of the API server's response.
     ///
     /// # Errors
-    /// If it took what was not offered.
+    /// If the API server accepted a protocol that was not offered.
     pub fn agreed<'a>(
         &self,
         values: impl Fn(&'static str) -> Vec<&'a [u8]>,
@@ -180,7 +181,7 @@ impl Upgrade {
 }
 
 impl Agreed {
-    /// Whether everything that is said in it is recorded and shown.
+    /// Checks whether all data in this protocol can be recorded and shown.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         matches!(self, Self::WebSocket(Some(protocol)) if protocol.is_recorded())
@@ -246,7 +247,7 @@ fn spdy<'a>(values: impl Fn(&'static str) -> Vec<&'a [u8]>) -> Result<Upgrade, R
     Ok(Upgrade::Spdy { versions })
 }
 
-/// The tokens of all values of a header, which commas separate.
+/// Returns the tokens of all values of a header, separated by commas.
 fn tokens<'a>(values: &[&'a [u8]]) -> Result<Vec<&'a str>, Refusal> {
     let mut all = Vec::new();
     for value in values {

@@ -1,4 +1,4 @@
-//! Which protocol a request asks for, and which one API server and kubelet would speak by the same headers.
+//! The protocol that a request asks for, and the one that API server and kubelet speak with the same headers.
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
@@ -25,7 +25,7 @@ fn owned(headers: &[(&'static str, &str)]) -> Headers {
     owned.collect()
 }
 
-/// The headers of a WebSocket, with others beside them.
+/// Returns the headers of a WebSocket, with others added.
 fn with(others: &[(&'static str, &str)]) -> Headers {
     let mut headers = owned(&[
         (UPGRADE, "websocket"),
@@ -202,8 +202,8 @@ fn answer_that_takes_what_was_not_offered_is_refused() {
     }
 }
 
-/// Whether Kubernetes takes these headers for a WebSocket (`wsstream.IsWebSocketRequest`); else it speaks SPDY. Go's
-/// `Header.Get` reads the first value of a name.
+/// Checks whether Kubernetes reads these headers as a WebSocket (`wsstream.IsWebSocketRequest`); otherwise Kubernetes
+/// speaks SPDY. Go's `Header.Get` reads the first value of a name.
 fn is_web_socket_by_kubernetes(headers: &[(&'static str, String)]) -> bool {
     let first = |wanted| {
         let value = values(headers, wanted).first().copied();
@@ -232,7 +232,7 @@ fn header() -> impl Strategy<Value = (&'static str, String)> {
     ]
 }
 
-/// A whole request, or any mixture.
+/// Generates a complete request, or any mixture of headers.
 fn mixture() -> impl Strategy<Value = Headers> {
     let any = prop::collection::vec(header(), 0..7);
     let near = prop::collection::vec(header(), 0..3).prop_map(|others| {
@@ -260,7 +260,7 @@ fn with_one() -> impl Strategy<Value = Headers> {
 #[derive(Clone, Copy)]
 struct Reading {
     what: &'static str,
-    /// The headers that it reads, of those in the request.
+    /// The selection of the headers of a request that this way reads.
     sees: fn(Headers) -> Headers,
     /// The decision whether a session is recorded.
     is_recorded: fn(&Upgrade) -> bool,
@@ -273,8 +273,8 @@ const GATE: Reading = Reading {
 };
 
 impl Reading {
-    /// Checks that a session that is to be recorded is, for every answer, and that Kubernetes reads the same protocol in
-    /// the same headers.
+    /// Checks that a session that must be recorded is recorded, for every response, and that Kubernetes reads the same
+    /// protocol in the same headers.
     fn holds(&self, headers: &Headers, answers: &Headers) -> Result<(), TestCaseError> {
         let Ok(Some(asked)) = read(&(self.sees)(headers.clone())) else {
             return Ok(());
@@ -288,7 +288,7 @@ impl Reading {
         );
         if (self.is_recorded)(&asked) {
             prop_assert!(is_socket);
-            // Whatever is answered, what is agreed on is recorded too.
+            // The agreed protocol is recorded too, for every response.
             if let Ok(agreed) = asked.agreed(|name| values(answers, name)) {
                 prop_assert!(agreed.is_recorded(), "{:?} {:?}", asked, answers);
             }
@@ -304,7 +304,7 @@ fn requests() -> impl Strategy<Value = (Headers, Headers)> {
     (mixture(), prop_oneof![any, taken])
 }
 
-/// Returns the headers with one value for a name, or none.
+/// Returns the headers with one value for a name, or with none.
 fn only(headers: Headers, wanted: &'static str, value: Option<String>) -> Headers {
     let mut others = headers;
     others.retain(|(name, _)| *name != wanted);

@@ -1,4 +1,4 @@
-//! A bounded number of connections of which nothing is known.
+//! A bounded number of connections from clients that are not yet identified.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// So many slots, of which one address has so many at most. A connection that comes when all are taken
-/// gets that of the oldest.
+/// A fixed number of slots, of which one address can hold a limited number. If all are taken, a new
+/// connection takes the slot of the oldest.
 #[derive(Debug)]
 pub struct ConnectionSlots {
     limit: usize,
@@ -19,11 +19,11 @@ pub struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// The oldest first.
+    /// The connections, the oldest first.
     connections: BTreeMap<u64, (IpAddr, CancellationToken)>,
 }
 
-/// One of [`ConnectionSlots`], given back when this is dropped.
+/// A slot of [`ConnectionSlots`], which is freed when this value is dropped.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
@@ -32,7 +32,7 @@ pub struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    /// `limit` slots, of which one address has at most `per_peer`.
+    /// Creates `limit` slots, of which one address has at most `per_peer`.
     #[must_use]
     pub fn new(limit: usize, per_peer: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -42,7 +42,7 @@ impl ConnectionSlots {
         })
     }
 
-    /// Gives a connection a slot, and evicts another if none is free.
+    /// Assigns a slot to a connection, and evicts another connection if no slot is free.
     pub fn take(self: &Arc<Self>, peer: IpAddr) -> ConnectionSlot {
         let evicted = CancellationToken::new();
         let peer = peer.to_canonical();
@@ -75,12 +75,12 @@ impl ConnectionSlots {
         }
     }
 
-    /// How many are taken.
+    /// Returns the number of taken slots.
     pub fn len(&self) -> usize {
         self.taken().connections.len()
     }
 
-    /// Whether none is taken.
+    /// Checks whether no slot is taken.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -91,12 +91,13 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Ready when another connection has been given the slot.
+    /// Waits until another connection takes the slot.
     pub async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Gives the slot back, since it is known by now whose connection it is: it is not evicted any more.
+    /// Frees the slot once the client of the connection is identified; the connection can no longer be
+    /// evicted.
     pub fn release(&self) {
         self.slots.taken().connections.remove(&self.number);
     }

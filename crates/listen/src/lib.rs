@@ -1,8 +1,9 @@
-//! Sockets that anybody may reach: how many connections are held, for how long, and whose.
+//! Limits for sockets that any client can reach: the number of connections, their duration, and the share
+//! of one address.
 //!
-//! [`ConnectionSlots`] hold connections of which nothing is known yet. They are few, and a connection that
-//! comes when all are taken gets that of the oldest: many that wait keep nobody out. [`plain`] serves
-//! probes and metrics within such slots.
+//! [`ConnectionSlots`] hold connections from clients that are not yet identified. The slots are few. If all
+//! are taken, a new connection takes the slot of the oldest, so waiting connections cannot exclude others.
+//! [`plain`] serves probes and metrics within such slots.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! A plain HTTP server for probes and metrics: small questions, one at a time.
+//! A plain HTTP server for probes and metrics: small requests, one at a time.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use tower::ServiceExt;
 
 use crate::connection_slots::ConnectionSlots;
 
-/// Probes and scrapers are few.
+/// The limit of connections: there are few probes and scrapers.
 const CONNECTIONS: usize = 64;
-/// Several scrapers may come from one address, such as that of a proxy.
+/// The limit of connections per address: several scrapers may share one, such as that of a proxy.
 const PER_PEER: usize = 32;
-/// How long a head may take to come in, and a connection to stay idle.
+/// The timeout for reading the head of a request, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer may take to be read, with the connection that it is on.
+/// The timeout of a connection, which includes the time in which the client reads the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
-/// The least that hyper takes.
+/// The maximum size of a head: the smallest value that hyper accepts.
 const HEAD_SIZE: usize = 8 << 10;
 
-/// Serves until dropped. Bodies are not read.
+/// Serves probes and metrics until the future is dropped. Request bodies are not read.
 pub async fn serve(listener: TcpListener, router: Router) {
     let slots = ConnectionSlots::new(CONNECTIONS, PER_PEER);
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        // What has ended is forgotten.
+        // Finished connections are removed.
         while connections.try_join_next().is_some() {}
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: connections that end give some back.
+                // Probably out of file descriptors: connections that close free some.
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

@@ -1,4 +1,4 @@
-//! AccessPolicies at the edge: whether their expressions compile, and how many there are. The operator
+//! AccessPolicies at the edge: whether their expressions compile, and their number. The operator
 //! evaluates none of them.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use oz_core::access::policy::status::{Checked, Compiled, Policies};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-/// How long it may take to compile one.
+/// The timeout of one compilation.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct AccessPolicies {
@@ -24,7 +24,7 @@ impl AccessPolicies {
 
 impl Observe<Policies> for AccessPolicies {
     fn watches(&self) -> Watches<AccessPolicy> {
-        // Where one more or less makes a difference, it does to all.
+        // Where one policy more or less makes a difference, it affects all of them.
         Watches::new(&self.policies).related(&self.policies, |_, all| {
             if all.len() >= MAX_POLICIES {
                 all.objects()

@@ -1,5 +1,5 @@
-//! What both kinds of access may ask before it is decided about a request, and that is found out the same
-//! way for each.
+//! The questions that both kinds of access may ask before the decision about a request, and that
+//! have a common answer for both.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use oz_runtime::Store;
 use crate::as_author::try_as_author;
 use crate::stamps::Stamps;
 
-/// Adds the answer to what is known.
+/// Adds the answer to the known facts.
 pub(crate) async fn answer<K: Kind>(
     cx: &Cx,
     stamps: &Stamps,
@@ -48,8 +48,8 @@ pub(crate) async fn answer<K: Kind>(
             facts.confirmed = Some(approvals(cx, &candidate).await);
         }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
-        // Of what is there of a workload each kind reads what it needs; names, and room for
-        // emergencies, are kept by the process.
+        // Each kind reads the part of a workload that it requires; the process manages names, and
+        // the room for emergencies.
         Question::Workload(_)
         | Question::Probes(_)
         | Question::RoleName(_)
@@ -57,8 +57,8 @@ pub(crate) async fn answer<K: Kind>(
     }
 }
 
-/// Whether a request is gone or on its way out, by the API server itself: watches of different kinds do
-/// not keep in step. Without an answer it is taken to stay.
+/// Checks whether a request is deleted or being deleted, with a read from the API server: watches
+/// of different kinds are not synchronized. Without a response, the request counts as existing.
 async fn is_deleted<R>(cx: &Cx, request: &R) -> bool
 where
     R: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -72,8 +72,8 @@ where
     })
 }
 
-/// What those say who were asked to approve something. If they are more than are read, who denied it cannot
-/// be told.
+/// Returns the approvals and denials of a request. If there are more than the limit, it fails,
+/// since a denial could be missing.
 pub(crate) async fn approvals(
     cx: &Cx,
     candidate: &Candidate<'_>,
@@ -92,7 +92,7 @@ pub(crate) async fn approvals(
     ))
 }
 
-/// The answers to a request that a watch has shown, if its template asks for any.
+/// Returns the approvals and denials of a request from a watch, if its template requires approval.
 pub(crate) fn answered<K: Kind>(
     approvals: &Store<AccessRequestApproval>,
     template: Option<&K::Template>,
@@ -106,7 +106,7 @@ pub(crate) fn answered<K: Kind>(
     seen(approvals, &view.candidate())
 }
 
-/// The answers to something that a watch has shown.
+/// Returns the approvals and denials of a candidate from a watch.
 pub(crate) fn seen(
     approvals: &Store<AccessRequestApproval>,
     candidate: &Candidate<'_>,
@@ -118,7 +118,7 @@ pub(crate) fn seen(
         .collect()
 }
 
-/// The requests of a kind that an answer is about.
+/// Returns the requests of a kind to which an approval or denial refers.
 pub(crate) fn about<R: AccessRequest>(
     answer: &AccessRequestApproval,
     requests: &Store<R>,
@@ -128,8 +128,8 @@ pub(crate) fn about<R: AccessRequest>(
     found.into_iter().collect()
 }
 
-/// The transient bindings of a kind that an answer is about. Answers to those of the whole cluster are in
-/// `own_namespace`.
+/// Returns the transient bindings of a kind to which an approval or denial refers. Approvals and
+/// denials of cluster-scoped bindings are in `own_namespace`.
 pub(crate) fn about_bindings<K: transient::Kind>(
     own_namespace: &Arc<str>,
 ) -> impl Fn(&AccessRequestApproval, &Store<K>) -> Vec<Arc<K>> + Send + Sync + 'static {
@@ -142,8 +142,8 @@ pub(crate) fn about_bindings<K: transient::Kind>(
     }
 }
 
-/// What has the name of the request's grant, whoever made it. What the program that was there before oz
-/// made bears no mark, and so is in no store.
+/// Returns the objects with the name of the request's grant, regardless of their creator. Objects
+/// from the program that oz replaces have no mark, and so are in no store.
 async fn predecessor(cx: &Cx, request: &Request<'_>) -> Result<Vec<Live>, Failure> {
     let metadata = request.metadata;
     let name = object_name(metadata.name.as_deref().unwrap_or_default(), request.uid());

@@ -1,5 +1,6 @@
-//! Answers to requests have no owner, so nothing deletes them with their request. They go an hour after
-//! they were given, once their request is gone: the trail keeps what they said.
+//! The retention of approvals and denials, which have no owner, so that they are not deleted with
+//! their request. The operator deletes each an hour after its creation, once its request is gone:
+//! the audit trail keeps its contents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use oz_api::AccessRequestApproval;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_runtime::{Clock, Store, Task};
 
-/// How long an answer is kept at least.
+/// The minimum time for which an approval or denial is kept.
 const KEEP: SignedDuration = SignedDuration::from_hours(1);
-/// How often it is looked which can go.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_secs(60);
-/// How many deletions are under way at once.
+/// The maximum number of concurrent deletions.
 const AT_ONCE: usize = 8;
 
-/// Requests by their UIDs.
+/// The requests of one kind by their UIDs.
 pub(crate) trait Uids: Send + Sync {
-    /// Whether the request is not there; it is as long as that is not known.
+    /// Checks whether the request does not exist; returns false as long as that is unknown.
     fn lacks(&self, uid: &str) -> bool;
 }
 
@@ -32,7 +33,7 @@ impl<R: Resource + Send + Sync + 'static> Uids for Store<R> {
     }
 }
 
-/// Deletes answers whose requests are gone.
+/// The task that deletes approvals and denials of requests that are gone.
 pub(crate) struct ApprovalRetention {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,

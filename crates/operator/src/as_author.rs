@@ -1,6 +1,7 @@
-//! Whether the API server and its admission would let the author of a template make the pod that oz is
-//! about to make for somebody: it is created as them, without being stored. Needs the right to
-//! impersonate, which is as good as any other right; so it is a flag.
+//! The check whether the API server and its admission would let the author of a template create the
+//! pod that oz is about to create for a requester: the operator creates it as the author, in a dry
+//! run. This requires the right to impersonate, which is as powerful as any other right; so it is a
+//! flag.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use oz_core::access::kind::Trial;
 use oz_core::controller::Failure;
 use oz_engine::Cx;
 
-/// How long admission may take, with its webhooks.
+/// The timeout of admission, with its webhooks.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Tries it.
+/// Tries to create the pod as the author.
 pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure> {
     let author = &trial.author;
     let pod = &trial.pod.object;
@@ -48,7 +49,7 @@ pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure>
     let answer = cx.client().request::<DynamicObject>(request);
     match tokio::time::timeout(DRY_RUN_TIMEOUT, answer).await {
         Ok(Ok(_)) => Ok(()),
-        // What has the name is told of when the pod is made.
+        // An existing object with the name is reported when the pod is created.
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(()),
         Ok(Err(kube::Error::Api(status))) => Err(refused(status.message.clone())),
         Ok(Err(error)) => Err(oz_engine::failure(

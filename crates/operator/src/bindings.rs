@@ -1,6 +1,6 @@
-//! Transient bindings at the edge: what is watched and read for `oz_core::transient`. A binding that
-//! waits or is in effect costs no reads; one that is about to be made costs three, and one
-//! more where others had to approve it.
+//! Transient bindings at the edge: the watches and reads for `oz_core::transient`. A binding that
+//! waits or is in effect requires no reads; one that is about to be created requires three, and one
+//! more if it required approval.
 
 use std::sync::Arc;
 
@@ -21,20 +21,21 @@ use crate::stamps::Stamps;
 use crate::waiting_bindings::WaitingBindings;
 
 pub(crate) struct Bindings<K> {
-    /// Opens stamps.
+    /// The keys that open stamps.
     pub(crate) keys: Keys,
     pub(crate) objects: Store<K>,
     pub(crate) locks: Store<AccessLock>,
     pub(crate) approvals: Store<AccessRequestApproval>,
-    /// oz's own namespace, where answers to what belongs to the whole cluster are.
+    /// oz's own namespace, which contains the approvals and denials of cluster-scoped objects.
     pub(crate) namespace: Arc<str>,
     pub(crate) stamps: Stamps,
-    /// Those of all kinds that wait for their windows.
+    /// The bindings of all kinds that wait for their windows.
     pub(crate) waiting: WaitingBindings,
 }
 
 impl<K: Kind> Bindings<K> {
-    /// The answers to one that waits, as a watch has shown them, if policies ask others to agree.
+    /// Returns the approvals and denials of a pending binding from a watch, if access policies
+    /// require approval.
     fn answers(&self, object: &K) -> Vec<AccessRequestApproval> {
         let view = object.view();
         let candidate = view.candidate(&self.namespace);
@@ -100,8 +101,8 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     }
 }
 
-/// Whether something that was not made for this object has the name. What was made for it, and has
-/// not been seen yet, is found when it is created again.
+/// Checks whether an object of another owner has the name. An object of this owner that no watch
+/// has shown yet is found when it is created again.
 async fn taken(cx: &Cx, want: &Want, uid: &str) -> Result<bool, Failure> {
     let foreign = |metadata: ObjectMeta| labels::owner_uid(&metadata) != Some(uid);
     let there = match &want.namespace {

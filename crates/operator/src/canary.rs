@@ -1,9 +1,10 @@
-//! Proves, every 20 s, that the stamp hook is in the path of new requests: a dry-run creation
-//! must come back with a stamp that opens. Without it every request would be denied, and the
-//! reason should be known before the first user finds out.
+//! The canary: every 20 s, it verifies that the stamp hook is in the path of new requests: a
+//! dry-run creation must return a valid stamp. Without the hook, every request would be denied, and
+//! the reason should be known before the first user meets it.
 //!
-//! Each try carries a word that the webhook opens, so that it learns from which addresses API servers call it. Each has a
-//! connection of its own, since a connection stays with one API server.
+//! Each try carries a word that the webhook opens, so that it learns from which addresses API
+//! servers call it. Each try uses a separate connection, since a connection stays with one API
+//! server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,18 +25,19 @@ use oz_trail::{Action, Decision, Record};
 use prometheus_client::metrics::gauge::Gauge;
 
 const INTERVAL: Duration = Duration::from_secs(20);
-/// After a failure, which at the start is only the webhook not being up yet.
+/// The pause after a failure; at the start, the webhook may not be ready yet.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// From how many failures in a row on it is an alarm: the webhook may start a moment after us.
+/// The number of consecutive failures that raises an alarm: the webhook may start shortly after the
+/// operator.
 const ALARMING: u32 = 4;
-/// How long the API server, and the webhook behind it, may take to answer.
+/// The timeout for the response of the API server, and of the webhook behind it.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "oz-canary";
 
-/// How long a single check goes on: an installation takes a moment to be reached.
+/// The duration of a single check: an installation takes a moment to become reachable.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// Tries until a request comes back stamped, for `helm test` and for whoever wants to know.
+/// Tries until a request returns with a stamp, for `helm test` and for manual checks.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
     let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = seal_keys(&client, &common.namespace, Owner::Operator).await?;
@@ -59,7 +61,8 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
     }
 }
 
-/// The annotation by which the webhook knows that an API server passed it on. Without it, requests are stamped as well.
+/// Returns the annotation with which the webhook identifies an API server. Without it, requests are
+/// stamped as well.
 fn word(keys: &Keys, replica: &str, at: Timestamp) -> BTreeMap<String, String> {
     let word = Word {
         replica: replica.to_owned(),
@@ -71,7 +74,7 @@ fn word(keys: &Keys, replica: &str, at: Timestamp) -> BTreeMap<String, String> {
     sealed.ok().map(annotation).into_iter().collect()
 }
 
-/// Creates a request without storing it, and sees that it comes back with a stamp that opens.
+/// Creates a request without storing it, and checks that it returns with a valid stamp.
 async fn try_stamp(
     client: &Client,
     keys: &Keys,
@@ -106,7 +109,7 @@ async fn try_stamp(
         .map_err(|error| error.to_string())
 }
 
-/// What the canary needs.
+/// The task of the canary.
 pub(crate) struct Canary {
     pub(crate) config: Config,
     pub(crate) replica: String,
@@ -115,7 +118,7 @@ pub(crate) struct Canary {
     pub(crate) keys: Keys,
     pub(crate) namespace: String,
     pub(crate) warnings: Warnings,
-    /// 1 when the last try came back stamped, 0 when not.
+    /// 1 if the last try returned a stamp, 0 otherwise.
     pub(crate) in_path: Gauge,
 }
 
@@ -165,7 +168,7 @@ impl Canary {
             failures,
             "the stamp hook is not in the path: every request will be denied"
         );
-        // Once for each time that it goes missing.
+        // Once for each outage.
         if failures == ALARMING {
             let now = self.clock.now();
             self.trail.note(Record::about(

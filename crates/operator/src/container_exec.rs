@@ -1,5 +1,5 @@
-//! Commands that are run in containers: execs, for which the operator has the right because it hands it
-//! out.
+//! The commands that the operator runs in containers: execs, for which it has the right because it
+//! grants it.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use kube::api::AttachParams;
 use oz_core::access::pod_state;
 use tokio::io::AsyncReadExt;
 
-/// The most that is read of an answer, in bytes.
+/// The maximum size of the output that is read, in bytes.
 pub(crate) const ANSWER: u64 = 16 * 1024;
 
-/// Why nothing came of running something.
+/// The reason why a command was not run.
 #[derive(Debug)]
 pub(crate) enum Unrun {
     /// The container cannot run it: it has no shell.
     Unable(String),
-    /// The node did not answer, or something else that may pass.
+    /// The node did not respond, or another failure occurred that may be temporary.
     Unreached(String),
 }
 
-/// How long a command may take.
+/// The time limits of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimit {
-    /// Until it runs, and then from one piece of its answer to the next.
+    /// The maximum time until it runs, and then between two pieces of its output.
     pub(crate) silence: Duration,
-    /// Altogether.
+    /// The maximum total time.
     pub(crate) whole: Duration,
 }
 
-/// Runs `command` in a container and gives what it wrote on standard output.
+/// Runs `command` in a container and returns its standard output.
 pub(crate) async fn run(
     pods: &Api<Pod>,
     pod: &str,
@@ -48,7 +48,7 @@ pub(crate) async fn run(
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// As [`run`], for a command whose answer is of use before it has ended.
+/// Runs a command like [`run`], for a command with output that is useful before its end.
 pub(crate) async fn run_into(
     pods: &Api<Pod>,
     pod: &str,
@@ -94,9 +94,9 @@ async fn within<T>(timeout: Duration, what: impl Future<Output = T>) -> Result<T
     answer.map_err(|_| Unrun::Unreached(format!("no answer within {timeout:?}")))
 }
 
-/// Why a command that the node was given did not run. A code tells where the runtime makes it one; most
-/// say in words alone that there is no shell. Words that are not known here are none of these: the
-/// command is tried again, and what comes of that is said, rather than a container given up that may
+/// Returns the reason why a command that the node received did not run. Some runtimes set a code;
+/// most report only in words that there is no shell. Unknown words mean another failure: the
+/// operator retries the command and reports the result, instead of giving up a container that may
 /// have sessions.
 fn unrun(status: Status) -> Unrun {
     let message = status.message.unwrap_or_default();
@@ -122,7 +122,7 @@ fn unrun(status: Status) -> Unrun {
     }
 }
 
-/// Every container of the pod that runs now, ephemeral ones too.
+/// Returns all containers of the pod that are running, including ephemeral ones.
 pub(crate) fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     pod_state::containers(pod).filter(|one| {
         let state = one.state.as_ref();
@@ -152,7 +152,7 @@ mod tests {
             (None, crio, true),
             (Some("127"), "command terminated with exit code 127", true),
             (Some("126"), "command terminated with exit code 126", true),
-            // Another code is the script's own, whatever it complains of.
+            // Another code comes from the script itself, regardless of its message.
             (Some("1"), "no such file or directory", false),
             (Some("137"), "command terminated with exit code 137", false),
             (None, busy.as_str(), false),

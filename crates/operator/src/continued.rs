@@ -1,5 +1,5 @@
-//! What is known of the request that another continues. Both come by one watch, in the order in which
-//! they were written: what a request names at its creation is known as it was then.
+//! The request that another request extends. Both come from one watch, in the order in which they
+//! were written: the request that another names at its creation is known in its state at that time.
 
 use kube::{Resource, ResourceExt as _};
 use oz_core::access::continued::Continued;

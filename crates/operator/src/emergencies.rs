@@ -1,5 +1,6 @@
-//! Room for emergencies: how many of one person are unreviewed, and which are being granted by this process at
-//! this moment. Two that are decided at once are counted one after the other.
+//! The room for emergencies: the number of unreviewed emergencies of one requester, and those that
+//! this process is granting at the moment. Two concurrent decisions are counted one after the
+//! other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use oz_runtime::Store;
 use oz_trail::{AuditEvent, Record};
 use parking_lot::Mutex;
 
-/// For how long room is kept for a request that is not there any more: its record has long come by then.
+/// The time for which room is reserved for a request that no longer exists: its audit record is
+/// visible long before that.
 const KEPT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Requests of one kind, by their UIDs.
+/// The requests of one kind, by their UIDs.
 pub(crate) trait Known: Send + Sync {
-    /// Whether a request was granted, or may be still; `None` if it is not there.
+    /// Returns whether a request was granted, or may still be; `None` if it does not exist.
     fn may_hold(&self, uid: &str) -> Option<bool>;
 }
 
@@ -32,20 +34,20 @@ impl<R: AccessRequest> Known for Store<R> {
     }
 }
 
-/// What is known of emergencies.
+/// The known emergencies.
 #[derive(Clone)]
 pub(crate) struct Emergencies(Arc<Shared>);
 
 struct Shared {
     keys: Keys,
-    /// The emergencies on record; `None` if records are not written into the cluster.
+    /// The audit records of emergencies; `None` if audit records are not written into the cluster.
     records: Option<Store<AuditEvent>>,
     reviews: Store<AccessReview>,
     requests: Vec<Box<dyn Known>>,
     granting: Mutex<BTreeMap<String, Granting>>,
 }
 
-/// An emergency that is granted, or was just now.
+/// An emergency that is being granted, or was granted a moment ago.
 struct Granting {
     requester: Requester,
     since: Timestamp,
@@ -67,8 +69,8 @@ impl Emergencies {
         }))
     }
 
-    /// How many other emergencies of whoever asks are unreviewed. If that leaves room, it is taken by the request
-    /// with this UID.
+    /// Returns the number of other unreviewed emergencies of the requester. If that leaves room,
+    /// the request with this UID takes it.
     pub(crate) fn take(
         &self,
         now: Timestamp,
@@ -170,7 +172,7 @@ mod tests {
             request("b", Phase::Pending),
         ]);
         assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
-        // The same asks again, on its way to the grant.
+        // The same request, on its way to the grant.
         assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
         assert_eq!(all.take(now, "b", &place("alice", 1)), Ok(1));
         assert_eq!(all.take(now, "c", &place("alice", 1)), Ok(1));
@@ -185,7 +187,8 @@ mod tests {
         let denied = emergencies(vec![request("a", Phase::Denied)]);
         assert_eq!(denied.take(now, "a", &place("alice", 1)), Ok(0));
         assert_eq!(denied.take(now, "b", &place("alice", 1)), Ok(0));
-        // One that is gone, granted or not, holds it until its record must have come.
+        // A request that is gone, granted or not, keeps the room until its audit record must be
+        // visible.
         let gone = emergencies(Vec::new());
         assert_eq!(gone.take(now, "a", &place("alice", 1)), Ok(0));
         let later = now + KEPT - SignedDuration::from_nanos(1);

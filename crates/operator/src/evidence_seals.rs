@@ -1,6 +1,7 @@
-//! Seals evidence: whoever may write ConfigMap `oz-audit-evidence` names the digest of a bundle's sums there, and gets
-//! a record of it, signed by the audit key. The operator knows nothing of what is in the bundle, and says nothing
-//! about it. Nothing is read until there is such a ConfigMap.
+//! The seals of evidence: a user who may write ConfigMap `oz-audit-evidence` stores the digest of a
+//! bundle's sums there, and gets an audit record of it, signed by the audit key. The operator does
+//! not know the contents of the bundle, and makes no claim about them. It reads nothing until such
+//! a ConfigMap exists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,13 @@ use oz_audit::{Sink as _, Trail};
 use oz_compliance::evidence::SealOrder;
 use oz_runtime::{Clock, Selection, StoreEvent, Task, guarded_watch};
 
-/// How many orders of one ConfigMap are carried out; what is more is dropped with it.
+/// The maximum number of orders that are carried out from one ConfigMap; further ones are dropped
+/// with it.
 const MOST: usize = 64;
-/// After a failure.
+/// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Carries out orders to seal evidence.
+/// The task that carries out orders to seal evidence.
 pub(crate) struct EvidenceSeals {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
@@ -40,7 +42,8 @@ impl Task for EvidenceSeals {
                 continue;
             };
             let Ok(found) = map.0 else { continue };
-            // One that was changed or deleted meanwhile is done with: the watch tells of what is there now.
+            // A ConfigMap that has since been changed or deleted is done: the watch shows the
+            // current one.
             while let Err(error) = self.carry_out(&found).await {
                 tracing::warn!("failed to seal evidence; trying again: {error:#}");
                 tokio::time::sleep(AGAIN).await;
@@ -54,7 +57,8 @@ impl EvidenceSeals {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Puts on record what is to be sealed, and deletes the ConfigMap, by which whoever asked sees that it is done.
+    /// Records the digests to seal, and deletes the ConfigMap, which shows the requester that the
+    /// seal is done.
     async fn carry_out(&self, map: &ConfigMap) -> anyhow::Result<()> {
         if map.metadata.deletion_timestamp.is_some() {
             return Ok(());
@@ -72,7 +76,7 @@ impl EvidenceSeals {
                 ),
             }
         }
-        // Not one that has got another order meanwhile: the watch tells of that.
+        // A ConfigMap with a new order is not deleted: the watch shows that order.
         let this = DeleteParams::default().preconditions(Preconditions {
             uid: map.metadata.uid.clone(),
             resource_version: map.metadata.resource_version.clone(),

@@ -1,4 +1,4 @@
-//! ExecAccessRequests at the edge: what is watched and read for `oz_core::access::exec`.
+//! ExecAccessRequests at the edge: the watches and reads for `oz_core::access::exec`.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct ExecRequests {
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) stamps: Stamps,
     pub(crate) role_names: RoleNames,
-    /// The kinds of requests that get Roles with names of oz's.
+    /// The kinds of requests that get Roles with reserved names.
     pub(crate) access_kinds: Vec<String>,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
@@ -37,13 +37,13 @@ pub(crate) struct ExecRequests {
     pub(crate) emergencies: Emergencies,
     pub(crate) tickets: TicketChecks,
     pub(crate) workloads: Arc<Workloads>,
-    /// Which pod has a name now.
+    /// The current pods by name.
     pub(crate) pods: Store<PodIdentity>,
     pub(crate) probes: Probes,
 }
 
 impl ExecRequests {
-    /// What has the name of the pod that the request was granted.
+    /// Returns the pod that now has the name of the request's pod.
     fn seen(&self, request: &ExecAccessRequest) -> Option<PodSeen> {
         let status = request.status.as_ref();
         let active = status.filter(|status| status.phase == Phase::Active)?;
@@ -73,7 +73,7 @@ impl Observe<ExecAccess> for ExecRequests {
                         })
                 };
                 let (here, name) = (namespace.as_deref(), name.as_str());
-                // One that is not ready waits for a successor, of whatever name.
+                // A request that is not ready waits for a successor with any name.
                 let mut found = requests.marked(By::Unready(here).mark(), concerned);
                 found.extend(requests.marked(By::Pod(here, name).mark(), concerned));
                 found

@@ -12,7 +12,7 @@ use oz_runtime::Store;
 use crate::session_probes::Probes;
 use crate::workload::Workloads;
 
-/// The most images that a status lists.
+/// The maximum number of images in a status.
 const MOST: usize = 64;
 
 pub(crate) struct ExecTemplates {

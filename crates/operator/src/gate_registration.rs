@@ -1,5 +1,6 @@
-//! Takes the APIService of the gate away while no gate is ready, and puts it back: one that does not answer keeps the
-//! API server from deleting namespaces.
+//! The registration of the gate: the operator deletes the APIService of the gate while no gate is
+//! ready, and restores it later: an APIService that does not respond prevents the API server from
+//! deleting namespaces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,13 @@ use oz_runtime::{CallError, Feeds, Kind, Selection, Store, Task, within};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How often it is looked at, whatever happens: somebody may have taken it away, or put it back.
+/// The interval between two checks without changes: another client may have deleted or restored the
+/// APIService.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// After a pass that failed.
+/// The pause after a failed pass.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Keeps the APIService as the gate is.
+/// The task that keeps the APIService in line with the gate.
 pub(crate) struct GateRegistration {
     services: Api<APIService>,
     slices: Store<EndpointSlice>,
@@ -32,7 +34,7 @@ pub(crate) struct GateRegistration {
 }
 
 impl GateRegistration {
-    /// For a gate behind this Service.
+    /// Creates the task for a gate behind this Service.
     pub(crate) fn new(
         client: &Client,
         feeds: &Feeds,
@@ -48,7 +50,7 @@ impl GateRegistration {
         }
     }
 
-    /// Does what is to be done; says when to look again at the latest.
+    /// Performs the next step; returns the maximum time until the next pass.
     async fn pass(&self, away: Option<Duration>) -> Result<Duration, CallError> {
         let what = |verb: &str| format!("failed to {verb} APIService {API_SERVICE}");
         let found = within(self.services.get_opt(API_SERVICE), || what("read")).await?;
@@ -58,7 +60,7 @@ impl GateRegistration {
             Step::Leave => {}
             Step::Wait(left) => return Ok(left.unsigned_abs().min(LOOK_EVERY)),
             Step::Withdraw => {
-                // Not one that somebody has put in its place meanwhile.
+                // An APIService that has since been replaced is not deleted.
                 let metadata = found.map(|found| found.metadata).unwrap_or_default();
                 let parameters = DeleteParams::default().preconditions(Preconditions {
                     uid: metadata.uid,
@@ -92,7 +94,7 @@ impl Task for GateRegistration {
             move |_| changed.notify_one()
         });
         self.slices.ready().await;
-        // Whoever begins to lead does not know what was before.
+        // A new leader does not know the earlier state.
         let mut away_since = None;
         loop {
             away_since = match is_ready(&self.slices.objects()) {

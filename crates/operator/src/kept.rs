@@ -1,5 +1,5 @@
-//! As what requests for access and transient bindings are kept. There are many requests, and most of them wait for their
-//! end: these are compressed. Both are found by marks.
+//! The stores of requests for access and of transient bindings. There are many requests, and most
+//! of them wait for their expiry: these are compressed. Marks identify both.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use oz_core::kinds::AccessRequest;
 use oz_core::transient;
 use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};
 
-/// What a request is found by.
+/// The mark by which a request is found.
 #[derive(Hash)]
 pub(crate) enum By<'a> {
-    /// Those that are over.
+    /// The requests that are over.
     Over,
-    /// The stamp that it carries.
+    /// The stamp of the request.
     Stamp(&'a str),
-    /// Namespace and name of its template.
+    /// The namespace and name of its template.
     Template(Option<&'a str>, &'a str),
-    /// Namespace and name of the pod that it gives access to.
+    /// The namespace and name of the pod to which it gives access.
     Pod(Option<&'a str>, &'a str),
     /// The namespace, if it gives access to a pod that is not ready.
     Unready(Option<&'a str>),
-    /// The user whose transient binding waits, as its stamp says.
+    /// The user with a waiting transient binding, from its stamp.
     Waits(&'a str),
 }
 
@@ -34,7 +34,8 @@ impl By<'_> {
     }
 }
 
-/// The requests of a kind. Whoever needs them gets them here: they are kept in one way.
+/// Returns the store of requests of a kind. All parts of the operator use this store, so that
+/// requests are stored in one form.
 pub(crate) fn requests<R: AccessRequest>(feeds: &Feeds) -> Store<R> {
     feeds.store_of(&Kind::of::<R>(), Selection::default(), &keep())
 }
@@ -48,7 +49,7 @@ pub(crate) fn keep<R: AccessRequest>() -> Keep<R> {
     }
 }
 
-/// The requests that name a template.
+/// Returns the requests that name a template.
 pub(crate) fn of_template<R: AccessRequest>(
     template: &R::Template,
     requests: &Store<R>,
@@ -61,7 +62,8 @@ pub(crate) fn of_template<R: AccessRequest>(
     })
 }
 
-/// The transient bindings of a kind, which every part of the operator gets here: they are kept in one way.
+/// Returns the store of transient bindings of a kind. All parts of the operator use this store, so
+/// that bindings are stored in one form.
 pub(crate) fn bindings<K: transient::Kind>(feeds: &Feeds) -> Store<K> {
     feeds.store_of(&Kind::of::<K>(), Selection::default(), &keep_bindings())
 }
@@ -74,7 +76,7 @@ pub(crate) fn keep_bindings<K: transient::Kind>() -> Keep<K> {
 }
 
 fn marks_of_binding<K: transient::Kind>(binding: &K) -> Vec<u64> {
-    // Whether its window is open by now is asked of each that is found.
+    // The caller checks for each result whether its window is open by now.
     let waits = binding.view().waiting(Timestamp::MIN).is_some();
     let user = stamp::flow(binding.meta());
     let mark = waits.then(|| By::Waits(&user).mark());
@@ -136,7 +138,8 @@ mod tests {
         })
     }
 
-    /// What a request that is kept as text is found by, and that it comes out as it was.
+    /// Returns the marks of a request that is stored as text, and checks that it is decoded
+    /// unchanged.
     fn found_by<R: AccessRequest>(status: Value) -> Vec<u64> {
         let request: R = serde_json::from_value(request(status)).unwrap();
         let text = (AsText::json().write)(&request).unwrap();

@@ -1,5 +1,6 @@
-//! Locks at the edge: those that there are, and what is looked at again when one is made, changed or removed. What a
-//! lock is not about costs no pass, and one that it is about waits for no other event.
+//! Locks at the edge: the existing locks, and the objects to reconcile when one is created, changed
+//! or removed. A lock causes no pass for an unaffected object, and an affected one waits for no
+//! other event.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use oz_runtime::Store;
 
 use crate::answers::{about, about_bindings};
 
-/// The locks that a watch has shown.
+/// Returns the locks that a watch has shown.
 pub(crate) fn locks(store: &Store<AccessLock>) -> Locks {
     Locks {
         all: store.objects(),
@@ -23,8 +24,8 @@ pub(crate) fn locks(store: &Store<AccessLock>) -> Locks {
     }
 }
 
-/// The requests of a kind that a lock concerns: those of whom it locks out, and those that somebody answered whom it
-/// locks out.
+/// Returns the requests of a kind that a lock affects: those of locked requesters, and those with
+/// an approval or denial by a locked user.
 pub(crate) fn requests<R: AccessRequest>(
     keys: &Keys,
     templates: &Store<R::Template>,
@@ -46,8 +47,8 @@ pub(crate) fn requests<R: AccessRequest>(
     }
 }
 
-/// The transient bindings of a kind that a lock concerns, as for requests. Answers to those of the whole cluster are in
-/// `own_namespace`.
+/// Returns the transient bindings of a kind that a lock affects, as for requests. Approvals and
+/// denials of cluster-scoped bindings are in `own_namespace`.
 pub(crate) fn bindings<K: Kind>(
     keys: &Keys,
     approvals: &Store<AccessRequestApproval>,
@@ -68,7 +69,7 @@ pub(crate) fn bindings<K: Kind>(
     }
 }
 
-/// The harness runs that a lock concerns.
+/// Returns the harness runs that a lock affects.
 pub(crate) fn runs(
     keys: &Keys,
 ) -> impl Fn(&AccessLock, &Store<HarnessRun>) -> Vec<Arc<HarnessRun>> + Send + Sync + 'static {

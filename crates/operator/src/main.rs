@@ -1,4 +1,4 @@
-//! The oz operator: carries out what `oz-core`, `oz-runs` and `oz-composites` plan.
+//! The oz operator: carries out the plans of `oz-core`, `oz-runs` and `oz-composites`.
 
 mod access_policies;
 mod answers;
@@ -44,7 +44,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // First of all: every connection needs to know which cryptography to use.
+    // Before any connection, which requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
     args.common.start_logging()?;

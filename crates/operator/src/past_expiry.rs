@@ -1,4 +1,5 @@
-//! How many grants there still are although their time is over: what must be none, counted when metrics are read.
+//! The number of grants that exist after their expiry: it must be zero, and is counted when metrics
+//! are read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::kept::By;
 
-/// The metric's name.
+/// The name of the metric.
 const METRIC: &str = "oz_grants_past_expiry";
 const HELP: &str = "Grants whose time is over, and which are not reported as over";
 
 type Count = Box<dyn Fn(Timestamp) -> usize + Send + Sync>;
 
-/// Counts, by kind.
+/// The counters by kind.
 pub(crate) struct PastExpiry {
     clock: Arc<dyn Clock>,
     kinds: Vec<(String, Count)>,
@@ -33,7 +34,7 @@ impl PastExpiry {
         Self { clock, kinds }
     }
 
-    /// Counts requests, without opening those that are compressed.
+    /// Counts requests, without decompressing them.
     pub(crate) fn requests<R: AccessRequest>(&mut self, requests: Store<R>) {
         let over = By::Over.mark();
         self.count::<R>(move |now| {
@@ -111,7 +112,7 @@ mod tests {
         })
     }
 
-    /// One of each state, of which the first two count.
+    /// Returns one status of each state, of which the first two count.
     fn statuses() -> Vec<Value> {
         let (before, after) = ("2026-11-27T10:00:00Z", "2026-11-27T10:00:01Z");
         let began = Some("2026-11-27T09:00:00Z");

@@ -1,4 +1,4 @@
-//! PodAccessRequests at the edge: what is watched and read for `oz_core::access::pod`.
+//! PodAccessRequests at the edge: the watches and reads for `oz_core::access::pod`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::tickets::TicketChecks;
 use crate::workload::Workloads;
 use crate::{kept, locks};
 
-/// How many pods are remembered before those of requests that are gone are forgotten.
+/// The number of stored pods from which those of deleted requests are removed.
 const MOST_MADE: usize = 1_000;
 
 pub(crate) struct PodRequests {
@@ -34,7 +34,7 @@ pub(crate) struct PodRequests {
     pub(crate) requests: Store<PodAccessRequest>,
     pub(crate) stamps: Stamps,
     pub(crate) role_names: RoleNames,
-    /// The kinds of requests that get Roles with names of oz's.
+    /// The kinds of requests that get Roles with reserved names.
     pub(crate) access_kinds: Vec<String>,
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
@@ -42,7 +42,7 @@ pub(crate) struct PodRequests {
     pub(crate) emergencies: Emergencies,
     pub(crate) tickets: TicketChecks,
     pub(crate) workloads: Arc<Workloads>,
-    /// The pods that this process made, by the UID of their request, until they are granted.
+    /// The pods that this process created, by the UID of their request, until they are granted.
     pub(crate) made: Mutex<HashMap<String, PodMade>>,
 }
 

@@ -1,4 +1,4 @@
-//! PodAccessTemplates at the edge: what the pods of their targets look like.
+//! PodAccessTemplates at the edge: the pod templates of their targets.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Observe<PodTemplate> for PodTemplates {
                 let model = self.workloads.model(cx, &namespace, target);
                 model.await.map(Some)
             }
-            // A spec of its own needs no target.
+            // A template with its own pod spec requires no target.
             None => Ok(None),
         });
     }

@@ -1,5 +1,6 @@
-//! Looks every few minutes whether the policies by which the API server itself refuses still stand as
-//! they were installed. Nothing else comes of it: who may change them may do without oz what it does.
+//! The alarm for admission policies: checks every few minutes whether the policies with which the
+//! API server itself denies requests are unchanged since their installation. A change has no other
+//! effect: a user who may change them can do without oz what oz does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// How often to look.
+/// The interval between two checks.
 const INTERVAL: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,7 +25,7 @@ struct Labels {
     policy: String,
 }
 
-/// Watches over the policies of an installation.
+/// The task that checks the admission policies of an installation.
 pub(crate) struct PolicyAlarm {
     policies: Vec<Policy>,
     in_force: Family<Labels, Gauge>,
@@ -32,11 +33,11 @@ pub(crate) struct PolicyAlarm {
     warnings: Warnings,
 }
 
-/// What is wrong with each policy, so that it is told once.
+/// The fault of each policy, so that it is reported once.
 type Faults = BTreeMap<String, &'static str>;
 
 impl PolicyAlarm {
-    /// One that has seen nothing yet.
+    /// Creates a task without known faults.
     pub(crate) fn new(
         installation: &Installation,
         client: &Client,
@@ -50,7 +51,7 @@ impl PolicyAlarm {
         })
     }
 
-    /// Adds the metric.
+    /// Registers the metric.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_policy_in_force",
@@ -98,7 +99,7 @@ impl PolicyAlarm {
 }
 
 impl Task for PolicyAlarm {
-    /// Looks now and then.
+    /// Checks the policies at intervals.
     async fn run(&self) {
         let mut faults = Faults::new();
         loop {

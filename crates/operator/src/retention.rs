@@ -1,7 +1,8 @@
-//! AuditEvents go when they are as old as they are kept, to the instant; the oldest go before that where
-//! there are too many, or where an administrator asks for it, and then it is on record first. Their names
-//! sort by time, so the oldest are the first page of a list: nothing is cached, nothing is watched, and a
-//! restart changes nothing. What proves that no other went, the checkpoints, stays.
+//! The retention of AuditEvents: each is deleted at exactly its maximum age. The oldest are deleted
+//! earlier if there are too many, or on the order of an administrator, and this is recorded first.
+//! Their names sort by time, so the oldest are the first page of a list: there is no cache and no
+//! watch, and a restart changes nothing. The checkpoints, which prove that no other event was
+//! deleted, stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +21,26 @@ use oz_trail::{AuditEvent, Checkpoint, PruneOrder, Shortening, excess, time_in_n
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
-/// How many events are looked at, and deleted, at a time.
+/// The number of events that are read, and deleted, at a time.
 const PAGE: u32 = 500;
-/// How many deletions are under way at once.
+/// The maximum number of concurrent deletions.
 const AT_ONCE: usize = 8;
-/// The longest sleep: a clock that is set is noticed within this.
+/// The maximum sleep: a changed clock is noticed within this time.
 const SLICE: Duration = Duration::from_secs(60);
-/// How often it is looked whether there are too many, or an order.
+/// The interval between two checks for too many events, or for an order.
 const LOOK: SignedDuration = SignedDuration::from_secs(10);
-/// After a failure.
+/// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Deletes what is old enough.
+/// The task that deletes old AuditEvents.
 pub(crate) struct Retention {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
-    /// How long events are kept.
+    /// The time for which events are kept.
     pub(crate) keep: SignedDuration,
-    /// How many are kept at most; 0 for any number.
+    /// The maximum number of events; 0 for any number.
     pub(crate) most: u64,
-    /// Where it is put on record that some go before their time.
+    /// The audit trail, which records deletions before the maximum age.
     pub(crate) trail: Trail,
     pub(crate) namespace: String,
     pub(crate) reaped: Counter,
@@ -68,7 +69,7 @@ impl Task for Retention {
 }
 
 impl Retention {
-    /// Deletes what is due, and says when to look again.
+    /// Deletes the due events, and returns the time of the next check.
     async fn reap(&self) -> anyhow::Result<Timestamp> {
         let events: Api<AuditEvent> = Api::all(self.client.clone());
         let order = self.order().await?;
@@ -78,12 +79,12 @@ impl Retention {
             self.carried_out().await?;
         }
         self.forget().await?;
-        // Too many can come at any time, and so can an order.
+        // Too many events, or an order, can come at any time.
         Ok(next.min(self.clock.now() + LOOK))
     }
 
-    /// Puts on record that the oldest go, if there are too many or somebody asks for it, and says up to
-    /// when they do.
+    /// Records the deletion of the oldest events, if there are too many or an administrator orders
+    /// it, and returns the time up to which they are deleted.
     async fn shorten(
         &self,
         events: &Api<AuditEvent>,
@@ -91,7 +92,7 @@ impl Retention {
     ) -> anyhow::Result<Option<Timestamp>> {
         let mut shortened = None;
         if let Some(order) = order {
-            // What is being written now is not a part of what was asked for.
+            // Events that are being written now are not part of the order.
             let before = order.before.min(self.clock.now());
             self.record(&Shortening::Asked(order.clone()), before)
                 .await?;
@@ -119,7 +120,7 @@ impl Retention {
         Ok(shortened)
     }
 
-    /// Nothing goes that is not on record as gone, in every place that holds records.
+    /// Records a deletion in all sinks of audit records, before it happens.
     async fn record(&self, why: &Shortening, before: Timestamp) -> anyhow::Result<()> {
         let record = why.record(self.clock.now(), before);
         tracing::warn!(%before, why = record.message, "the audit trail is shortened");
@@ -127,7 +128,7 @@ impl Retention {
         recorded.context("failed to put on record that the audit trail is shortened")
     }
 
-    /// The time of the event that comes after so many others.
+    /// Returns the time of the event after this many others.
     async fn time_at(
         &self,
         events: &Api<AuditEvent>,
@@ -151,7 +152,7 @@ impl Retention {
         }
     }
 
-    /// What an administrator asks for.
+    /// Returns the order of an administrator.
     async fn order(&self) -> kube::Result<Option<PruneOrder>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let Some(map) = maps.get_opt(names::AUDIT_PRUNE).await? else {
@@ -171,7 +172,7 @@ impl Retention {
         }
     }
 
-    /// Whoever asked sees by it that it is done.
+    /// Deletes the order, which shows the administrator that it is carried out.
     async fn carried_out(&self) -> kube::Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         match maps
@@ -183,7 +184,8 @@ impl Retention {
         }
     }
 
-    /// Deletes what is as old as it may get, or from before `shortened`, and says when the next is due.
+    /// Deletes the events of the maximum age, or from before `shortened`, and returns when the next
+    /// one is due.
     async fn reap_before(
         &self,
         events: &Api<AuditEvent>,
@@ -197,7 +199,7 @@ impl Retention {
             let mut old = Vec::new();
             let mut next = None;
             for event in &list.items {
-                // What has another name is not ours; it is left for people to see.
+                // An object with another name is not from oz; it stays visible to users.
                 let name = event.name_any();
                 let Some(time) = time_in_name(&name) else {
                     continue;
@@ -214,10 +216,10 @@ impl Retention {
                 break next;
             }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                // What was on this page is gone: the list begins later now.
+                // The events of this page are deleted: the list begins later now.
                 Some(_) if !old.is_empty() => page = ListParams::default().limit(PAGE),
                 Some(token) => page = page.continue_token(&token),
-                // What comes now is kept as long as everything.
+                // A new event is kept for the full time.
                 None => break now.checked_add(self.keep).unwrap_or(Timestamp::MAX),
             }
         };
@@ -241,7 +243,7 @@ impl Retention {
         Ok(reaped)
     }
 
-    /// Drops checkpoints of replicas of which nothing has been left for as long again.
+    /// Removes the checkpoints of replicas that have had no events for the same time again.
     async fn forget(&self) -> kube::Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let Some(map) = maps.get_opt(names::AUDIT_CHECKPOINTS).await? else {
@@ -273,7 +275,7 @@ impl Retention {
     }
 }
 
-/// Whether it was there.
+/// Deletes an event, and returns whether it existed.
 async fn delete(events: &Api<AuditEvent>, name: &str) -> kube::Result<bool> {
     match events.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(true),

@@ -1,5 +1,6 @@
-//! Reviews of emergencies and of break-glass: one is opened for each that is on record, whatever became of its request;
-//! one that nobody writes in time is told of; one that is written goes when the trail's records of that time do.
+//! Reviews of emergencies and of break-glass: the operator opens one for each recorded access,
+//! regardless of its request; reports one that has no finding in time; and deletes one with a
+//! finding when the audit records of that time are deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,21 +23,22 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::Notify;
 
-/// How often it is looked what there is to do, if nothing changes.
+/// The interval between two passes without changes.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long it is waited at least, so that much that changes at once is looked at once; or after a failure.
+/// The minimum pause between two passes, so that many concurrent changes are handled in one; and
+/// the pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 const AGAIN: Duration = Duration::from_secs(10);
-/// How much longer a review is kept than the record of its emergency: what is on record and has no review gets
-/// one.
+/// The additional time for which a review is kept after the audit record of its emergency: an audit
+/// record without a review gets one.
 const LONGER: SignedDuration = SignedDuration::from_hours(1);
 
-/// The records of emergencies, in the cluster.
+/// Selects the audit records of emergencies in the cluster.
 pub(crate) fn emergencies() -> Selection {
     of(Action::EmergencyGranted)
 }
 
-/// The records of what break-glass groups opened.
+/// Selects the audit records of connections of break-glass groups.
 pub(crate) fn openings() -> Selection {
     of(Action::BreakGlassOpened)
 }
@@ -45,26 +47,27 @@ fn of(action: Action) -> Selection {
     Selection::default().labels(&format!("{}={action}", labels::AUDIT_KIND))
 }
 
-/// Opens reviews and looks after them.
+/// The task that opens and maintains reviews.
 pub(crate) struct Reviews {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
     pub(crate) trail: Trail,
-    /// The emergencies on record, and what break-glass groups opened; none if records are not written into the cluster.
+    /// The audit records of emergencies and of connections of break-glass groups; empty if audit
+    /// records are not written into the cluster.
     pub(crate) records: Vec<Store<AuditEvent>>,
-    /// How reviews of what break-glass groups opened are opened.
+    /// The terms for reviews of connections of break-glass groups.
     pub(crate) break_glass: break_glass::Terms,
     pub(crate) reviews: Store<AccessReview>,
-    /// How long records are kept.
+    /// The time for which audit records are kept.
     pub(crate) keep: SignedDuration,
     pub(crate) recorder: Recorder,
     pub(crate) gauges: Gauges,
-    /// Reviews whose namespaces are gone: nothing can be made there.
+    /// The reviews with deleted namespaces, in which nothing can be created.
     pub(crate) gone: Mutex<BTreeSet<String>>,
 }
 
-/// How many reviews there are.
+/// The numbers of reviews.
 #[derive(Clone, Default)]
 pub(crate) struct Gauges {
     open: Gauge,
@@ -72,7 +75,7 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Adds the metrics.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_reviews_open",
@@ -114,12 +117,12 @@ impl Task for Reviews {
 
 impl Reviews {
     async fn pass(&self) -> anyhow::Result<()> {
-        // Without the webhook's keys, a review that is written could not be told from one that somebody forged.
+        // Without the webhook's keys, a genuine finding cannot be distinguished from a forged one.
         let is_known = self.keys.newest(Owner::Webhook).is_some();
         if !self.reviews.is_ready() || !is_known {
             return Ok(());
         }
-        // What cannot be done for one is no reason to leave the others.
+        // A failure for one review does not stop the others.
         let mut failed = Ok(());
         for event in self.without_review() {
             if let Err(error) = self.open(&event).await {
@@ -128,7 +131,7 @@ impl Reviews {
         }
         let (mut open, mut overdue) = (0, 0);
         for object in self.reviews.objects() {
-            // What bears no seal of ours is none of ours: nothing is decided by it.
+            // A review without oz's seal is ignored.
             let Some(standing) = review::read(&self.keys, &object) else {
                 continue;
             };
@@ -143,7 +146,7 @@ impl Reviews {
         failed
     }
 
-    /// What is on record and has no review.
+    /// Returns the audit records without a review.
     fn without_review(&self) -> Vec<Arc<AuditEvent>> {
         let gone = self.gone.lock().clone();
         let mut names = BTreeSet::new();
@@ -162,19 +165,20 @@ impl Reviews {
             })
         });
         let mut found: Vec<_> = found.collect();
-        // Several that one review is about: the first of them.
+        // Of several records for one review, the first.
         found.sort_by_key(|event| event.spec.record.time);
         found.retain(|event| {
             let record = &event.spec.record;
             let name = subject::name_of(record).unwrap_or_default();
-            // What was not written by us makes none, and keeps none from being made.
+            // A record that oz did not write opens no review, and prevents none.
             Subject::of(&self.keys, record, &self.break_glass).is_some()
                 && names.insert(place(&record.request.namespace, &name))
         });
         found
     }
 
-    /// Opens the review of what is on record. Its name follows from the record: whoever does it twice does it once.
+    /// Opens the review of an audit record. Its name follows from the record: a repeated call has
+    /// no further effect.
     async fn open(&self, event: &AuditEvent) -> anyhow::Result<()> {
         let record = &event.spec.record;
         let Some(found) = Subject::of(&self.keys, record, &self.break_glass) else {
@@ -197,7 +201,7 @@ impl Reviews {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.replace(&reviews, &new.name_any()).await
             }
-            // Nobody can look at anything there any more.
+            // Users can no longer review access there.
             Err(kube::Error::Api(status)) if status.is_not_found() || is_terminating(&status) => {
                 let mut gone = self.gone.lock();
                 gone.insert(place(&request.namespace, &new.name_any()));
@@ -207,7 +211,8 @@ impl Reviews {
         }
     }
 
-    /// Takes away what stands where a review is to be and was not made by oz; the next pass makes the review.
+    /// Deletes an object that has the name of a review and was not created by oz; the next pass
+    /// creates the review.
     async fn replace(&self, reviews: &Api<AccessReview>, name: &str) -> anyhow::Result<()> {
         let Some(there) = reviews.get_opt(name).await? else {
             return Ok(());
@@ -224,7 +229,7 @@ impl Reviews {
         self.delete(&there).await
     }
 
-    /// What is on record so far of the request, or of the time of break-glass.
+    /// Returns the audit records so far of the request, or of the break-glass window.
     async fn records_of(&self, about: &Subject<'_>) -> kube::Result<oz_api::RecordsSoFar> {
         let record = about.record();
         if let Subject::BreakGlass(..) = about {
@@ -279,7 +284,7 @@ impl Reviews {
         }
     }
 
-    /// Has the status say whether it is overdue.
+    /// Writes into the status whether the review is overdue.
     async fn say(&self, object: &AccessReview, overdue: bool) -> anyhow::Result<()> {
         let patch = json!({
             "metadata": { "resourceVersion": object.metadata.resource_version },
@@ -291,7 +296,8 @@ impl Reviews {
         self.wrote(patched)
     }
 
-    /// Somebody may have written it meanwhile, or it may be gone: the watch tells.
+    /// Handles the result of a write. After a concurrent change or a deletion, the watch shows the
+    /// current object.
     fn wrote(&self, answer: kube::Result<AccessReview>) -> anyhow::Result<()> {
         match answer {
             Ok(object) => {
@@ -305,7 +311,8 @@ impl Reviews {
         }
     }
 
-    /// The event for those who look at what happens. The trail and the status say the same.
+    /// Publishes the event for users who watch events. The trail and the status contain the same
+    /// information.
     async fn tell(&self, object: &AccessReview, note: String) {
         let event = Event {
             type_: EventType::Warning,
@@ -344,12 +351,12 @@ impl Reviews {
     }
 }
 
-/// Where a review is.
+/// Returns the namespace and name of a review.
 fn place(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Whether nothing is made in a namespace since it is being deleted.
+/// Checks whether a creation failed because the namespace is being deleted.
 fn is_terminating(status: &kube::core::Status) -> bool {
     status.code == 403 && status.message.contains("because it is being terminated")
 }

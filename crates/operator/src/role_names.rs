@@ -1,6 +1,7 @@
-//! The reserved names of Roles: which grant gets which, and whether they may be used at all. They may as
-//! long as the API server was seen to keep others from them, by a policy that refuses a Role of such a name
-//! and a binding to one unless the operator makes it for a request.
+//! The reserved names of Roles: their assignment to grants, and whether they may be used at all.
+//! They may be used as long as the API server verifiably denies them to others, by an admission
+//! policy that denies a Role with such a name and a binding to one unless the operator creates it
+//! for a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,33 +30,34 @@ use serde_json::json;
 
 use crate::kept::By;
 
-/// How often to look whether the policy is in force.
+/// The interval between two checks of the policy.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// For how long what was seen counts: a look may fail, or be late on a busy machine, once.
+/// The validity of a successful check: one check may fail, or be late on a busy machine.
 const COUNTS_FOR: Duration = Duration::from_secs(130);
-/// After a failure. At first the policy may just have been installed.
+/// The pause after a failure. At first the policy may just have been installed.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// How long the API server may take to answer.
+/// The timeout for the response of the API server.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the policy is called, after the name of the installation.
+/// The name of the policy, after the name of the installation.
 const POLICY: &str = "role-names";
-/// The name that is tried.
+/// The name that the check uses.
 const CANARY: u16 = 0;
 
 type IsOver = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
-/// Which request has which name, for both kinds of access.
+/// The assignment of names to requests, for both kinds of access.
 #[derive(Clone)]
 pub(crate) struct RoleNames(Arc<Inner>);
 
 struct Inner {
-    /// What time is counted from.
+    /// The start of the measured time.
     began: Instant,
-    /// When the policy was last seen to be in force.
+    /// The time of the last successful check of the policy.
     held: Mutex<Option<Instant>>,
-    /// By namespace.
+    /// The names by namespace.
     names: Mutex<HashMap<String, core::RoleNames>>,
-    /// Says of a UID whether its request is over; `None` for one that is not there.
+    /// Functions that return, for a UID, whether its request is over; `None` if the request does
+    /// not exist.
     requests: Mutex<Vec<IsOver>>,
 }
 
@@ -71,14 +73,14 @@ impl Default for RoleNames {
 }
 
 impl RoleNames {
-    /// Lets names be free again when requests of this store are over or gone.
+    /// Releases names when requests of this store are over or deleted.
     pub(crate) fn of<K: Kind>(&self, requests: &Store<K::Request>) {
         let requests = requests.clone();
         let is_over = move |uid: &str| requests.is_marked(uid, By::Over.mark());
         self.0.requests.lock().push(Box::new(is_over));
     }
 
-    /// Notes which name a request has.
+    /// Records the name of a request.
     pub(crate) fn note<K: Kind>(&self, request: &K::Request) {
         let request = request.view();
         let told = request.status.and_then(|status| status.role_name.as_ref());
@@ -94,7 +96,7 @@ impl RoleNames {
         }
     }
 
-    /// A name for the Role of a request, if there is one.
+    /// Returns a name for the Role of a request, if one is available.
     pub(crate) fn take<K: Kind>(&self, request: &K::Request, bound: &[String]) -> RoleName {
         if !self.hold() {
             return RoleName::default();
@@ -123,7 +125,8 @@ impl RoleNames {
         }
     }
 
-    /// Notes that the place of a Role is taken by somebody else. Says whether another name would be tried.
+    /// Records that another object has the name of a Role. Returns whether another name would be
+    /// tried.
     pub(crate) fn is_taken(&self, key: &Key) -> bool {
         if key.kind != Role::kind(&()) {
             return false;
@@ -140,7 +143,7 @@ impl RoleNames {
         taken
     }
 
-    /// Whether the policy was seen to be in force, not long ago.
+    /// Checks whether the policy was recently in force.
     fn hold(&self) -> bool {
         self.0
             .held
@@ -148,7 +151,7 @@ impl RoleNames {
             .is_some_and(|held| held.elapsed() < COUNTS_FOR)
     }
 
-    /// Says whether this is another answer than before.
+    /// Records the result of a check, and returns whether it differs from the previous one.
     fn held(&self, now: bool) -> bool {
         let before = self.hold();
         *self.0.held.lock() = now.then(Instant::now);
@@ -156,7 +159,8 @@ impl RoleNames {
     }
 }
 
-/// What is kept of RoleBindings that oz did not make: of those that bind to no Role of a grant, what they bind to.
+/// Returns the stored form of RoleBindings of other creators than oz: for those that bind to no
+/// Role of a grant, only the role reference.
 pub(crate) fn kept_of_others(binding: Packed) -> Packed {
     binding.changed(|binding| {
         let role = &binding.data["roleRef"];
@@ -169,11 +173,11 @@ pub(crate) fn kept_of_others(binding: Packed) -> Packed {
     })
 }
 
-/// Looks every minute whether the policy is in force.
+/// The task that checks every minute whether the policy is in force.
 pub(crate) struct RoleNamesLock {
     pub(crate) client: Client,
     pub(crate) names: RoleNames,
-    /// Where it is tried: a namespace in which the operator may write Roles.
+    /// The namespace of the check: one in which the operator may write Roles.
     pub(crate) namespace: String,
     pub(crate) policy: Policy,
     /// 1 while the reserved names are used.
@@ -199,8 +203,9 @@ impl RoleNamesLock {
         })
     }
 
-    /// Whether nobody but the operator writes a Role of a reserved name, or a binding to one: the policy
-    /// stands as it was installed, and refuses what the operator itself writes without saying for whom.
+    /// Checks whether only the operator can write a Role with a reserved name, or a binding to one:
+    /// the policy is unchanged since its installation, and denies such a write by the operator
+    /// itself without a request.
     async fn look(&self) -> Result<(), String> {
         let name = &self.policy.name;
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
@@ -226,7 +231,7 @@ impl RoleNamesLock {
         .await
     }
 
-    /// Tries to create an object that nothing says the request of, without storing it.
+    /// Tries to create an object without a request, in a dry run.
     async fn is_refused<K>(&self, object: &serde_json::Value) -> Result<(), String>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>

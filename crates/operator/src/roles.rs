@@ -1,4 +1,4 @@
-//! What roles hold, and who may hand out rights: read at the moment when it matters.
+//! The rules of roles, and the users who may hand out rights: read at the moment of the decision.
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
@@ -9,10 +9,10 @@ use oz_core::controller::Failure;
 use oz_engine::Cx;
 use oz_runtime::within;
 
-/// The rules of a role; `None` if there is no such role.
+/// Returns the rules of a role; `None` if the role does not exist.
 ///
 /// # Errors
-/// When it cannot be read.
+/// The failure to read the role.
 pub(crate) async fn rules(
     cx: &Cx,
     namespace: Option<&str>,
@@ -32,10 +32,10 @@ pub(crate) async fn rules(
     Ok(rules.map(Option::unwrap_or_default))
 }
 
-/// What the API server answers to a review.
+/// Sends a review to the API server, and returns the result.
 ///
 /// # Errors
-/// When it does not.
+/// The failure of the call.
 pub(crate) async fn may(cx: &Cx, review: &SubjectAccessReview) -> Result<bool, Failure> {
     let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
     let user = review.spec.user.as_deref().unwrap_or_default();
@@ -46,7 +46,8 @@ pub(crate) async fn may(cx: &Cx, review: &SubjectAccessReview) -> Result<bool, F
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// What is known of the rights of authors that something done with a child of a composite takes.
+/// Returns the rights of authors that an operation on a child of a composite requires, as far as
+/// they are known.
 pub(crate) async fn found(cx: &Cx, want: &Want) -> Found {
     let rules = match &want.act {
         Act::Bind(role) => rules(cx, want.namespace.as_deref(), role).await,

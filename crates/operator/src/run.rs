@@ -1,4 +1,4 @@
-//! What the operator consists of, put together.
+//! The assembly of the operator from its components.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ use crate::workload::Workloads;
 /// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Operator;
 
-/// Runs until a signal, or until what it needs is lost.
+/// Runs until a signal, or until the loss of a required component.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
-/// What everything here is made of.
+/// The common components of the process.
 struct Operator<'a> {
     args: &'a Args,
     config: Config,
@@ -122,7 +122,7 @@ struct Operator<'a> {
 }
 
 impl Operator<'_> {
-    /// The process, without anything to do.
+    /// Creates the engine, without controllers and tasks.
     fn engine(&self) -> Engine {
         let (args, common) = (self.args, &self.args.common);
         let mut runtime = Runtime::new(labels::OZ, self.client.clone(), self.clock.clone());
@@ -155,7 +155,7 @@ impl Operator<'_> {
         engine
     }
 
-    /// Everything that is reconciled. The answer says what stands behind the objects that are made.
+    /// Adds the controllers. Returns the owners of the created objects.
     fn controllers(&self, engine: &mut Engine) -> Owners {
         let mut owners = Owners::default();
         let parts = Parts {
@@ -176,7 +176,7 @@ impl Operator<'_> {
         owners
     }
 
-    /// Controllers that are functions.
+    /// Adds the controllers for composites.
     fn composites(&self, engine: &mut Engine, config: Config) -> anyhow::Result<()> {
         let args = &self.args.composites;
         let account = args.composite_account.clone();
@@ -234,7 +234,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Everything that is done besides, and by whom.
+    /// Adds the further tasks, each with the replicas that run it.
     fn tasks(&self, runtime: &mut Runtime, owners: Owners) -> anyhow::Result<()> {
         let sweeper = self.sweeper(runtime, owners);
         let retention = self.retention(runtime);
@@ -276,7 +276,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Has grants counted whose time is over.
+    /// Registers the count of grants past their expiry.
     fn past_expiry(&self, runtime: &Runtime) {
         let feeds = runtime.feeds();
         let mut past = PastExpiry::new(Arc::new(self.clock.clone()));
@@ -320,7 +320,7 @@ impl Operator<'_> {
         }
     }
 
-    /// Answers whose requests are gone.
+    /// Creates the task that deletes approvals and denials of requests that are gone.
     fn approval_retention(&self, runtime: &Runtime) -> ApprovalRetention {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Uids>> = Vec::new();
@@ -343,13 +343,13 @@ impl Operator<'_> {
         }
     }
 
-    /// The emergencies on record, if records are written into the cluster.
+    /// Returns the audit records of emergencies, if audit records are written into the cluster.
     fn emergencies_on_record(&self, runtime: &Runtime) -> Option<Store<AuditEvent>> {
         let in_cluster = self.args.audit.has_objects();
         in_cluster.then(|| runtime.feeds().store_with(reviews::emergencies()))
     }
 
-    /// Room for emergencies.
+    /// Creates the room for emergencies.
     fn emergencies(&self, runtime: &Runtime) -> Emergencies {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn Known>> = Vec::new();
@@ -358,7 +358,7 @@ impl Operator<'_> {
         Emergencies::new(&self.keys, records, feeds.store(), requests)
     }
 
-    /// Reviews of emergencies and of break-glass.
+    /// Creates the task for reviews of emergencies and of break-glass.
     fn reviews(&self, runtime: &Runtime) -> Reviews {
         let (replica, gauges) = (&self.args.common.replica, Gauges::default());
         gauges.register(&mut runtime.registry());
@@ -464,7 +464,7 @@ impl Operator<'_> {
     }
 }
 
-/// What both kinds of access are made of.
+/// The common components of both kinds of access.
 struct Parts<'a> {
     args: &'a Args,
     keys: &'a Keys,
@@ -474,7 +474,7 @@ struct Parts<'a> {
     tickets: TicketChecks,
 }
 
-/// Adds access to pods that run already.
+/// Adds access to running pods.
 fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let Parts {
         args,
@@ -486,7 +486,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     } = parts;
     let feeds = engine.runtime().feeds();
     let (templates, requests) = (feeds.store(), kept::requests(feeds));
-    // There are many, and what is over ends without them.
+    // There are many pods, and a request that is over ends without them.
     let keep = Keep {
         compact: Some(AsText::json()),
         ..Keep::default()
@@ -526,7 +526,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     );
 }
 
-/// Lets a sweep know of the requests of a kind.
+/// Registers the requests of a kind for the sweep.
 fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
     let kind = <K::Request as Resource>::kind(&());
     owners.add(&kind, requests, |request| {
@@ -534,7 +534,7 @@ fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
     });
 }
 
-/// Adds what pods of one's own need.
+/// Adds the controllers for dedicated pods.
 fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let Parts {
         args,
@@ -577,8 +577,8 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     );
 }
 
-/// Adds transient bindings. If no role may be bound, nothing is: but what was bound before it was
-/// switched off must end, and what is deleted must go.
+/// Adds transient bindings. If no role may be bound, no new binding is created: but existing
+/// bindings must end, and deleted objects must be removed.
 fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
     let policy = args.transient.policy(&args.common.namespace);
     let mut waiting = WaitingBindings::default();

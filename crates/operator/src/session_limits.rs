@@ -1,6 +1,6 @@
-//! How many scripts run at once: on one node, in one namespace, altogether. Who waits for one of these
-//! holds none of the others, so that a node that does not answer keeps no place of a namespace busy
-//! with waiting, nor a namespace one of a node.
+//! The limits on concurrent scripts: on one node, in one namespace, in total. A script that waits
+//! for one of these limits takes no place of the others, so that a node that does not respond
+//! blocks no place of a namespace with waiting scripts, nor a namespace one of a node.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// In the pods of one namespace. Fewer than on a node: pods of one namespace that do not answer leave
-/// room for those of others beside them.
+/// The maximum number in the pods of one namespace. It is lower than that of a node: unresponsive
+/// pods of one namespace leave room for those of others on their node.
 pub(crate) const IN_NAMESPACE: usize = 16;
-/// In the pods of one node.
+/// The maximum number in the pods of one node.
 pub(crate) const ON_NODE: usize = 32;
-/// Altogether. Each takes a connection.
+/// The maximum total number. Each script uses a connection.
 pub(crate) const ALTOGETHER: usize = 256;
 
-/// Where a script runs.
+/// The namespace and the node of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScriptLocation {
     pub(crate) namespace: String,
     pub(crate) node: String,
 }
 
-/// Lets scripts run as long as there are not too many. Cheap to clone; clones count together.
+/// The limiter of concurrent scripts. Cheap to clone; clones share their counts.
 #[derive(Clone, Default)]
 pub(crate) struct Limits(Arc<Mutex<State>>);
 
@@ -33,18 +33,18 @@ struct State {
     namespaces: HashMap<String, usize>,
     nodes: HashMap<String, usize>,
     all: usize,
-    /// Those who came first are first.
+    /// The waiting scripts, in the order of their arrival.
     waiting: VecDeque<(ScriptLocation, oneshot::Sender<Permit>)>,
 }
 
-/// One script may run; dropped, another one may.
+/// A permit for one script; dropping it allows another one.
 pub(crate) struct Permit {
     limits: Limits,
     location: ScriptLocation,
 }
 
 impl Limits {
-    /// Lets a script run at once, if there is room.
+    /// Returns a permit for a script at once, if there is room.
     pub(crate) fn try_enter(&self, location: &ScriptLocation) -> Option<Permit> {
         let entered = self.state().enter(location);
         entered.then(|| self.permit(location.clone()))
@@ -64,7 +64,7 @@ impl Limits {
         };
         match receiver.await {
             Ok(permit) => permit,
-            // The other end goes only with these very limits, which live as long as this does.
+            // The sender is dropped only with these limits, which live as long as this call.
             Err(_) => self.permit(location),
         }
     }
@@ -93,7 +93,7 @@ impl Limits {
             }
         }
         for (location, sender) in admitted {
-            // Nobody waits for it any more: it leaves as it is dropped, and lets the next one in.
+            // Without a receiver, the permit is dropped, which leaves and admits the next script.
             let _ = sender.send(self.permit(location));
         }
     }
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-/// Forgets what is not counted any more.
+/// Decrements a count, and removes it at zero.
 fn one_less<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: &K) {
     if let Some(count) = counts.get_mut(of) {
         *count = count.saturating_sub(1);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(held.len(), ON_NODE);
         let mut waits = Box::pin(limits.enter(location("shop", "slow")));
         assert!((&mut waits).now_or_never().is_none());
-        // It holds no place of its namespace meanwhile.
+        // The waiting script holds no place of its namespace.
         let others = fill(
             &limits,
             std::iter::repeat_n(location("shop", "quick"), IN_NAMESPACE * 2),

@@ -1,5 +1,5 @@
-//! When the sessions of grants were opened, as far as that is on record in the cluster. Many grants that
-//! end together are asked for together: the API server looks through all records for each question.
+//! The start times of the sessions of grants, from the audit records in the cluster. Many grants
+//! that end together share one query: the API server searches all records for each query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// How long the API server may take.
+/// The timeout of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many grants are asked for at once.
+/// The maximum number of grants in one query.
 const GRANTS_AT_ONCE: usize = 40;
-/// How many records are read of those that are asked for at once.
+/// The maximum number of records that one query reads.
 const RECORDS_AT_ONCE: u32 = 500;
 
-/// Looks up sessions. Cheap to clone; clones ask together.
+/// The lookup of sessions. Cheap to clone; clones share their queries.
 #[derive(Clone)]
 pub(crate) struct Openings {
     client: Client,
-    /// Where answers are waited for.
+    /// The runtime that waits for responses.
     runtime: Handle,
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -36,7 +36,7 @@ struct Waiting {
 }
 
 impl Openings {
-    /// To be called in the runtime that is to wait for answers.
+    /// Creates the lookup. The caller must be in the runtime that waits for responses.
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
@@ -45,8 +45,8 @@ impl Openings {
         }
     }
 
-    /// The records of the sessions of a grant: that they were opened, cut, or ended. None if they
-    /// cannot be read.
+    /// Returns the audit records of the sessions of a grant: of their opening, cut, or end. Empty
+    /// if they cannot be read.
     pub(crate) async fn of(&self, grant: &str) -> Vec<Record> {
         let (done, found) = oneshot::channel();
         let begins = {
@@ -61,13 +61,13 @@ impl Openings {
         found.await.unwrap_or_default()
     }
 
-    /// Asks until nobody waits any more.
+    /// Sends queries until no caller waits.
     async fn ask(&self) {
         while let Some(batch) = self.next() {
             let grants: Vec<&str> = batch.iter().map(|(grant, _)| grant.as_str()).collect();
             let mut found = match self.list(&grants).await {
                 Some((found, true)) => found,
-                // One of them has more than is read: it must not hide what the others have.
+                // One grant has more records than are read: it must not hide those of the others.
                 Some((_, false)) if grants.len() > 1 => {
                     let mut found = BTreeMap::new();
                     for grant in &grants {
@@ -92,7 +92,7 @@ impl Openings {
         (count > 0).then(|| waiting.grants.drain(..count).collect())
     }
 
-    /// The records by the label of their grant, and whether these are all.
+    /// Returns the records by the label of their grant, and whether the list is complete.
     async fn list(&self, grants: &[&str]) -> Option<(BTreeMap<String, Vec<Record>>, bool)> {
         let events: Api<AuditEvent> = Api::all(self.client.clone());
         let selector = format!(
@@ -109,7 +109,7 @@ impl Openings {
             .limit(RECORDS_AT_ONCE);
         let list = match tokio::time::timeout(LIST_TIMEOUT, events.list(&parameters)).await {
             Ok(Ok(list)) => list,
-            // They are ended all the same; only how long they lasted is not said.
+            // The sessions are ended in any case; only their duration is not recorded.
             Ok(Err(error)) => {
                 tracing::info!(%error, "failed to look up which sessions were opened");
                 return None;

@@ -1,5 +1,5 @@
-//! The probe that finds out whether a command in a container can be made to end by itself. An exec,
-//! as what ends sessions is.
+//! The probe that checks whether a command in a container can be made to end automatically. It is
+//! an exec, like the scripts that end sessions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use parking_lot::Mutex;
 
 use crate::container_exec::{Unrun, run, running};
 
-/// How long a probe may hold up a grant.
+/// The maximum time by which a probe delays a grant.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// For how long a container that could not be probed is not probed again.
+/// The time for which a container with a failed probe is not probed again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Known images; more only if somebody makes them up.
+/// The maximum number of known images; there are more only if a user invents them.
 const KNOWN: usize = 10_000;
 
-/// What containers were found able to. Cheap to clone; clones share what is known.
+/// The results of probes. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Probes {
-    /// Whether any container is run anything in.
+    /// True if commands are run in containers at all.
     pub(crate) enabled: bool,
     known: Arc<Mutex<HashMap<ContainerImage, Known>>>,
 }
 
-/// Where a container was looked into: namespace, name of the container, image. What those of one
-/// namespace write into the status of their templates tells nothing about others.
+/// The key of a probe: namespace, name of the container, image. The users of one namespace write
+/// into the status of their templates, which says nothing about other namespaces.
 type ContainerImage = (String, String, String);
 
 #[derive(Clone)]
 enum Known {
     Found(SessionProbe),
-    /// Could not be found out at this instant.
+    /// The probe failed at this instant.
     Failed(Instant),
 }
 
@@ -48,7 +48,7 @@ impl Probes {
         }
     }
 
-    /// Takes in what an earlier process found in a namespace.
+    /// Adds the results of an earlier process in a namespace.
     pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
         for probe in probes {
             let key = container_image(namespace, &probe.container, &probe.image_id);
@@ -59,7 +59,8 @@ impl Probes {
         }
     }
 
-    /// What the containers of the pod are able to; those of an unknown image are probed now.
+    /// Returns the results for the containers of the pod; those with an unknown image are probed
+    /// now.
     pub(crate) async fn of(
         &self,
         client: &Client,
@@ -97,7 +98,7 @@ impl Probes {
         };
         let mut answer = probe().await;
         if let Err(Unrun::Unreached(_)) = answer {
-            // What is not found out now is as good as not there for as long as a grant lasts.
+            // For the duration of a grant, an unknown result counts as missing.
             answer = probe().await;
         }
         let found = match answer {
@@ -136,7 +137,7 @@ mod tests {
         let probes = Probes::new(true);
         let claimed = cut::probed("app", "sha256:1", "shell\nplain killafter\n");
         probes.learn("mallorys", std::slice::from_ref(&claimed));
-        // Nothing listens: what is not known cannot be found out.
+        // No server listens: an unknown result stays unknown.
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = Client::try_from(nowhere).unwrap();
         let pod: Pod = serde_json::from_value(json!({

@@ -1,6 +1,6 @@
-//! When scripts are run that end sessions: one at a time in a pod, whatever the number of its grants,
-//! and few at a time on a node. Hundreds of scripts in one pod would stand in each other's way, and
-//! where one hangs, so would all the others.
+//! The queue of scripts that end sessions: one at a time in a pod, for any number of its grants,
+//! and few at a time on a node. Hundreds of scripts in one pod would block each other, and if one
+//! hangs, so would all the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,26 +14,28 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::session_limits::{Limits, ScriptLocation};
 
-/// How many grants one script ends: as many as its answer and its command line hold with ease.
+/// The maximum number of grants that one script ends, well below the limits of its output and its
+/// command line.
 pub(crate) const GRANTS_IN_RUN: usize = 192;
-/// How many pods are read at once.
+/// The maximum number of concurrent reads of pods.
 const READS: usize = 32;
 
-/// What came of ending the sessions of one grant; none if the pod is gone.
+/// The result of ending the sessions of one grant; `None` if the pod is gone.
 pub(crate) type EndResult = Result<Option<SessionsEnded>, Failure>;
 
-/// Runs scripts.
+/// The runner of scripts.
 pub(crate) trait RunScript: Clone + Send + Sync + 'static {
-    /// A pod as it was read.
+    /// The pod in the form in which it was read.
     type Pod: Send + 'static;
 
-    /// Reads the pod of these sessions; none if it is gone.
+    /// Reads the pod of these sessions; `None` if it is gone.
     fn find(&self, sessions: Sessions) -> BoxFuture<'static, Result<Option<Self::Pod>, Failure>>;
 
-    /// Name of the node that the pod is on.
+    /// Returns the name of the node of the pod.
     fn node(pod: &Self::Pod) -> String;
 
-    /// Ends these sessions, which are all in this pod. An answer for each, in the same order.
+    /// Ends these sessions, which are all in this pod. Returns a result for each, in the same
+    /// order.
     fn run(&self, pod: Self::Pod, sessions: Vec<Sessions>) -> BoxFuture<'static, Vec<EndResult>>;
 }
 
@@ -41,9 +43,9 @@ pub(crate) trait RunScript: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct ScriptQueue<R> {
     script: R,
-    /// Where scripts are waited for.
+    /// The runtime that waits for scripts.
     runtime: Handle,
-    /// What waits, by pod; somebody works for each pod that is in here.
+    /// The waiting sessions by pod; a worker exists for each pod in this map.
     pods: Arc<Mutex<HashMap<PodId, VecDeque<Waiting>>>>,
     reads: Arc<Semaphore>,
     limits: Limits,
@@ -58,7 +60,7 @@ struct Waiting {
 }
 
 impl<R: RunScript> ScriptQueue<R> {
-    /// To be called in the runtime that is to wait for scripts.
+    /// Creates the queue. The caller must be in the runtime that waits for scripts.
     pub(crate) fn new(script: R) -> Self {
         Self {
             script,
@@ -92,7 +94,7 @@ impl<R: RunScript> ScriptQueue<R> {
         ended.await.unwrap_or_else(|_| Err(broke_off()))
     }
 
-    /// Runs one script after the other until nobody waits for the pod any more.
+    /// Runs one script after another until no session of the pod waits.
     async fn work(&self, pod: &PodId) {
         while let Some(first) = self.first(pod) {
             match self.enter(first).await {
@@ -122,19 +124,19 @@ impl<R: RunScript> ScriptQueue<R> {
             return Ok(Some((pod, permit)));
         }
         let permit = self.limits.enter(location).await;
-        // A pod stays on its node, but it may have gone meanwhile.
+        // A pod stays on its node, but it may be gone by now.
         let pod = self.find(sessions).await?;
         Ok(pod.map(|pod| (pod, permit)))
     }
 
     async fn find(&self, sessions: Sessions) -> Result<Option<R::Pod>, Failure> {
         let _read = self.reads.acquire().await;
-        // A task of its own, as a run is.
+        // A separate task, like a run.
         let find = self.runtime.spawn(self.script.find(sessions)).await;
         find.unwrap_or_else(|_| Err(broke_off()))
     }
 
-    /// Runs one script for those who wait now.
+    /// Runs one script for the sessions that wait now.
     async fn run(&self, pod: &PodId, found: R::Pod) {
         let (sessions, waiting): (Vec<_>, Vec<_>) = self
             .next(pod)
@@ -144,7 +146,7 @@ impl<R: RunScript> ScriptQueue<R> {
         if sessions.is_empty() {
             return;
         }
-        // A task of its own: if it breaks off, others still have their turn.
+        // A separate task: if it breaks off, others still have their turn.
         let run = self.runtime.spawn(self.script.run(found, sessions)).await;
         let mut answers = run.unwrap_or_default().into_iter();
         let mut reached = false;
@@ -158,12 +160,13 @@ impl<R: RunScript> ScriptQueue<R> {
             let _ = done.send(answer);
         }
         if !reached {
-            // Each of the others would find the same, one after the other.
+            // Each of the others would get the same result, one after the other.
             self.answer_all(pod, &Err(failed));
         }
     }
 
-    /// The first of those who wait; `None` if nobody does, and then nobody works for the pod any more.
+    /// Returns the first of the waiting sessions; `None` if none wait, and then the pod has no
+    /// worker any more.
     fn first(&self, pod: &PodId) -> Option<Sessions> {
         let mut pods = self.pods();
         let waiting = pods.get_mut(pod)?;
@@ -175,7 +178,7 @@ impl<R: RunScript> ScriptQueue<R> {
         first
     }
 
-    /// Those for whom the next script is run.
+    /// Returns the sessions for the next script.
     fn next(&self, pod: &PodId) -> Vec<Waiting> {
         let mut pods = self.pods();
         let Some(waiting) = pods.get_mut(pod) else {
@@ -217,8 +220,8 @@ mod tests {
     use super::*;
     use crate::session_limits::{IN_NAMESPACE, ON_NODE};
 
-    /// Counts runs, and answers for each grant with how many were ended together with it. Each pod is
-    /// on the node of its own UID.
+    /// A fake that counts runs, and returns for each grant the number of grants that ended with it.
+    /// The node of each pod is its UID.
     #[derive(Clone, Default)]
     struct Fake {
         running: Arc<AtomicUsize>,
@@ -281,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Waits for so many scripts that run at once, and gives all others the time to begin too.
+    /// Waits for this number of concurrent scripts, and gives all others the time to begin too.
     async fn running(fake: &Fake, expected: usize) {
         while fake.running.load(Ordering::SeqCst) < expected {
             tokio::task::yield_now().await;
@@ -334,13 +337,14 @@ mod tests {
             one.pod_uid = node;
             queue.end(one)
         };
-        // One namespace with pods everywhere.
+        // One namespace with pods on all nodes.
         let wide = (0..4 * IN_NAMESPACE).map(|n| hanging("shop".into(), format!("node-{n}"), n));
         let mut wide = Box::pin(join_all(wide));
         assert!((&mut wide).now_or_never().is_none());
         running(&fake, IN_NAMESPACE).await;
         assert!(queue.end(sessions("bank", "web-0", 1)).await.is_ok());
-        // One node with pods of all namespaces: two of a name in different namespaces are two pods.
+        // One node with pods of all namespaces: two pods with one name in different namespaces are
+        // two pods.
         let deep = (0..4 * ON_NODE).map(|n| hanging(format!("team-{n}"), "lost".into(), n));
         let mut deep = Box::pin(join_all(deep));
         assert!((&mut deep).now_or_never().is_none());

@@ -15,22 +15,22 @@ use oz_runtime::{Clock as _, ServerClock};
 use crate::container_exec::{TimeLimit, Unrun, run_into, running};
 use crate::session_queue::{EndResult, RunScript};
 
-/// How long a pod may take to be read.
+/// The timeout for reading a pod.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one script may take in one container: for each grant, and for all of them.
+/// The time limits of one script in one container: for each grant, and for all of them.
 const SCRIPT_TIMEOUT: TimeLimit = TimeLimit {
     silence: Duration::from_secs(5),
     whole: Duration::from_secs(20),
 };
-/// How many scripts are run at once where one alone came to no end.
+/// The number of concurrent scripts after one that did not finish.
 const SEVERAL: usize = 4;
-/// What came of each grant in a container.
+/// The results for the grants in one container.
 type Answers = BTreeMap<String, Ended>;
 
-/// Runs the script in one container for these grants, and says what came of it for each that it got to
-/// an end for. Several at once for the others, which somebody in there may have seen to: they then have
-/// to find each of them before it finds them. Each begins with another grant, so that one of which the
-/// script hangs does not stand before all others again.
+/// Runs the script in one container for these grants, and returns the result for each grant that it
+/// finished. For the others it runs several at once, since a user in the container may have stopped
+/// the script: that user then has to find each script before it finds the processes. Each begins
+/// with another grant, so that a grant on which the script hangs is not before all others again.
 async fn end_in(
     pods: &Api<Pod>,
     pod: &str,
@@ -69,7 +69,7 @@ async fn end_in(
     }));
     let again = again.await;
     for (grant, one) in again.into_iter().flatten().flatten() {
-        // Each counts what it ended itself, and all the same what is left.
+        // Each counts the processes that it ended itself, and all of them the remaining ones.
         let both = |known: &mut Ended| {
             known.ended = known.ended.saturating_add(one.ended);
             known.left = known.left.min(one.left);
@@ -83,7 +83,7 @@ async fn end_in(
     Ok(answers)
 }
 
-/// Runs the script that ends sessions in each container of their pod.
+/// The runner of the script that ends sessions in each container of their pod.
 #[derive(Clone)]
 pub(crate) struct InPod {
     pub(crate) client: Client,
@@ -110,8 +110,8 @@ impl RunScript for InPod {
 }
 
 impl InPod {
-    /// The pod of these sessions; none if it is gone, or another one of its name is there: what ran in
-    /// it is gone with it.
+    /// Returns the pod of these sessions; `None` if it is gone, or replaced by another with its
+    /// name: its processes are gone with it.
     async fn pod(&self, sessions: &Sessions) -> Result<Option<Pod>, Failure> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &sessions.namespace);
         let name = sessions.pod.as_str();
@@ -125,7 +125,7 @@ impl InPod {
         }
     }
 
-    /// Ends what runs now of these, which are in this pod.
+    /// Ends the running processes of these sessions, which are in this pod.
     async fn end(&self, pod: &Pod, sessions: &[Sessions]) -> Vec<EndResult> {
         let namespace = pod.namespace().unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
@@ -143,7 +143,7 @@ impl InPod {
     }
 }
 
-/// What came of one grant in all containers.
+/// Returns the result for one grant in all containers.
 fn of_grant(pod: &str, grant: &str, answers: &[(String, Result<Answers, Unrun>)]) -> EndResult {
     let mut all = SessionsEnded::default();
     for (container, answer) in answers {
@@ -194,7 +194,7 @@ mod tests {
         let endings = grants.iter().map(|grant| Ending { grant, age });
         let command = script::command(&endings.collect::<Vec<_>>());
         let pods = Request::new(format!("/api/v1/namespaces/{}/pods", "n".repeat(63)));
-        // What is longer than 64 KiB is no URI for the client.
+        // The client accepts no URI above 64 KiB.
         let request = pods.exec(&"p".repeat(253), command, &AttachParams::default());
         let length = request.unwrap().uri().to_string().len();
         assert!(length < 32 * 1024, "{length}");

@@ -1,5 +1,5 @@
-//! The port that ends sessions: what is done when grants end, what goes on record, and the looks at
-//! what begins later.
+//! The port that ends sessions: its actions at the end of grants, its audit records, and the later
+//! checks for processes that begin after the end.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::session_openings::Openings;
 use crate::session_queue::ScriptQueue;
 use crate::session_script::InPod;
 
-/// How long after an end it is looked whether something has started since. Not sooner: where many end
+/// The times after an end at which it checks for new processes. Not sooner: where many grants end
 /// together, their nodes are still busy with that.
 const LATER: [Duration; 3] = [
     Duration::from_secs(5),
@@ -30,14 +30,14 @@ const LATER: [Duration; 3] = [
     Duration::from_secs(35),
 ];
 
-/// Ends sessions by scripts, in their turn.
+/// The port that ends sessions by scripts, in their turn.
 #[derive(Clone)]
 pub(crate) struct Scripts {
     queue: ScriptQueue<InPod>,
     openings: Openings,
     clock: ServerClock,
     trail: Trail,
-    /// The grants that are looked at again, see [`Scripts::look_again`].
+    /// The grants with pending later checks, see [`Scripts::look_again`].
     again: Arc<Mutex<HashSet<String>>>,
 }
 
@@ -67,9 +67,9 @@ impl Scripts {
         Ok(ended)
     }
 
-    /// Ends what was allowed before the end and starts only now: the API server waits half a minute
-    /// for a client to open its streams. Beside everything else, as nothing waits for it; only what
-    /// is found is on record.
+    /// Ends processes that were allowed before the end and start only now: the API server waits
+    /// half a minute for a client to open its streams. This runs in the background, as no other
+    /// step waits for it; only processes that it finds are recorded.
     fn look_again(&self, sessions: &Sessions) {
         let (this, sessions) = (self.clone(), sessions.clone());
         if !self.looked_after().insert(sessions.mark.clone()) {
@@ -94,13 +94,13 @@ impl Scripts {
         self.again.lock()
     }
 
-    /// Puts on record that processes began after the end, and were ended.
+    /// Records that processes began after the end, and were ended.
     async fn late(&self, sessions: &Sessions, came: &SessionsEnded, later: Duration) {
         let Some(mut record) = sessions.ended(came) else {
             return;
         };
         record.time = self.clock.now();
-        // A fact of its own.
+        // A separate fact.
         let what = format!("{} {}s later", sessions.mark, later.as_secs());
         record.id = Record::id(record.action, &what);
         "Processes that began after the end were ended".clone_into(&mut record.message);
@@ -115,9 +115,9 @@ impl Scripts {
     }
 }
 
-/// The sessions that end now; none if that is on record already. A port that is forwarded, or a stream
-/// that is attached to, is no process in the container: it ends with its pod only. Of equal ones within
-/// a minute, the first has a record, and the others have one together.
+/// Returns the sessions that end now; `None` if their end is recorded already. A forwarded port, or
+/// an attached stream, is no process in the container: it ends only with its pod. Of equal sessions
+/// within a minute, the first has its own record, and the others share one.
 fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Option<Opened> {
     let (opened, ended): (Vec<_>, Vec<_>) =
         records.partition(|record| record.action == Action::SessionOpened);
@@ -128,7 +128,7 @@ fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Option<Opene
         let way = record.details.get("way");
         way.is_some_and(|way| way == Way::Exec.title())
     };
-    // What an unproven caller of the webhook said is no fact that another follows from.
+    // A claim of an unproven caller of the webhook is no basis for another fact.
     let opened = opened
         .into_iter()
         .filter(|record| record.unproven_peer().is_none());
@@ -157,10 +157,10 @@ impl Port for Scripts {
             let sessions = Sessions::try_from(effect)?;
             let ended = self.end_all(&sessions).await?;
             if let Some(record) = sessions.ended(&ended) {
-                // Ended they are; a second try would find nothing to count.
+                // The sessions are ended; a second try would find none to count.
                 self.put_on_record(&record).await;
             }
-            // With their pod they end without anybody's doing: there is nothing to say of them.
+            // Sessions that end with their pod need no action: there is nothing to report.
             let ended = (!sessions.with_pod).then_some(&ended);
             Ok(SessionsEnded::to_answer(ended))
         }
@@ -168,7 +168,7 @@ impl Port for Scripts {
     }
 }
 
-/// Ends no session: each lasts until it ends by itself.
+/// The port that ends no session: each lasts until its own end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaveSessions;
 

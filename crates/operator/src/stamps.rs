@@ -1,4 +1,4 @@
-//! Whether a stamp is on one request only.
+//! The check whether only one request carries a stamp.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 
 use crate::kept::By;
 
-/// For how long stamps are remembered: after twice the distance, age tells that one is not new.
+/// The time for which stamps are stored: after twice the distance, the age shows that a stamp is
+/// not new.
 const REMEMBERED: SignedDuration = SignedDuration::from_secs(3 * MAX_DISTANCE.as_secs());
-/// From how many on those are forgotten that may be.
+/// The number of stored stamps from which old ones are removed.
 const MANY: usize = 1024;
 
-/// The stamps that were looked at lately, since a request that carried one may be gone.
+/// The recently checked stamps, since a request that carried one may be gone.
 #[derive(Clone, Default)]
 pub(crate) struct Stamps(Arc<Mutex<HashMap<String, Seen>>>);
 
@@ -28,8 +29,8 @@ struct Seen {
 }
 
 impl Stamps {
-    /// The name of another request that carries or carried the same stamp: a stamp is for one
-    /// request, and which of two came first cannot be told within a second.
+    /// Returns the name of another request that carries or carried the same stamp: a stamp is for
+    /// one request, and the order of two requests within a second is unknown.
     pub(crate) fn same<R>(&self, now: Timestamp, requests: &Store<R>, request: &R) -> Option<String>
     where
         R: Resource + Send + Sync + 'static,
@@ -46,7 +47,7 @@ impl Stamps {
         })
     }
 
-    /// Who had the stamp first, if it was another.
+    /// Returns the name of the first request with the stamp, if it is another one.
     fn seen(&self, now: Timestamp, stamp: &str, uid: &str, name: String) -> Option<String> {
         let mut known = self.0.lock();
         if known.len() >= MANY {

@@ -1,7 +1,8 @@
-//! A look at all Roles and bindings, when this replica begins to lead and every ten minutes: what oz made
-//! is watched by its labels, and labels can be taken off, or copies be made without them. What bears oz's
-//! decision and belongs to nothing any more is ended; what oz did not make, and gives what oz gives, is
-//! named in an alarm, since it is not oz's to delete.
+//! The sweep: a check of all Roles and bindings, when this replica begins to lead and every ten
+//! minutes. The objects of oz are watched by their labels, and users can remove labels, or create
+//! copies without them. The sweep ends objects that carry oz's decision and have no live owner; it
+//! reports, in an alarm, objects of other creators that give the same rights as oz, since it may
+//! not delete those.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,32 +24,32 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// After a failure.
+/// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How many objects of oz's one sweep ends; the next one finds the rest.
+/// The maximum number of oz's objects that one sweep ends; the next one finds the rest.
 const MOST_ENDED: usize = 1_000;
-/// How many objects of others one sweep puts on record, each once.
+/// The maximum number of other objects that one sweep records, each once.
 const MOST_TOLD: usize = 20;
-/// How many of them are remembered as told of.
+/// The maximum number of reported objects that are stored.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// What became of the object that a grant was made for.
+/// The state of the owner of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// It goes on: its controller ends what it has to.
+    /// It exists: its controller is responsible for its end.
     Lasts,
-    /// It ended, or is gone.
+    /// It has ended, or is gone.
     Over,
 }
 
 type Find = Box<dyn Fn(&str) -> Owner + Send + Sync>;
 type Listed = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What objects grants are made for, by what marks their children.
+/// The owners of grants, by the mark of their children.
 #[derive(Default)]
 pub(crate) struct Owners {
     find: BTreeMap<String, Find>,
-    /// Wait for the first list of each kind.
+    /// Functions that wait for the first list of each kind.
     listed: Vec<Listed>,
 }
 
@@ -71,15 +72,15 @@ impl Owners {
         self.find.insert(mark.to_owned(), Box::new(find));
     }
 
-    /// Whether nothing stands behind an object any more. What was made for a kind that this process does
-    /// not serve is left alone.
+    /// Checks whether an object has no live owner. An object of a kind that this process does not
+    /// serve is left alone.
     fn is_over(&self, hidden: &Hidden) -> bool {
         let find = self.find.get(&hidden.mark);
         find.is_some_and(|find| find(&hidden.owner) == Owner::Over)
     }
 }
 
-/// What sweeps are counted by.
+/// The metrics of sweeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     sweeps: Counter,
@@ -115,18 +116,18 @@ pub(crate) struct Sweeper {
     pub(crate) keys: Keys,
     pub(crate) trail: Trail,
     pub(crate) owners: Owners,
-    /// Namespaces to look into; all if empty.
+    /// The namespaces to check; all if empty.
     pub(crate) namespaces: Vec<String>,
     pub(crate) warnings: Warnings,
     pub(crate) interval: Duration,
     pub(crate) counted: Counted,
 }
 
-/// What one sweep has found.
+/// The findings of one sweep.
 #[derive(Default)]
 struct Found {
     hidden: Vec<Hidden>,
-    /// UID and what is to be said.
+    /// The UID and the message of each object.
     foreign: Vec<(String, String)>,
     count: usize,
 }
@@ -195,7 +196,7 @@ impl Sweeper {
         Ok(found)
     }
 
-    /// Ends what is oz's and belongs to nothing: bindings first, since they are what gives access.
+    /// Ends the objects of oz without a live owner: bindings first, since they give the access.
     async fn end(&self, hidden: &[Hidden]) {
         let over = |hidden: &&Hidden| self.owners.is_over(hidden);
         let (roles, bindings): (Vec<_>, Vec<_>) = hidden
@@ -230,7 +231,7 @@ impl Sweeper {
             None => Api::all_with(self.client.clone(), &target.resource),
         };
         if let Some(disarmed) = &hidden.disarmed {
-            // A finalizer keeps it; with its labels on, its controller sees it from now on.
+            // A finalizer keeps it; with its labels restored, its controller sees it from now on.
             let parameters = PatchParams::apply("oz/sweep").force();
             let patch = Patch::Apply(&disarmed.object);
             api.patch_metadata(&target.name, &parameters, &patch)
@@ -251,7 +252,7 @@ impl Sweeper {
         }
     }
 
-    /// Says once of each object that it looks like oz's and is not.
+    /// Reports once for each object that it resembles oz's objects and is none.
     async fn tell(&self, found: &Found, told: &mut HashSet<String>) {
         self.counted
             .foreign

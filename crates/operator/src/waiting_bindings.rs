@@ -13,19 +13,19 @@ use tokio::time::timeout;
 
 use crate::kept::{self, By};
 
-/// How long the first lists of all kinds are waited for, together.
+/// The timeout for the first lists of all kinds, together.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The waiting bindings, see the module.
 #[derive(Clone, Default)]
 pub(crate) struct WaitingBindings(Vec<Arc<dyn FindWaiting>>);
 
 /// The bindings of one kind.
 trait FindWaiting: Send + Sync {
-    /// Ready when they have been listed.
+    /// Waits until the bindings have been listed.
     fn ready(&self) -> BoxFuture<'_, ()>;
 
-    /// Returns those of a user that wait at `now`.
+    /// Returns the bindings of a user that wait at `now`.
     fn find(&self, keys: &Keys, user: &str, now: Timestamp) -> Vec<WaitingWindow>;
 }
 
@@ -46,14 +46,15 @@ impl<K: Kind> FindWaiting for Store<K> {
 }
 
 impl WaitingBindings {
-    /// Counts those of a kind as well.
+    /// Adds the bindings of a kind to the count.
     pub(crate) fn add<K: Kind>(&mut self, feeds: &Feeds) {
         self.0.push(Arc::new(kept::bindings::<K>(feeds)));
     }
 
-    /// Returns those of a user that wait at `now`.
+    /// Returns the bindings of a user that wait at `now`.
     pub(crate) async fn find(&self, keys: &Keys, user: &str, now: Timestamp) -> Vec<WaitingWindow> {
-        // A kind that cannot be listed keeps no other waiting: those that are not seen yet are counted when they are.
+        // A kind that cannot be listed does not delay the others: bindings that are not visible yet
+        // are counted once they are.
         let ready = join_all(self.0.iter().map(|kind| kind.ready()));
         let _ = timeout(READY_TIMEOUT, ready).await;
         let kinds = self.0.iter();
@@ -115,7 +116,7 @@ mod tests {
             binding::<TransientRoleBinding>("a", "alice", pending, &keys()),
             binding("b", "alice", denied, &keys()),
             binding("c", "bob", pending, &keys()),
-            // In alice's name, by somebody who got past the webhook.
+            // In alice's name, by a user who bypassed the webhook.
             binding("d", "alice", pending, &forger),
         ];
         let cluster = [

@@ -1,9 +1,9 @@
-//! Addresses that nothing is sent to, whatever a URL says: those by which a program reaches its own machine, or
-//! what a cloud tells a machine about itself.
+//! Addresses that must not receive requests, regardless of the URL: those by which a program reaches its own
+//! machine, or the metadata that a cloud serves about a machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why nothing is sent to an address; `None` if something may be.
+/// Returns the reason why an address must not receive requests; `None` if it may.
 #[must_use]
 pub(crate) fn refused(address: IpAddr) -> Option<&'static str> {
     match address {
@@ -16,7 +16,7 @@ pub(crate) fn refused(address: IpAddr) -> Option<&'static str> {
 }
 
 fn refused_v4(address: Ipv4Addr) -> Option<&'static str> {
-    // Alibaba's and Azure's, which are in no range of their own.
+    // The metadata addresses of Alibaba and Azure, which are in no range that is reserved for this.
     const METADATA: [Ipv4Addr; 2] = [
         Ipv4Addr::new(100, 100, 100, 200),
         Ipv4Addr::new(168, 63, 129, 16),
@@ -49,7 +49,8 @@ fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// The IPv4 address that an IPv6 one stands for: mapped, or behind the well-known prefix of NAT64 or 6to4.
+/// Returns the IPv4 address that an IPv6 address contains: mapped, or behind the well-known prefix of
+/// NAT64 or 6to4.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let from = |high: u16, low: u16| {

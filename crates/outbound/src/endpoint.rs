@@ -1,5 +1,5 @@
-//! A server with the files that say who vouches for it, and what token it wants. They are read anew each time: a
-//! Secret may have been changed.
+//! A server with the files of its certificate authorities and its bearer token. The endpoint reads the files for
+//! each use: a Secret may have changed.
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +10,20 @@ use parking_lot::Mutex;
 
 use crate::{Allowed, HttpClient, Trust, client};
 
-/// See the module.
+/// A server, see the module.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where requests may go.
+    /// The allowed destinations of requests.
     pub allowed: Allowed,
     ca_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
-    /// It is made anew when other authorities vouch for the server.
+    /// The client, which is created again when the certificate authorities change.
     client: Mutex<Option<(Trust, HttpClient)>>,
 }
 
 impl Endpoint {
-    /// One whose authorities are in `ca_file`, and the system's without, and whose bearer token is in `token_file`.
+    /// Creates an endpoint with the certificate authorities in `ca_file`, or the system's without it, and the
+    /// bearer token in `token_file`.
     #[must_use]
     pub fn new(allowed: Allowed, ca_file: Option<PathBuf>, token_file: Option<PathBuf>) -> Self {
         Self {
@@ -33,10 +34,10 @@ impl Endpoint {
         }
     }
 
-    /// What sends requests.
+    /// Returns the client for requests to the server.
     ///
     /// # Errors
-    /// When the authorities cannot be read.
+    /// When the certificate authorities cannot be read.
     pub fn client(&self) -> Result<HttpClient, String> {
         let trust = match &self.ca_file {
             Some(file) => Trust::Only(read(file)?.into_bytes()),
@@ -53,10 +54,10 @@ impl Endpoint {
         Ok(client)
     }
 
-    /// The request with the token, if the server wants one.
+    /// Adds the token to the request, if the endpoint has one.
     ///
     /// # Errors
-    /// When the token cannot be read, or is none. It is in no message.
+    /// When the token cannot be read, or is not a token. No message contains it.
     pub fn authorized(&self, request: Builder) -> Result<Builder, String> {
         let Some(file) = &self.token_file else {
             return Ok(request);
@@ -68,10 +69,10 @@ impl Endpoint {
     }
 }
 
-/// What a file says.
+/// Returns the text of a file.
 ///
 /// # Errors
-/// Why it cannot be read, with its path.
+/// The reason why the file cannot be read, with its path.
 pub fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file)
         .map_err(|error| format!("failed to read {}: {error}", file.display()))

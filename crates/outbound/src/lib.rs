@@ -1,7 +1,7 @@
-//! HTTP to servers that others name, such as functions of composites and those that are notified. No address is asked
-//! that only this process or its machine can reach, whatever a name stands for; what a name stands for is looked up
-//! once, here, so that it cannot stand for something else when it is connected to. No redirect is followed, and no
-//! proxy of the environment is used.
+//! HTTP to servers that users configure, such as functions of composites and receivers of notifications. The client
+//! connects to no address that only this process or its machine can reach, whichever address a name resolves to; it
+//! resolves a name once, in this crate, so that the name cannot resolve to another address when the client connects.
+//! The client follows no redirect and uses no proxy of the environment.
 
 mod address;
 mod endpoint;
@@ -27,28 +27,28 @@ use rustls::{ClientConfig, RootCertStore};
 pub use endpoint::{Endpoint, read};
 pub use resolver::Resolver;
 
-/// How long a connection is kept that nobody uses.
+/// The time after which an idle connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long connecting may take.
+/// The maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends requests. Clones share connections.
+/// A client for requests. Clones share connections.
 pub type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Where requests may go.
+/// The allowed destinations of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// Hosts, in lower case, that may have any address.
+    /// The hosts, in lower case, that may have any address.
     pub hosts: Arc<BTreeSet<String>>,
-    /// Addresses of the API server, which would take a request for one of oz's network.
+    /// The addresses of the API server, which would accept a request as one from oz's network.
     pub api_servers: Arc<[IpAddr]>,
 }
 
 impl Allowed {
-    /// That a request for this host may go to this address.
+    /// Checks whether a request for this host may be sent to this address.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it may not.
     pub fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
         let address = address.to_canonical();
         if self.hosts.contains(&host.to_lowercase()) {
@@ -63,10 +63,10 @@ impl Allowed {
         Ok(())
     }
 
-    /// A URL that may be asked.
+    /// Parses a URL that may receive requests.
     ///
     /// # Errors
-    /// Why it may not. The URL is not in the message.
+    /// The reason why it may not. The message does not contain the URL.
     pub fn url(&self, text: &str) -> Result<Uri, String> {
         let url: Uri = text
             .parse()
@@ -75,10 +75,11 @@ impl Allowed {
         Ok(url)
     }
 
-    /// That a URL names a server that may be asked. What its name stands for is checked when it is looked up.
+    /// Checks whether a URL names a server that may receive requests. The addresses of its name are checked
+    /// when the name is resolved.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it may not.
     pub fn check_url(&self, url: &Uri) -> Result<(), String> {
         if !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err("it must begin with http:// or https://".to_owned());
@@ -96,20 +97,20 @@ impl Allowed {
     }
 }
 
-/// Who vouches for servers.
+/// The certificate authorities that the client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// The certificate authorities of the system. Where it knows none, as in the image, servers behind https cannot be
-    /// asked.
+    /// The certificate authorities of the system. If the system has none, as in the image, requests to servers behind
+    /// https fail.
     System,
-    /// These, as PEM.
+    /// Only these, as PEM.
     Only(Vec<u8>),
 }
 
-/// A client that goes where it may.
+/// Creates a client that connects only to allowed destinations.
 ///
 /// # Errors
-/// When there is no certificate in what it is to trust.
+/// When the trusted PEM contains no certificate.
 pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, String> {
     let mut connector = HttpConnector::new_with_resolver(Resolver::new(allowed));
     connector.enforce_http(false);

@@ -1,4 +1,4 @@
-//! Looks names up, and leaves out what may not be asked.
+//! Name resolution without the addresses that must not receive requests.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use tower::Service;
 
 use crate::Allowed;
 
-/// Looks names up. One of whose addresses none is allowed is not found.
+/// A resolver that returns only allowed addresses. A name without an allowed address is not found.
 #[derive(Clone)]
 pub struct Resolver {
     inner: GaiResolver,

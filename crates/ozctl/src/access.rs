@@ -1,5 +1,5 @@
-//! The whole of it: ask, wait, use, give back. Access is given back whatever ends its use: the
-//! command, an error, Ctrl-C, a closed terminal.
+//! Access from the request to its release: ask, wait, use, give back. ozctl gives access back at
+//! any end of its use: the command, an error, Ctrl-C, a closed terminal.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -65,25 +65,25 @@ pub(crate) struct AccessFlags {
     pub(crate) verbose: bool,
 }
 
-/// Access that can be used.
+/// The usable access of a granted request.
 pub(crate) struct Granted {
     /// Name of the request.
     pub(crate) request: String,
     /// The pod.
     pub(crate) pod: String,
-    /// The container, if one is meant.
+    /// The container, if the access is for a particular one.
     pub(crate) container: Option<String>,
-    /// When it ends.
+    /// The expiry of the access.
     pub(crate) until: Option<Timestamp>,
-    /// What the template says how to use it.
+    /// The message of the template about the use of the access.
     pub(crate) message: String,
     /// The API server's time.
     pub(crate) clock: Clock,
-    /// The verb that asks anew.
+    /// The verb that requests access again.
     pub(crate) verb: &'static str,
-    /// What took how long.
+    /// The duration of each step.
     pub(crate) steps: Rc<Steps>,
-    /// Whether the pod is reached through the gate.
+    /// Access leads through the gate.
     gate: bool,
 }
 
@@ -112,7 +112,8 @@ impl Granted {
         })
     }
 
-    /// What is said of access that is shorter than what was asked for at `created`.
+    /// Returns the message about access that expires sooner than the request, created at `created`,
+    /// asked for.
     fn shortened<T: AccessTemplate>(
         &self,
         created: Option<Timestamp>,
@@ -137,7 +138,7 @@ impl Granted {
         })
     }
 
-    /// The cluster as the pod is reached in it.
+    /// Returns the cluster with the route to the pod: through the gate if the access requires it.
     fn reached(&self, cluster: &Cluster) -> Cluster {
         match self.gate {
             true => cluster.through_gate(&self.request),
@@ -145,18 +146,18 @@ impl Granted {
         }
     }
 
-    /// What is left of it.
+    /// Returns the remaining time of the access.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| self.clock.left(until))
     }
 }
 
-/// What is wanted, and of what.
+/// The access that a verb requires: the operation and its target.
 pub(crate) struct Want<'a> {
     pub(crate) target: &'a Target,
     pub(crate) operation: Operation,
     pub(crate) container: Option<&'a str>,
-    /// The verb that asks anew.
+    /// The verb that requests access again.
     pub(crate) verb: &'static str,
 }
 
@@ -191,17 +192,17 @@ where
     result
 }
 
-/// One run of a command: what every step of it is given.
+/// The arguments of every step in one run of a command.
 #[derive(Clone, Copy)]
 struct Invocation<'a> {
     context: &'a Context,
     cluster: &'a Cluster,
     steps: &'a Rc<Steps>,
-    /// The verb that asks anew.
+    /// The verb that requests access again.
     verb: &'static str,
 }
 
-/// Uses the access of a request that is there, and leaves it as it is.
+/// Uses the access of an existing request, and leaves the request as it is.
 async fn again<R: AccessRequest>(
     invocation: Invocation<'_>,
     name: &str,
@@ -220,7 +221,7 @@ async fn again<R: AccessRequest>(
     result
 }
 
-/// Asks, uses what is granted, and gives it back.
+/// Requests access, uses the grant, and gives it back.
 async fn anew<R: AccessRequest>(
     invocation: Invocation<'_>,
     flags: &AccessFlags,
@@ -264,7 +265,7 @@ async fn anew<R: AccessRequest>(
         ));
         return result;
     }
-    // What was refused stays, to say why.
+    // A denied request is kept, since it states the reason.
     if ended.get() {
         return result;
     }
@@ -272,7 +273,7 @@ async fn anew<R: AccessRequest>(
     steps.done("given back", Share::Oz);
     match given_back {
         Ok(()) => result,
-        // How the command ended is more important.
+        // The result of the command is more important than a failure to give access back.
         Err(failure) => result.and_then(|exit| match exit {
             Exit::SUCCESS => Err(failure),
             exit => Err(failure.with(exit)),
@@ -280,7 +281,7 @@ async fn anew<R: AccessRequest>(
     }
 }
 
-/// What is to be asked for, and the template.
+/// Returns the request to create, and its template.
 async fn asked<R: AccessRequest>(
     invocation: Invocation<'_>,
     flags: &AccessFlags,
@@ -297,7 +298,8 @@ async fn asked<R: AccessRequest>(
         emergency: flags.emergency,
     };
     let chosen = choose::template::<R>(cluster, &query, |some| ask_which(context, some));
-    // Beside it: nobody waits any longer for that, and nothing is asked where the first makes no sense.
+    // In parallel: the list of grants adds no waiting time, and is not requested if the query for a
+    // template is invalid.
     let grants = async { Ok(choose::grants::<R>(cluster).await) };
     let ((template, mut target_pod), grants) = try_join(chosen, grants).await?;
     if target_pod.is_none()
@@ -308,7 +310,7 @@ async fn asked<R: AccessRequest>(
         target_pod = Some(pod);
     }
     invocation.steps.done("template", Share::Oz);
-    // Where a template names containers, the first is the one that is meant.
+    // The first container that the template names is the default.
     let container = want
         .container
         .map(str::to_owned)
@@ -330,14 +332,15 @@ async fn asked<R: AccessRequest>(
     Ok((ask, template))
 }
 
-/// What a request's name begins with unless the user says.
+/// Returns the default prefix of a request's name.
 pub(crate) fn default_prefix() -> String {
     let mut names = ["USER", "LOGNAME"].iter();
     let user = names.find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
     request::prefix_of(&user.unwrap_or_default())
 }
 
-/// Creates a request. How the process is to end, if a signal came first; then nothing is left of it.
+/// Creates a request. Returns the exit code of the process if a signal came first; then no request
+/// remains.
 pub(crate) async fn ask_for<R: AccessRequest>(
     cluster: &Cluster,
     ask: &Ask,
@@ -351,7 +354,7 @@ pub(crate) async fn ask_for<R: AccessRequest>(
         .await
 }
 
-/// Gives access back, unless whoever waits for it has had enough.
+/// Gives access back, unless the user interrupts the wait.
 pub(crate) async fn give_back<R: AccessRequest>(
     cluster: &Cluster,
     name: &str,
@@ -386,7 +389,8 @@ async fn existing<R: AccessRequest>(
     let clock = Clock::of_server(invocation.cluster).await;
     let mut granted = Granted::new(name.to_owned(), &status, container, clock, invocation)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
-        // The API server says that it is ready, so a clock is wrong, and perhaps ours.
+        // The API server reports that the request is ready, so a clock is wrong, perhaps the clock
+        // here.
         invocation
             .context
             .say("oz: by this clock access is over already; it ends when the cluster ends it");

@@ -1,4 +1,5 @@
-//! Asking whoever sits at a terminal: which of several templates is meant, and why access is needed.
+//! Questions to the user at a terminal: the choice between several templates, and the reason for
+//! access.
 
 use std::io::{BufRead, IsTerminal};
 
@@ -7,7 +8,7 @@ use oz_core::kinds::AccessTemplate;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 
-/// The index of the template that somebody chooses; `None` if there is no terminal to ask at.
+/// Returns the index of the template that the user chooses; `None` without a terminal.
 pub(crate) fn ask_which<T: AccessTemplate>(
     context: &Context,
     templates: &[&T],
@@ -15,7 +16,7 @@ pub(crate) fn ask_which<T: AccessTemplate>(
     can_be_asked().then(|| which(context, templates))
 }
 
-/// What somebody types; `None` if there is no terminal to ask at.
+/// Returns the line that the user types; `None` without a terminal.
 pub(crate) fn line(context: &Context, question: &str) -> Option<Result<String>> {
     can_be_asked().then(|| Ok(answer(context, question)?.unwrap_or_default()))
 }
@@ -24,7 +25,7 @@ fn can_be_asked() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// A line without what surrounds it; `None` at the end of input.
+/// Reads a line and trims it; returns `None` at the end of input.
 fn answer(context: &Context, question: &str) -> Result<Option<String>> {
     context.say_on(question);
     let mut line = String::new();
@@ -68,7 +69,8 @@ fn which<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize
     }
 }
 
-/// The ticket that is named. Where the template requires one, whoever sits at a terminal is asked.
+/// Returns the change ticket of the command line. If the template requires one, asks the user at a
+/// terminal.
 pub(crate) fn ticket<T: AccessTemplate>(
     context: &Context,
     template: &T,
@@ -88,7 +90,8 @@ pub(crate) fn ticket<T: AccessTemplate>(
     }
 }
 
-/// The reason that is given. Where the template requires one, whoever sits at a terminal is asked.
+/// Returns the reason of the command line. If the template requires one, asks the user at a
+/// terminal.
 pub(crate) fn reason<T: AccessTemplate>(
     context: &Context,
     template: &T,

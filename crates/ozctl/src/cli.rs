@@ -1,4 +1,4 @@
-//! From the words of a command line to an exit code.
+//! The path from a command line to an exit code.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -45,11 +45,11 @@ pub(crate) struct Cli {
     pub(crate) connection: Connection,
 }
 
-/// All commands and flags, for whoever documents them.
+/// Returns all commands and flags, for generated documentation.
 #[must_use]
 pub fn command() -> clap::Command {
     let command = last_wins(Cli::command()).mut_subcommands(|verb| match verb.get_name() {
-        // The name that `ozctl run policy` had.
+        // The former name of `ozctl run policy`.
         "policy" => verb.hide(true),
         _ => verb,
     });
@@ -74,12 +74,12 @@ fn grouped(command: &clap::Command) -> StyledStr {
     template.into()
 }
 
-/// Of a flag that is given twice the last counts, as with kubectl: an alias may set the first.
+/// Makes the last value of a repeated flag count, as kubectl does: an alias may set the first.
 fn last_wins(command: clap::Command) -> clap::Command {
     command.args_override_self(true).mut_subcommands(last_wins)
 }
 
-/// The help page of a verb.
+/// Returns the help page of a verb.
 pub(crate) fn help(verb: &str) -> String {
     let mut command = command();
     command.build();
@@ -122,11 +122,11 @@ fn parse(arguments: &[OsString], program: Program) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Help that was asked for, or what is wrong with a command line.
+/// Prints the requested help, or the error in a command line.
 fn said(error: &clap::Error) -> Exit {
-    // A closed pipe is no reason to fail twice.
+    // A closed pipe is not a second failure.
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // A verb that needs another word shows which there are, as the original did.
+        // A verb that requires a subcommand lists its subcommands, as the original did.
         let _ = write!(std::io::stdout(), "{error}");
         return Exit::SUCCESS;
     }
@@ -138,11 +138,12 @@ fn said(error: &clap::Error) -> Exit {
             "A command to run stands after --, as in: ozctl exec TARGET -- ls -la"
         );
     }
-    // The original knew no other code for a command line that makes no sense.
+    // The original had no other exit code for an invalid command line.
     Exit::code(u8::from(error.use_stderr()))
 }
 
-/// By which name we were started: kubectl looks for programs whose names begin with `kubectl-`.
+/// Returns the name that the process was started under: kubectl looks for programs with the prefix
+/// `kubectl-` in their names.
 fn program(started: Option<&OsString>) -> Program {
     let name = started.and_then(|path| Path::new(path).file_stem());
     let name = name.and_then(|name| name.to_str());
@@ -153,9 +154,9 @@ fn run(mut cli: Cli, program: Program) -> Exit {
     cli.connection.tidy();
     let user = &mut cli.connection.user;
     match &mut cli.verb {
-        // As kubectl has it for `create rolebinding`: there, --user is who is bound.
+        // As in `kubectl create rolebinding`, --user is the subject of the binding.
         Verb::Bind(bind) => bind.user = user.take(),
-        // And here, who would ask.
+        // For `explain`, --user is the requester.
         Verb::Explain(explain) => explain.take_person(user),
         _ => {}
     }
@@ -164,7 +165,7 @@ fn run(mut cli: Cli, program: Program) -> Exit {
     })
 }
 
-/// Does what a command line asks for, and says what went wrong.
+/// Runs the verb of a command line, and prints its failure.
 fn perform(
     mut connection: Connection,
     program: Program,
@@ -184,7 +185,7 @@ fn perform(
     };
     let context = Context::new(connection, program);
     let result = runtime.block_on(verb(&context));
-    // A thread may still be waiting for the keyboard; nobody waits for it.
+    // A thread may still wait for the keyboard; the process does not wait for that thread.
     runtime.shutdown_background();
     match result {
         Ok(exit) => exit,

@@ -1,5 +1,5 @@
-//! Names for completion. The shell waits while we ask the cluster, so an answer that takes long is
-//! no answer, and a failure is silence.
+//! Names for completion. The shell waits while ozctl asks the cluster, so a slow response counts as
+//! none, and a failure prints nothing.
 
 use std::ffi::OsStr;
 use std::sync::mpsc::channel;
@@ -27,20 +27,20 @@ use crate::cluster::Cluster;
 use crate::connect;
 use crate::connection::Connection;
 
-/// How long the shell waits for names.
+/// The maximum time that the shell waits for names.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Names of templates for exec.
+/// Returns the names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| names_of::<ExecAccessTemplate>(&cluster).await)
 }
 
-/// Names of templates for pods.
+/// Returns the names of templates for pods.
 pub(crate) fn pod_templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| names_of::<PodAccessTemplate>(&cluster).await)
 }
 
-/// Names of templates of every kind.
+/// Returns the names of templates of every kind.
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let mut lists = Vec::new();
@@ -49,7 +49,7 @@ pub(crate) fn templates() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Names of requests of every kind.
+/// Returns the names of requests of every kind.
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let mut lists = Vec::new();
@@ -58,22 +58,22 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Names of locks.
+/// Returns the names of locks.
 pub(crate) fn locks() -> Vec<CompletionCandidate> {
     ask(async |cluster| listed(&Api::<AccessLock>::all(cluster.client.clone())).await)
 }
 
-/// Names of harness runs.
+/// Returns the names of harness runs.
 pub(crate) fn runs() -> Vec<CompletionCandidate> {
     ask(async |cluster| names_of::<HarnessRun>(&cluster).await)
 }
 
-/// Names of workspaces.
+/// Returns the names of workspaces.
 pub(crate) fn workspaces() -> Vec<CompletionCandidate> {
     ask(async |cluster| names_of::<Workspace>(&cluster).await)
 }
 
-/// Names of templates for harness runs, of the namespace and of the cluster.
+/// Returns the names of templates for harness runs, of the namespace and of the cluster.
 pub(crate) fn harness_templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let shared = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
@@ -86,7 +86,7 @@ pub(crate) fn harness_templates() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Names of composites.
+/// Returns the names of composites.
 pub(crate) fn composites() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let composites = Api::<CompositeController>::all(cluster.client.clone());
@@ -97,8 +97,8 @@ pub(crate) fn composites() -> Vec<CompletionCandidate> {
     })
 }
 
-/// What `explain` may be asked for, after what is typed of it: names of requests, the kinds of composites'
-/// parents, and names of parents once there is a kind.
+/// Returns the completions of an argument of `explain`: names of requests, the kinds of composites'
+/// parents, and names of parents after a kind.
 pub(crate) fn explained(typed: &OsStr) -> Vec<CompletionCandidate> {
     let begun = typed.to_string_lossy().into_owned();
     let names = |mut found: Vec<CompletionCandidate>| {
@@ -136,7 +136,7 @@ async fn parents(cluster: &Cluster, typed: &str) -> Vec<String> {
     words
 }
 
-/// What `get` may be asked for: kinds, and names once there is a kind.
+/// Returns the completions of an argument of `get`: kinds, and names after a kind.
 pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
@@ -157,13 +157,13 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     })
 }
 
-/// What `exec` may be asked for, after what is typed of it: the workloads that templates for it point
-/// to, by the word for their kind that was begun, or by their names alone.
+/// Returns the completions of a target of `exec`: the workloads of its templates, with the word for
+/// the kind that the user began, or by name alone.
 pub(crate) fn targets(typed: &OsStr) -> Vec<CompletionCandidate> {
     targets_of::<ExecAccessTemplate>(typed)
 }
 
-/// The same for `pod`.
+/// Returns the completions of a target of `pod`, as [`targets`] does.
 pub(crate) fn pod_targets(typed: &OsStr) -> Vec<CompletionCandidate> {
     targets_of::<PodAccessTemplate>(typed)
 }
@@ -185,7 +185,7 @@ fn targets_of<T: AccessTemplate>(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// How what a template leads to may be written, given how it was begun.
+/// Returns the spellings of a template's target that fit the beginning `typed`.
 fn ways_to<T: AccessTemplate>(template: &T, typed: &str) -> Vec<String> {
     let workload = template.workload();
     let Some((word, _)) = typed.split_once('/') else {
@@ -210,7 +210,7 @@ fn ways_to<T: AccessTemplate>(template: &T, typed: &str) -> Vec<String> {
     }
 }
 
-/// Names of namespaces.
+/// Returns the names of namespaces.
 pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let api = Api::<Namespace>::all(cluster.client.clone());
@@ -218,7 +218,7 @@ pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Names of the kubeconfig's contexts.
+/// Returns the names of the contexts in the kubeconfig.
 pub(crate) fn contexts() -> Vec<CompletionCandidate> {
     let kubeconfig = connect::kubeconfig(&connection()).ok().flatten();
     kubeconfig
@@ -247,15 +247,15 @@ where
     found.filter_map(|object| object.metadata.name).collect()
 }
 
-/// Asks the cluster that the words typed so far name. A credential plugin holds up the thread that it
-/// is run on, so that is one which nobody needs: it ends with the process.
+/// Asks the cluster that the typed words name. A credential plugin blocks its thread, so the
+/// question has a thread that no other work needs: it ends with the process.
 fn ask<Q>(question: Q) -> Vec<CompletionCandidate>
 where
     Q: AsyncFnOnce(Cluster) -> Vec<String> + Send + 'static,
 {
     let (sender, names) = channel();
     std::thread::spawn(move || {
-        // Nobody listens any more if it took too long.
+        // After the timeout, the channel has no receiver.
         let _ = sender.send(answer(question));
     });
     let names = names.recv_timeout(COMPLETION_TIMEOUT).ok().flatten();
@@ -275,14 +275,14 @@ fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<Stri
     })
 }
 
-/// The words typed so far; what stands before the first `--` is the shell's.
+/// Returns the words typed so far; the words before the first `--` belong to the shell.
 fn typed() -> Vec<String> {
     let words = std::env::args().skip_while(|word| word != "--");
     words.skip(1).collect()
 }
 
-/// The flags among the words typed so far. They are no whole command line yet, so they are looked
-/// for and not parsed.
+/// Returns the flags among the words typed so far. An incomplete command line cannot be parsed, so
+/// this function searches for the flags.
 fn connection() -> Connection {
     let words = typed();
     let mut connection = Connection {

@@ -1,5 +1,5 @@
-//! A client for the cluster that the flags choose, by the rules of kubectl: flags, then the
-//! kubeconfig, then the service account of the pod that we run in.
+//! The client for the cluster that the flags choose, by the rules of kubectl: flags, then the
+//! kubeconfig, then the service account of the pod in which ozctl runs.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, IsTerminal};
@@ -19,10 +19,10 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::proxy;
 
-/// How long it may take until a connection stands.
+/// The timeout for a connection to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The cluster that the flags choose.
+/// Connects to the cluster that the flags choose.
 pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
     let config = config(flags).await?;
     let named = flags.namespace.clone();
@@ -34,7 +34,7 @@ fn request_timeout(flags: &Connection) -> Result<Option<Duration>> {
     let Some(text) = flags.request_timeout.as_deref() else {
         return Ok(None);
     };
-    // kubectl takes a number without a unit as seconds.
+    // kubectl reads a number without a unit as seconds.
     let duration = match text.parse::<i64>() {
         Ok(seconds) => GoDuration::from_secs(seconds),
         Err(_) => text
@@ -45,7 +45,7 @@ fn request_timeout(flags: &Connection) -> Result<Option<Duration>> {
     Ok((nanos > 0).then(|| Duration::from_nanos(nanos)))
 }
 
-/// What of a kubeconfig is meant.
+/// Returns the entries of a kubeconfig that the flags choose.
 fn options(flags: &Connection) -> KubeConfigOptions {
     KubeConfigOptions {
         context: flags.context.clone(),
@@ -82,22 +82,22 @@ async fn config(flags: &Connection) -> Result<Config> {
         },
     };
     overrule(&mut config, flags)?;
-    // The API server names the owner of fields after what stands before the slash.
+    // The API server names the owner of fields after the part before the slash.
     let agent = HeaderValue::from_static(concat!("ozctl/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let may_ask = !flags.unattended && std::io::stdin().is_terminal();
     leave_input_alone(&mut config.auth_info, may_ask)?;
-    // The library compares NO_PROXY with the proxy, where kubectl compares it with the server.
+    // The library compares NO_PROXY with the proxy; kubectl compares it with the server.
     config.proxy_url = proxy::of(&config.cluster_url, own_proxy.as_deref(), |name| {
         std::env::var(name).ok()
     })?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // A session may be silent for as long as it lasts; its connection is kept alive by pings.
+    // A session may be silent for all its duration; pings keep its connection alive.
     config.read_timeout = None;
     Ok(config)
 }
 
-/// The API server and the user that the kubeconfig and the flags choose, as they are written there.
+/// Returns the API server and the user that the kubeconfig and the flags choose, as written there.
 pub(crate) async fn chosen(flags: &Connection) -> Result<(Server, AuthInfo)> {
     let options = options(flags);
     let found = kubeconfig(flags)?;
@@ -121,7 +121,7 @@ pub(crate) async fn chosen(flags: &Connection) -> Result<(Server, AuthInfo)> {
     Ok((server, config.auth_info))
 }
 
-/// The library would go on as nobody in particular.
+/// Checks that the kubeconfig has this user: the library would continue without credentials.
 fn known_user(kubeconfig: Option<&Kubeconfig>, user: &str) -> Result<()> {
     let mut users = kubeconfig.iter().flat_map(|known| &known.auth_infos);
     match users.any(|known| known.name == user) {
@@ -131,7 +131,8 @@ fn known_user(kubeconfig: Option<&Kubeconfig>, user: &str) -> Result<()> {
     }
 }
 
-/// The kubeconfig that the flags or the surroundings name, as one; `None` if there is none at all.
+/// Returns the kubeconfig that the flags or the environment name, merged into one; `None` if none
+/// exists.
 pub(crate) fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
     let unreadable = |error: KubeconfigError| {
         Failure::new(format!("failed to read the kubeconfig: {error}"))
@@ -156,7 +157,7 @@ pub(crate) fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
     }
 }
 
-/// All files of a list as one; those that are not there are passed over, as kubectl does.
+/// Merges all files of a list; skips files that do not exist, as kubectl does.
 fn several(paths: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
     let mut whole: Option<Kubeconfig> = None;
     for path in std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()) {
@@ -174,8 +175,8 @@ fn several(paths: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
     Ok(whole)
 }
 
-/// What is typed ahead or comes by a pipeline is for the session, and not for a credential plugin;
-/// a plugin may have it only where somebody sits at a terminal.
+/// Keeps standard input for the session: typed-ahead or piped input is not for a credential plugin.
+/// A plugin may read it only if a user is at a terminal.
 fn leave_input_alone(auth: &mut AuthInfo, may_ask: bool) -> Result<()> {
     let Some(plugin) = auth.exec.as_mut().filter(|_| !may_ask) else {
         return Ok(());
@@ -191,7 +192,7 @@ fn leave_input_alone(auth: &mut AuthInfo, may_ask: bool) -> Result<()> {
     Ok(())
 }
 
-/// What the kubeconfig says of the chosen cluster.
+/// Returns the entry of the kubeconfig for the chosen cluster.
 fn server<'a>(kubeconfig: &'a Kubeconfig, options: &'a KubeConfigOptions) -> Option<&'a Server> {
     let context = options
         .context
@@ -208,7 +209,7 @@ fn server<'a>(kubeconfig: &'a Kubeconfig, options: &'a KubeConfigOptions) -> Opt
     named.cluster.as_ref()
 }
 
-/// What is said on the command line holds against the kubeconfig.
+/// Applies the flags of the command line, which override the kubeconfig.
 fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
     if let Some(server) = &flags.server {
         config.cluster_url = url(server)?;
@@ -232,7 +233,7 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
             return Err(Failure::new("--token: it has letters that no token has")
                 .next("see that nothing but the token is given, such as the end of a line"));
         }
-        // Of two kinds of credentials the API server would choose; the flag must win.
+        // With two kinds of credentials the API server would choose; the flag must win.
         *auth = AuthInfo {
             token: Some(token.clone().into()),
             ..AuthInfo::default()

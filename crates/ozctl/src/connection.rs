@@ -1,5 +1,5 @@
-//! The flags that choose cluster, user and namespace: those of kubectl. They are taken before and
-//! after any verb. Help pages show the common ones; `ozctl options` shows all.
+//! The flags that choose cluster, user and namespace: those of kubectl. Each verb takes them before
+//! and after its name. Help pages show the common ones; `ozctl options` shows all.
 
 use std::path::PathBuf;
 
@@ -80,13 +80,13 @@ pub(crate) struct Connection {
     pub(crate) unattended: bool,
 }
 
-/// A path; empty, it stands for none, which the library's own parser refuses.
+/// Returns a parser of paths. An empty path means none; the library's own parser rejects it.
 fn path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
 impl Connection {
-    /// The flags of a command line that goes to the same cluster and namespace.
+    /// Returns the flags for a command line with the same cluster and namespace.
     pub(crate) fn chosen(&self) -> String {
         let path = |path: &PathBuf| path.display().to_string();
         let flags = [
@@ -100,8 +100,8 @@ impl Connection {
             .collect()
     }
 
-    /// An empty value says as little as no flag at all, as with kubectl: scripts pass variables on
-    /// that may be empty.
+    /// Removes empty values: an empty value is equivalent to no flag, as with kubectl, since
+    /// scripts pass on variables that may be empty.
     pub(crate) fn tidy(&mut self) {
         for text in [
             &mut self.namespace,

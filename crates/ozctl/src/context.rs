@@ -1,4 +1,4 @@
-//! What every verb is given: how to reach the cluster, and how to speak.
+//! The context of every verb: access to the cluster, and output.
 
 use std::io::{ErrorKind, Write};
 
@@ -9,18 +9,18 @@ use crate::failure::{Failure, Result};
 use crate::output::line;
 use crate::terminal;
 
-/// The surroundings of a verb.
+/// The context of a verb.
 pub(crate) struct Context {
     /// The flags that choose cluster and user.
     pub(crate) connection: Connection,
-    /// Whether standard error is a terminal on which lines may be written over.
+    /// Standard error is a terminal, and its lines may be overwritten.
     pub(crate) live: bool,
     colour: bool,
-    /// By which name we were started.
+    /// The name that the process was started under.
     program: Program,
 }
 
-/// A name that we are started by.
+/// A name that the process may be started under.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `ozctl`.
@@ -33,7 +33,8 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// A command line of ours, without its `ozctl`, as it is typed under this name.
+    /// Returns a command line of `ozctl`, given without the word `ozctl`, as a user types it under
+    /// this name.
     pub(crate) fn typed(self, words: &str) -> String {
         let of_paddock = |words: &str| match words.split_once(' ') {
             Some(("run", ours)) => match ours.strip_prefix("template ") {
@@ -51,7 +52,7 @@ impl Program {
     }
 }
 
-/// How a word looks on a terminal.
+/// The style of a word on a terminal.
 #[derive(Clone, Copy)]
 pub(crate) enum Style {
     Bold,
@@ -83,17 +84,17 @@ impl Context {
         }
     }
 
-    /// A client for the cluster that the flags choose.
+    /// Returns a client for the cluster that the flags choose.
     pub(crate) async fn cluster(&self) -> Result<Cluster> {
         connect::connect(&self.connection).await
     }
 
-    /// For standard error.
+    /// Applies a style for standard error.
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
         painted(self.colour && self.live, style, text)
     }
 
-    /// For standard output.
+    /// Applies a style for standard output.
     pub(crate) fn paint_output(&self, style: Style, text: &str) -> String {
         painted(
             self.colour && terminal::draws(&std::io::stdout()),
@@ -102,23 +103,24 @@ impl Context {
         )
     }
 
-    /// A line of progress, on standard error.
+    /// Prints a line of progress to standard error.
     pub(crate) fn say(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "{}", self.typed(text));
     }
 
-    /// A line of progress with words of others in it: no command of ours, and nothing for a terminal.
+    /// Prints a line of progress with text from other users: without commands of ozctl, and without
+    /// control characters.
     pub(crate) fn say_plain(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "{}", line(text));
     }
 
-    /// Commands of ours as they are to be typed here: by the name that we were started by, and for the
-    /// cluster and the namespace that the flags chose.
+    /// Returns a text with the commands of ozctl as the user types them here: under the name that
+    /// the process was started under, and for the cluster and the namespace that the flags chose.
     pub(crate) fn typed(&self, text: &str) -> String {
         let flags = self.connection.chosen();
         let mut pieces = text.split('`');
         let mut typed = pieces.next().unwrap_or_default().to_owned();
-        // Each second piece stands between two.
+        // Each second piece is between two backticks.
         for (number, piece) in pieces.enumerate() {
             typed.push('`');
             match piece.strip_prefix("ozctl ").filter(|_| number % 2 == 0) {
@@ -136,20 +138,21 @@ impl Context {
         typed
     }
 
-    /// Part of a line of progress.
+    /// Prints a part of a line of progress.
     pub(crate) fn say_on(&self, text: &str) {
         let mut stderr = std::io::stderr();
         let _ = write!(stderr, "{text}");
         let _ = stderr.flush();
     }
 
-    /// Text on standard output. A reader who has seen enough, as `head` does, ends it in peace.
+    /// Prints text to standard output. A reader that closes the pipe, such as `head`, causes no
+    /// error.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
         self.pass_on(text.as_bytes()).map(drop)
     }
 
-    /// Part of a stream on standard output; whether anybody still reads it. Who has no end of its
-    /// own must ask, or would go on for nobody.
+    /// Writes a part of a stream to standard output. Returns whether the reader is still there. A
+    /// caller with an endless stream must check it, or would continue without a reader.
     pub(crate) fn pass_on(&self, bytes: &[u8]) -> Result<bool> {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -159,7 +162,7 @@ impl Context {
         }
     }
 
-    /// An error as it is shown.
+    /// Returns an error in its printed form.
     pub(crate) fn error(&self, failure: &Failure) -> String {
         let mut text = format!(
             "{} {}\n",
@@ -174,7 +177,7 @@ impl Context {
     }
 }
 
-/// The failure that standard output which takes nothing is, such as a full disk.
+/// Returns the failure for standard output that cannot be written, such as on a full disk.
 pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
     Failure::new(format!("failed to write to standard output: {error}"))
 }

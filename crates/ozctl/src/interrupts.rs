@@ -1,5 +1,5 @@
-//! Ctrl-C and the other signals that end a program: what was got is given back first, so that nobody
-//! leaves access behind that they do not know of.
+//! Ctrl-C and the other signals that end a program: ozctl gives the access back first, so that no
+//! user leaves access behind unknowingly.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
-/// How long the API server may take for what is left to do at the end.
+/// The timeout of the API server for the remaining work at the end.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The signals that end a program. From when this is made, they no longer end it by themselves.
+/// The signals that end a program. Once this value exists, they no longer end it automatically.
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -29,9 +29,10 @@ impl Interrupts {
         })
     }
 
-    /// How the process is to end, once one comes.
+    /// Waits for a signal, and returns the exit code of the process.
     pub(crate) async fn next(&mut self) -> Exit {
-        // As a shell reports a program that a signal ended: 128 and the signal's number.
+        // The exit code that a shell reports for a program that a signal ended: 128 and the
+        // signal's number.
         tokio::select! {
             _ = self.interrupt.recv() => Exit::INTERRUPTED,
             _ = self.terminate.recv() => Exit::code(143),
@@ -40,8 +41,8 @@ impl Interrupts {
         }
     }
 
-    /// What is made. How the process is to end, if a signal came first; what was made all the same
-    /// is given back then.
+    /// Returns the created object. If a signal comes first, returns the exit code of the process,
+    /// and gives back an object that was created nevertheless.
     pub(crate) async fn made<T>(
         &mut self,
         making: impl Future<Output = Result<T>>,
@@ -52,7 +53,7 @@ impl Interrupts {
             made = &mut making => return made.map(Ok),
             exit = self.next() => exit,
         };
-        // It may be there already; its name is in the answer.
+        // The object may exist already; the response contains its name.
         if let Some(Ok(made)) = self.unless(making).await {
             give_back(made, self)
                 .await
@@ -61,8 +62,8 @@ impl Interrupts {
         Ok(Err(exit))
     }
 
-    /// What comes of giving back what is called `name`, unless whoever waits for it has had enough.
-    /// `later` says what to do then.
+    /// Gives back the access `name`, and returns the result, unless the user interrupts the wait.
+    /// `later` is the next step in that case.
     pub(crate) async fn given_back(
         &mut self,
         name: &str,
@@ -79,7 +80,7 @@ impl Interrupts {
             .map_err(|failure| failure.next(later))
     }
 
-    /// What comes of the work, unless another signal comes first or it takes too long.
+    /// Returns the result of the work, unless another signal comes first or the timeout is over.
     async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),

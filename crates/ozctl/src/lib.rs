@@ -1,6 +1,6 @@
-//! `ozctl`, also installed as `kubectl-oz`: asks for access, uses it and gives it back. One module
-//! for each verb in [`verbs`]; what they share is beside it, and what needs no terminal in
-//! [`oz_client`].
+//! `ozctl`, also installed as `kubectl-oz`: requests access, uses it and gives it back. Each verb
+//! has one module in [`verbs`]; shared code is in the other modules, and code that needs no
+//! terminal in [`oz_client`].
 
 mod access;
 mod ask;

@@ -1,5 +1,5 @@
-//! The binary; everything it does is in the library, so that its commands can also be listed for
-//! man pages and the reference.
+//! The binary; the library contains all its behaviour, so that man pages and the reference can list
+//! its commands.
 
 use std::process::ExitCode;
 

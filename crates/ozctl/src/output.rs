@@ -1,5 +1,5 @@
-//! What verbs give on standard output: tables for people, JSON and YAML for programs, names for
-//! other commands. The JSON is that of the API, whole, with `apiVersion` and `kind`.
+//! The standard output of the verbs: tables for users, JSON and YAML for programs, names for other
+//! commands. The JSON is that of the API, complete, with `apiVersion` and `kind`.
 
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
@@ -52,8 +52,8 @@ pub(crate) enum ObjectFormat {
     Name,
 }
 
-/// An object with the `apiVersion` and `kind` that a typed one leaves out, and without what only the
-/// API server needs.
+/// Returns an object with the `apiVersion` and `kind` that a typed object lacks, and without the
+/// fields that only the API server needs.
 pub(crate) fn whole<K>(object: &K) -> Result<Value>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -67,27 +67,28 @@ where
     Ok(value)
 }
 
-/// Any value as JSON.
+/// Converts any value to JSON.
 pub(crate) fn to_value<T: Serialize>(value: &T) -> Result<Value> {
     serde_json::to_value(value)
         .map_err(|error| Failure::new(format!("failed to write it as JSON: {error}")))
 }
 
-/// JSON with an indent of two, ended by a newline.
+/// Formats JSON with an indent of two, and a final newline.
 pub(crate) fn json(value: &Value) -> Result<String> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
         .map_err(|error| Failure::new(format!("failed to write it as JSON: {error}")))
 }
 
-/// YAML, ended by a newline.
+/// Formats YAML, with a final newline.
 pub(crate) fn yaml(value: &Value) -> Result<String> {
     serde_saphyr::to_string(value)
         .map(|text| text.trim_end().to_owned() + "\n")
         .map_err(|error| Failure::new(format!("failed to write it as YAML: {error}")))
 }
 
-/// Objects of the API, as they are to be shown; one that was asked for by name stands alone.
+/// Formats objects of the API for output; an object that the user requested by name is not in a
+/// list.
 pub(crate) fn objects(
     context: &Context,
     format: Format,
@@ -107,7 +108,7 @@ pub(crate) fn objects(
     }
 }
 
-/// One object of the API, as it is to be shown.
+/// Formats one object of the API for output.
 pub(crate) fn object<K>(
     context: &Context,
     format: ObjectFormat,
@@ -125,7 +126,7 @@ where
     })
 }
 
-/// As `kubectl -o name` writes them.
+/// Formats names as `kubectl -o name` does.
 fn names(objects: &[Value]) -> String {
     let mut text = String::new();
     for object in objects {
@@ -140,7 +141,7 @@ fn names(objects: &[Value]) -> String {
     text
 }
 
-/// What others wrote, as lines that do nothing to a terminal.
+/// Returns text from other users as lines without control characters for a terminal.
 pub(crate) fn lines(text: &str) -> String {
     let harmless = |letter: char| match letter {
         '\n' | '\t' => letter,
@@ -150,12 +151,12 @@ pub(crate) fn lines(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// The same as one line.
+/// Returns such text as one line.
 pub(crate) fn line(text: &str) -> String {
     lines(&text.replace(['\n', '\t', '\r'], " "))
 }
 
-/// Columns as kubectl aligns them.
+/// Columns, aligned as in kubectl.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -193,12 +194,12 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// An instant in whole seconds, for people.
+/// Formats an instant in whole seconds, for users.
 pub(crate) fn instant(at: Timestamp) -> String {
     at.round(jiff::Unit::Second).unwrap_or(at).to_string()
 }
 
-/// An age or a remaining time as kubectl writes ages: `45s`, `12m`, `3h20m`, `5d`.
+/// Formats an age or a remaining time as kubectl formats ages: `45s`, `12m`, `3h20m`, `5d`.
 pub(crate) fn short(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -212,7 +213,7 @@ pub(crate) fn short(duration: SignedDuration) -> String {
     }
 }
 
-/// Since when an object has existed, for a column.
+/// Returns the age of an object, for a column.
 pub(crate) fn age(metadata: &Value, now: Timestamp) -> String {
     metadata["creationTimestamp"]
         .as_str()

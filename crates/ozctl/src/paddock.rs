@@ -1,5 +1,5 @@
-//! `kubectl paddock`: the command lines of that tool, by the verbs of ozctl. The same program, started under the
-//! name `kubectl-paddock`.
+//! `kubectl paddock`: the command lines of that tool, carried out by the verbs of ozctl. The
+//! program is the same, started under the name `kubectl-paddock`.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use oz_trail::Action;
@@ -121,7 +121,7 @@ enum Described {
     Template(run::template::Template),
 }
 
-/// All commands and flags, with examples under this tool's own name.
+/// Returns all commands and flags, with examples under the name of this tool.
 pub(crate) fn command() -> clap::Command {
     renamed(Paddock::command())
 }
@@ -183,7 +183,7 @@ impl Audit {
     }
 }
 
-/// The name that a program was started by, if it is one of ours.
+/// Returns the name that a program was started under, if it is a name of ozctl.
 pub(crate) fn program(name: &str) -> Program {
     match name {
         "kubectl-oz" | "kubectl_oz" => Program::KubectlOz,

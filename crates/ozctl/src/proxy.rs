@@ -1,6 +1,6 @@
-//! Whether the API server is reached through a proxy, by the rules of kubectl: what the kubeconfig
-//! names for the cluster holds; else what the environment names, but never for this machine, nor for
-//! what `NO_PROXY` lists.
+//! The choice of a proxy to the API server, by the rules of kubectl: the proxy that the kubeconfig
+//! names for the cluster; else the proxy of the environment, but never for this machine, nor for
+//! the hosts that `NO_PROXY` lists.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use http::Uri;
 
 use crate::failure::{Failure, Result};
 
-/// The proxy for this API server, if there is one. `variable` reads the environment.
+/// Returns the proxy for this API server, if it has one. `variable` reads the environment.
 pub(crate) fn of(
     server: &Uri,
     in_kubeconfig: Option<&str>,
@@ -46,7 +46,7 @@ pub(crate) fn of(
     url(name, &proxy).map(Some)
 }
 
-/// A proxy without a scheme speaks HTTP.
+/// Parses the URL of a proxy; without a scheme it is HTTP.
 fn url(name: &str, text: &str) -> Result<Uri> {
     let whole = match text.contains("://") {
         true => text.to_owned(),
@@ -62,8 +62,8 @@ fn is_here(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether an entry of `NO_PROXY` is about the host: `*`, an address, a network, `example.com` with
-/// all that is below it, or `.example.com` without itself; each perhaps with a port.
+/// Checks whether an entry of `NO_PROXY` covers the host: `*`, an address, a network, `example.com`
+/// with all names below it, or `.example.com` without the name itself; each with an optional port.
 fn is_listed(entry: &str, host: &str, port: u16) -> bool {
     if entry == "*" {
         return true;

@@ -1,5 +1,5 @@
-//! One command in a container, with its streams: ours are its own. On a terminal every key and
-//! every change of size goes there, and the remaining time stands in the title.
+//! One command in a container, connected to the streams of ozctl. On a terminal, the session passes
+//! on every key and every change of size, and shows the remaining time in the title.
 
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -23,32 +23,33 @@ use crate::failure::{Failure, Result};
 use crate::steps::Share;
 use crate::terminal::{self, Raw};
 
-/// Before the end, at which a session on a terminal is told.
+/// The times before expiry at which a session on a terminal gets a warning.
 const WARNINGS: [Duration; 3] = [
     Duration::from_secs(5 * 60),
     Duration::from_secs(60),
     Duration::from_secs(10),
 ];
-/// How long a binding may take to reach the API server's authorizer.
+/// The maximum time until a binding reaches the API server's authorizer.
 const EFFECTIVE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const BUFFER: usize = 64 * 1024;
-/// An end that comes with the end of access is its doing.
+/// The end of a session within this time of expiry is attributed to the expiry.
 const AT_THE_END: Duration = Duration::from_secs(2);
-/// What the shell reports for a program whose reader has gone.
+/// The exit code that a shell reports for a program with a closed output pipe.
 const BROKEN_PIPE: Exit = Exit::code(141);
 
-/// What is run.
+/// The command to run.
 pub(crate) struct Command {
     pub(crate) words: Vec<String>,
-    /// On a terminal. Input must be one: its end, which only another kind of file has, hangs up on
-    /// the terminal there, and what the command writes then is lost.
+    /// The command runs on a terminal. Input must then be a terminal: the end of input, which only
+    /// another kind of file has, hangs up the terminal in the container, and the later output of
+    /// the command is lost.
     pub(crate) tty: bool,
     pub(crate) stdin: bool,
 }
 
-/// Runs the command to its end, or to the end of access.
+/// Runs the command until it exits or the access ends.
 pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command) -> Result<Exit> {
     let mut process = open(cluster, granted, command).await?;
     granted.steps.done("connection", Share::Kubernetes);
@@ -58,11 +59,11 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     let input = process.stdin();
     let (stdout, stderr) = (process.stdout(), process.stderr());
 
-    // Neither ends the session: the keyboard may be silent, the window may never change.
+    // Neither task ends the session: the keyboard may be silent, the window may never change.
     let feeding = tokio::spawn(feed(input));
     let sizing = tokio::spawn(follow_size(sizes));
     let output = async {
-        // Whichever of them nobody takes any more ends both.
+        // The first output without a reader ends both.
         try_join(
             copy(stdout, tokio::io::stdout()),
             copy(stderr, tokio::io::stderr()),
@@ -94,7 +95,7 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     result
 }
 
-/// Runs the command with streams that are not ours, for the verbs that copy.
+/// Opens the command with streams other than those of ozctl, for the verbs that copy.
 pub(crate) async fn open(
     cluster: &Cluster,
     granted: &Granted,
@@ -106,7 +107,7 @@ pub(crate) async fn open(
         container: granted.container.clone(),
         stdin: command.stdin,
         stdout: true,
-        // With a terminal both are one stream.
+        // A terminal has both in one stream.
         stderr: !command.tty,
         tty: command.tty,
         max_stdin_buf_size: Some(BUFFER),
@@ -125,8 +126,9 @@ pub(crate) async fn open(
     }
 }
 
-/// Does what a grant permits. The binding exists when a request is ready, and the API server's
-/// authorizer learns of it from a watch of its own: until then a refusal means nothing.
+/// Retries an operation until its grant is effective. The binding exists when a request is ready,
+/// but the API server's authorizer learns of it from a separate watch: until then a denial is not
+/// final.
 pub(crate) async fn once_effective<T>(
     mut attempt: impl AsyncFnMut() -> kube::Result<T>,
 ) -> Result<T> {
@@ -147,7 +149,7 @@ pub(crate) async fn once_effective<T>(
     }
 }
 
-/// Waits until access ends, and says so.
+/// Waits until the access ends, and prints that.
 pub(crate) async fn end_of(granted: &Granted) {
     watch_the_end(granted, None).await;
     say_over(granted);
@@ -162,7 +164,7 @@ fn say_over(granted: &Granted) {
     );
 }
 
-/// The container that is meant when none is named, as kubectl chooses it.
+/// Returns the default container, as kubectl chooses it.
 pub(crate) async fn main_container(pods: &Api<Pod>, name: &str) -> Result<String> {
     let pod = pods.get(name).await?;
     let named = pod
@@ -177,7 +179,7 @@ pub(crate) async fn main_container(pods: &Api<Pod>, name: &str) -> Result<String
         .ok_or_else(|| Failure::new(format!("pod {name} has no container")))
 }
 
-/// Passes our input on, to its end.
+/// Passes on the input of ozctl, until it ends.
 async fn feed(input: Option<impl AsyncWrite + Unpin>) {
     if let Some(mut input) = input {
         let mut stdin = tokio::io::stdin();
@@ -209,7 +211,7 @@ async fn follow_size(sizes: Option<Sender<TerminalSize>>) {
     }
 }
 
-/// Passes a stream of the command on; an error is a reader of ours who has gone.
+/// Passes on a stream of the command; an error means that the reader closed its end.
 async fn copy(
     from: Option<impl AsyncRead + Unpin>,
     mut to: impl AsyncWrite + Unpin,
@@ -227,7 +229,7 @@ async fn copy(
     Ok(())
 }
 
-/// Waits until access ends, with a title and warnings on the way.
+/// Waits until the access ends, and shows a title and warnings until then.
 async fn watch_the_end(granted: &Granted, terminal: Option<&Raw>) {
     let Some(mut left) = granted.left() else {
         return std::future::pending().await;
@@ -254,7 +256,7 @@ async fn watch_the_end(granted: &Granted, terminal: Option<&Raw>) {
     }
 }
 
-/// How long what is shown stays true: seconds count in the last two minutes.
+/// Returns the time until the shown remaining time changes: the last two minutes show seconds.
 fn until_change(left: Duration) -> Duration {
     const SECONDS_COUNT: Duration = Duration::from_secs(120);
     let step: u64 = if left > SECONDS_COUNT { 60 } else { 1 };
@@ -285,7 +287,7 @@ fn at_the_end(granted: &Granted, exit: Exit) -> Exit {
     }
 }
 
-/// How the command ended, as the kubelet tells it.
+/// Returns the exit code of the command, from the status that the kubelet reports.
 pub(crate) fn ending(status: Option<Status>, words: &[String]) -> Result<Exit> {
     let Some(status) = status else {
         return Err(
@@ -313,7 +315,7 @@ pub(crate) fn ending(status: Option<Status>, words: &[String]) -> Result<Exit> {
 }
 
 fn not_started(message: &str, words: &[String]) -> Failure {
-    // 126 and 127 as a shell has them.
+    // The exit codes 126 and 127, as in a shell.
     if message.contains("no such file or directory") || message.contains("not found in $PATH") {
         return Failure::new(format!(
             "there is no such command in the container: {message}"

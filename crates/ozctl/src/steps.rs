@@ -1,21 +1,21 @@
-//! How long each step of an access took, for `--verbose`: which share of it is oz's, and which is what
-//! a session takes without oz as well.
+//! The duration of each step of an access, for `--verbose`: the share that oz adds, and the share
+//! that a session takes without oz too.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Whose time a step takes.
+/// The component that causes the duration of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Nobody would wait for it without oz.
+    /// The step exists only because of oz.
     Oz,
-    /// It is there by kubectl alone.
+    /// The step exists with kubectl alone too.
     Kubernetes,
 }
 
-/// The steps so far, each from the end of the one before.
+/// The completed steps, each measured from the end of the preceding one.
 #[derive(Debug)]
 pub(crate) struct Steps {
     last: Cell<Instant>,
@@ -23,7 +23,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The first begins now.
+    /// Begins the first step.
     pub(crate) fn begin() -> Self {
         Self {
             last: Cell::new(Instant::now()),
@@ -31,14 +31,14 @@ impl Steps {
         }
     }
 
-    /// A step is done, and the next begins.
+    /// Records that a step is complete, and begins the next.
     pub(crate) fn done(&self, what: &'static str, share: Share) {
         let now = Instant::now();
         let took = now.duration_since(self.last.replace(now));
         self.taken.borrow_mut().push((what, share, took));
     }
 
-    /// All of them in a line, in milliseconds.
+    /// Formats all steps in one line, in milliseconds.
     pub(crate) fn told(&self) -> String {
         told(&self.taken.borrow())
     }

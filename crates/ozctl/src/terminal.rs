@@ -1,5 +1,4 @@
-//! The terminal in front of us: raw while a session has it, as it was when the session is over,
-//! whatever ended it.
+//! The user's terminal: in raw mode during a session, and restored at any end of the session.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,28 +7,29 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use crate::failure::{Failure, Result};
 
-/// Whether a session can have the terminal: its input and its output.
+/// Checks whether a session can use the terminal, for its input and its output.
 pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Whether escape sequences may be written there: not to a file, nor where nobody reads them.
+/// Checks whether the stream accepts escape sequences: a terminal that is not `dumb`.
 pub(crate) fn draws(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Whether colours are wanted: an empty $NO_COLOR says nothing (<https://no-color.org>).
+/// Checks whether the user wants colours: an empty $NO_COLOR has no meaning
+/// (<https://no-color.org>).
 pub(crate) fn is_coloured() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// How wide the terminal is that errors go to.
+/// Returns the width of the terminal on standard error.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
-/// How large the session's terminal is.
+/// Returns the size of the session's terminal.
 pub(crate) fn size() -> Option<TerminalSize> {
     let size = tcgetwinsize(std::io::stdout()).ok()?;
     Some(TerminalSize {
@@ -38,7 +38,7 @@ pub(crate) fn size() -> Option<TerminalSize> {
     })
 }
 
-/// A terminal that passes every key on. Dropped, it is what it was before.
+/// A terminal in raw mode, which passes on every key. Dropping it restores the earlier mode.
 pub(crate) struct Raw {
     before: Termios,
     titled: bool,
@@ -55,7 +55,7 @@ impl Raw {
         let named = std::env::var_os("TERM").is_some_and(|term| !term.is_empty());
         let titled = named && draws(&std::io::stdout());
         let terminal = Self { before, titled };
-        // The title that is there now is put aside.
+        // Save the current title.
         terminal.control("\x1b[22;2t");
         Ok(terminal)
     }
@@ -65,7 +65,7 @@ impl Raw {
         self.control(&format!("\x1b]2;{text}\x07"));
     }
 
-    /// A line of our own in between, bold, with a bell.
+    /// Prints a line of ozctl within the output of the session, bold, with a bell.
     pub(crate) fn notice(&self, text: &str) {
         let mut stderr = std::io::stderr();
         let (on, off) = if draws(&stderr) && is_coloured() {
@@ -89,7 +89,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         self.control("\x1b[23;2t");
-        // What was typed ahead is for the shell that comes next.
+        // Typed-ahead input is for the shell that continues after the session.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
     }
 }

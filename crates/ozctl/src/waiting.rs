@@ -1,5 +1,5 @@
-//! The line that says what is waited for, written over and over on a terminal. Elsewhere there is
-//! one line when something stands in the way.
+//! The line that names the state of the wait, overwritten repeatedly on a terminal. Elsewhere, it
+//! is one line when an obstacle exists.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::context::{Context, Style};
 use crate::request;
 
-/// After this long, the line also says how long.
+/// The time after which the line also shows the duration.
 const SAY_HOW_LONG: Duration = Duration::from_secs(2);
 
 pub(crate) struct Waiting<'a> {
@@ -29,7 +29,7 @@ impl<'a> Waiting<'a> {
         waiting
     }
 
-    /// Something else is waited for; `obstacle` if it is in the way.
+    /// Changes the state of the wait; `obstacle` means that the state is an obstacle.
     pub(crate) fn is(&mut self, what: &str, obstacle: bool) {
         if self.what == what {
             return;
@@ -42,7 +42,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Draws the line anew, for the time that passes.
+    /// Draws the line again, with the elapsed time.
     pub(crate) fn draw(&self) {
         if !self.context.live {
             return;
@@ -71,7 +71,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What a status says is waited for, and whether it is in the way.
+/// Returns the state of the wait by a status, and whether it is an obstacle.
 pub(crate) fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
     if let Some(who) = request::waits_for_others(status.phase, &status.conditions) {
         return (format!("{name}: {who}"), true);

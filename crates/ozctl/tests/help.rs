@@ -1,6 +1,6 @@
-//! What a command line without a cluster answers: every help page, as it reads in 80 columns, and
-//! what is said of words that make no sense. `INSTA_UPDATE=always cargo test -p ozctl` writes the
-//! pages of a new verb.
+//! The responses to command lines without a cluster: every help page, as it reads in 80 columns,
+//! and the messages about invalid words. `INSTA_UPDATE=always cargo test -p ozctl` writes the pages
+//! of a new verb.
 
 use assert_cmd::Command;
 
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The words of every command, from the top.
+/// Collects the words of every command, from the top.
 fn commands(command: &clap::Command, words: &[String], all: &mut Vec<Vec<String>>) {
     all.push(words.to_vec());
     for below in command.get_subcommands() {

@@ -1,39 +1,39 @@
-//! Lines of a recording that are encrypted one write after the other: so they survive a process that is killed, and
-//! whoever finds them without the identity knows how far they are whole, and no more.
+//! Lines of a recording that are encrypted separately with each write: so they survive a process that is killed, and
+//! a reader without the identity can determine how far they are complete, and nothing else.
 //!
-//! After [`MAGIC`] and its length (4 bytes, the highest first, as all numbers here) stands an age file, whose content
-//! is a key of ChaCha20-Poly1305. Each frame has the length of what is sealed (4 bytes), its number (8 bytes), which
-//! is the end of the nonce and grows, the first 8 bytes of the SHA-256 of what is sealed, and that.
+//! [`MAGIC`] and a length (4 bytes, big-endian, as all numbers here) precede an age file, which contains a key of
+//! ChaCha20-Poly1305. Each frame has the length of its sealed data (4 bytes), its number (8 bytes), which is the end
+//! of the nonce and increases, the first 8 bytes of the SHA-256 of the sealed data, and the sealed data.
 
 use zeroize::Zeroizing;
 
 use crate::age::{self, AgeError, Cipher, CryptoError, Identity, Recipient};
 
-/// What begins a file of frames.
+/// The first bytes of a file of frames.
 pub const MAGIC: &[u8] = b"oz-frames/v1\n";
 const LENGTH: usize = 4;
 const NUMBER: usize = 8;
 const CHECK: usize = 8;
 const TAG: usize = 16;
 const HEAD: usize = LENGTH + NUMBER + CHECK;
-/// How many bytes longer a frame is than the lines in it.
+/// The number of bytes by which a frame is longer than its lines.
 pub const OVERHEAD: usize = HEAD + TAG;
 
-/// Why frames are not read.
+/// The reason why frames cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramesError {
-    /// They are none, or damaged.
+    /// The data is not a sequence of frames, or is damaged.
     #[error("its frames are damaged: {0}")]
     Damaged(&'static str),
-    /// The key is not there to be had.
+    /// The key is not available.
     #[error(transparent)]
     Key(#[from] AgeError),
-    /// There is more in them than was to be read.
+    /// The frames contain more data than the limit.
     #[error("its frames have more than {0} bytes")]
     TooLarge(usize),
 }
 
-/// Seals frames. Only who has it, or the identity of a recipient, reads them.
+/// The key that seals frames. Only its holder, or the identity of a recipient, can read them.
 #[derive(Debug)]
 pub struct Sealer {
     cipher: Cipher,
@@ -41,10 +41,10 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// With a new key; gives what the file begins with.
+    /// Creates a sealer with a new key; also returns the first bytes of the file.
     ///
     /// # Errors
-    /// As [`age::encrypt`].
+    /// The same as for [`age::encrypt`].
     pub fn begin(recipients: &[Recipient]) -> Result<(Self, Vec<u8>), CryptoError> {
         let key = age::random::<32>()?;
         let wrapped = age::encrypt(recipients, key.as_slice())?;
@@ -54,10 +54,10 @@ impl Sealer {
         Ok((Self { cipher, next: 0 }, beginning))
     }
 
-    /// The frame with these lines. It need not come to the file: no number is given twice.
+    /// Returns the frame with these lines. The caller may discard it: no number is used twice.
     ///
     /// # Errors
-    /// When they are over 4 GiB, or the library fails.
+    /// When the lines are over 4 GiB, or the library fails.
     pub fn seal(&mut self, lines: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let number = self.next;
         self.next = number.checked_add(1).ok_or(CryptoError)?;
@@ -72,16 +72,17 @@ impl Sealer {
         Ok(frame)
     }
 
-    /// The lines in what was sealed with this key.
+    /// Returns the lines that were sealed with this key.
     ///
     /// # Errors
-    /// When any of it is something else.
+    /// When any part of the file is something else.
     pub fn open(&self, file: &[u8]) -> Result<Vec<u8>, FramesError> {
         open_with(&self.cipher, split(file)?.1, usize::MAX)
     }
 }
 
-/// As much of a file as was written for certain: its beginning and whole frames; empty if there is no frame.
+/// Returns the part of a file that is certainly complete: its beginning and whole frames; empty if there is
+/// no frame.
 #[must_use]
 pub fn whole(file: &[u8]) -> &[u8] {
     let Ok((_, mut rest)) = split(file) else {
@@ -95,10 +96,12 @@ pub fn whole(file: &[u8]) -> &[u8] {
     if end == beginning { &[] } else { &file[..end] }
 }
 
-/// The lines in a file whose key was encrypted to one of `identities`, which are at most `limit` bytes.
+/// Returns the lines in a file with a key that was encrypted to one of `identities`. The lines are at most `limit`
+/// bytes.
 ///
 /// # Errors
-/// When it was not, when any frame was changed, and when the last one is cut. That there were more, it does not know.
+/// When the key was not encrypted to one of them, when any frame was changed, and when the last frame is cut. The
+/// function cannot detect missing frames at the end.
 pub fn open(file: &[u8], identities: &[Identity], limit: usize) -> Result<Vec<u8>, FramesError> {
     let (wrapped, frames) = split(file)?;
     let key = Zeroizing::new(age::decrypt(wrapped, identities)?);
@@ -110,10 +113,10 @@ pub fn open(file: &[u8], identities: &[Identity], limit: usize) -> Result<Vec<u8
     open_with(&cipher, frames, limit)
 }
 
-/// To whom a file says that it is encrypted, as [`age::named_recipients`].
+/// Returns the recipients that a file names, as [`age::named_recipients`].
 ///
 /// # Errors
-/// When it is no such file.
+/// When the data is not a file of frames.
 pub fn named_recipients(file: &[u8]) -> Result<Vec<Recipient>, FramesError> {
     Ok(age::named_recipients(split(file)?.0)?)
 }
@@ -135,7 +138,7 @@ fn open_with(cipher: &Cipher, mut rest: &[u8], limit: usize) -> Result<Vec<u8>, 
     Ok(lines)
 }
 
-/// The age file, and the frames.
+/// Splits a file into the age file and the frames.
 fn split(file: &[u8]) -> Result<(&[u8], &[u8]), FramesError> {
     let damaged = FramesError::Damaged("its beginning is none");
     let split = || {
@@ -147,7 +150,7 @@ fn split(file: &[u8]) -> Result<(&[u8], &[u8]), FramesError> {
     split().ok_or(damaged)
 }
 
-/// The number of the first frame, what is sealed in it, and the rest; `None` at the end.
+/// Returns the number of the first frame, its sealed data, and the rest; `None` at the end.
 #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
 fn frame(rest: &[u8]) -> Result<Option<(u64, &[u8], &[u8])>, FramesError> {
     if rest.is_empty() {
@@ -225,7 +228,7 @@ mod tests {
                 _ if length >= first => first,
                 _ => 0,
             };
-            // Cut, or of a length of which the disk has not everything.
+            // The file is cut, or has a length of which the disk stored only a part.
             let cut = &file[..length];
             let zeros = [cut, &[0; 100]].concat();
             for found in [cut, &zeros] {

@@ -1,45 +1,48 @@
-//! Parts of recordings as they are stored: lines of an asciicast, compressed, and encrypted where the gate is told to
-//! whom. The gate packs them, ozctl unpacks them; neither trusts what it reads, as whoever runs the store may have put
-//! anything there. Bytes in, bytes out.
+//! Parts of recordings as they are stored: lines of an asciicast, compressed, and encrypted if the gate has
+//! recipients. The gate packs them, ozctl unpacks them; neither trusts the data, as an administrator of the store may
+//! have written any data there. All functions take and return bytes.
 
 pub mod age;
 pub mod frames;
 
 use std::io::{self, Read as _};
 
-/// zstd's own default: a terminal's output becomes about a tenth.
+/// The default of zstd: it reduces the output of a terminal to about a tenth.
 const LEVEL: i32 = 3;
-/// How large a window an unpacker sets aside, as a power of two: 8 MiB, more than a part that the gate packs has.
+/// The window that an unpacker allocates, as a power of two: 8 MiB, more than the size of a part that the gate
+/// packs.
 const MAX_WINDOW: u32 = 23;
 
-/// Why what is stored is no part.
+/// The reason why stored data is not a part.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// It is not what [`pack`] writes.
+    /// The data is not the output of [`pack`].
     #[error("it is not compressed by zstd, or is damaged: {0}")]
     Damaged(#[source] io::Error),
-    /// It has more lines than anybody packs.
+    /// The part has more lines than the gate packs.
     #[error("it has more than {limit} bytes once it is unpacked")]
     TooLarge {
-        /// The most that was to be unpacked.
+        /// The maximum number of bytes to unpack.
         limit: usize,
     },
 }
 
-/// The part with these lines, as it is stored. The same lines always give the same bytes.
+/// Returns the part with these lines in its stored form. The same lines always result in the same
+/// bytes.
 ///
 /// # Errors
-/// When memory does not suffice for it.
+/// When there is not enough memory.
 pub fn pack(lines: &[u8]) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     compressor.include_checksum(true)?;
     compressor.compress(lines)
 }
 
-/// The lines of a stored part, which are at most `limit` bytes. No more than that, and a window, is ever held.
+/// Returns the lines of a stored part, which are at most `limit` bytes. The function holds no more than that,
+/// and a window, in memory.
 ///
 /// # Errors
-/// When it is no part, or one with more.
+/// When the data is not a part, or the part has more bytes.
 pub fn unpack(stored: &[u8], limit: usize) -> Result<Vec<u8>, UnpackError> {
     let mut decoder = zstd::stream::read::Decoder::new(stored).map_err(UnpackError::Damaged)?;
     let windowed = decoder.window_log_max(MAX_WINDOW);

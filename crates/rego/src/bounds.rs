@@ -1,22 +1,22 @@
-//! What a text may be before a parser sees it. The parser recurses with the nesting of its input, reads a
-//! bracket's content twice, and everything behind it recurses over the tree: what is nested too deeply would
-//! overflow a stack, or be read for hours. So a text is measured here, in one walk without recursion.
+//! Bounds of a text before it is parsed. The parser recurses with the nesting of its input, reads the content of a
+//! bracket twice, and all later steps recurse over the tree: a deeply nested text would overflow a stack, or be read
+//! for hours. Therefore a text is measured here, in one walk without recursion.
 
 use crate::builtins::has_large_exponent;
 use crate::error::{CompileError, CompileErrors, Reason};
 
-/// Modules of one policy.
+/// The maximum number of modules of one policy.
 pub const MAX_MODULES: usize = 256;
-/// Bytes of all modules together. A ConfigMap holds no more.
+/// The maximum size of all modules together, in bytes. A ConfigMap holds no more.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Levels of one expression: brackets, operators in a row, steps of a reference.
+/// The maximum depth of one expression: brackets, operators in a row, steps of a reference.
 pub const MAX_DEPTH: usize = 100;
-/// Levels of all statements together: evaluation may recurse through as many, rule by rule.
+/// The maximum depth of all statements together: evaluation may recurse to the same depth, rule by rule.
 pub(crate) const MAX_LEVELS: usize = 10_000;
-/// What the parser reads, with all that it reads again: twice as often with each bracket.
+/// The maximum number of tokens that the parser reads, including repeated reads: each bracket doubles them.
 pub(crate) const MAX_TOKENS_READ: u64 = 500_000;
 
-/// Refuses what cannot be read within the stack and in bounded time.
+/// Rejects modules that cannot be read within the stack and in bounded time.
 pub(crate) fn check(modules: &[(String, String)]) -> Result<(), CompileErrors> {
     let whole = |message: String| CompileErrors::one(CompileError::whole(Reason::Size, message));
     if modules.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn check(modules: &[(String, String)]) -> Result<(), CompileErrors> {
     Ok(())
 }
 
-/// What stood last, as far as it decides what the next token means.
+/// The kind of the previous token, as far as it determines the meaning of the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Operand,
@@ -69,10 +69,10 @@ struct Walk<'a> {
     line: u32,
     line_start: usize,
     before: Before,
-    /// For each open bracket, and for what is in none, how many operators and steps stand in a row.
+    /// The number of operators and steps in a row, for each open bracket and for the text outside of brackets.
     rows: Vec<usize>,
     depth: usize,
-    /// The deepest of the statement that is being read.
+    /// The maximum depth of the current statement.
     deepest: usize,
     levels: usize,
     read: u64,
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
         self.at += 1;
         while let Some(byte) = self.peek(0) {
             match byte {
-                // It ends with its line at the latest; the parser says so.
+                // A string ends with its line at the latest; the parser reports it.
                 b'\n' => return,
                 b'\\' => self.at += 2,
                 b'"' => {
@@ -221,7 +221,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Two operands side by side are two expressions.
+    /// Reads an operand. Two adjacent operands are two expressions.
     fn operand(&mut self) {
         self.token();
         if self.before == Before::Operand {
@@ -230,7 +230,7 @@ impl<'a> Walk<'a> {
         self.before = Before::Operand;
     }
 
-    /// An expression begins in the brackets that are open.
+    /// Begins an expression in the open brackets.
     fn begin(&mut self) {
         if let Some(row) = self.rows.last_mut() {
             self.depth -= std::mem::take(row);
@@ -269,7 +269,7 @@ impl<'a> Walk<'a> {
 
     fn close(&mut self) {
         self.token();
-        // A bracket too many is the parser's to tell.
+        // The parser reports a surplus bracket.
         if self.rows.len() > 1
             && let Some(row) = self.rows.pop()
         {

@@ -1,5 +1,5 @@
-//! Functions that take the place of the interpreter's own: the clock, which is the instant that is asked about,
-//! and those that could make more in one step than a process has memory for. Time is limited between steps only.
+//! Functions that replace the interpreter's own: the clock, which is the instant of the evaluation, and those that
+//! could create more in one step than a process has memory for. Time is limited only between steps.
 
 use std::sync::LazyLock;
 
@@ -9,16 +9,16 @@ use regorus::{Engine, Source, Value};
 
 use crate::sprintf;
 
-/// Elements that one call may make.
+/// The maximum number of elements that one call may create.
 const MAX_ELEMENTS: u64 = 100_000;
-/// Bytes that one call may make.
+/// The maximum number of bytes that one call may create.
 const MAX_TEXT: usize = 4 << 20;
-/// Bits that a number may be moved by.
+/// The maximum number of bits by which a number may be shifted.
 const MAX_SHIFT: i64 = 4096;
-/// Levels of a value that is written out or changed by a path.
+/// The maximum depth of a value that is serialized or changed by a path.
 const MAX_DEPTH: usize = 256;
 
-/// What a function is before it is called: how much its result would be.
+/// The check of a function before the call: the size of its result.
 type Judge = fn(&[Value]) -> Judged;
 type Judged = std::result::Result<(), &'static str>;
 
@@ -50,7 +50,7 @@ const GUARDED: [(&str, u8, Judge); 19] = [
     ("walk", 1, written),
 ];
 
-/// Puts those that are guarded into an engine that knows none of them yet.
+/// Adds the guarded functions to an engine that has none of them yet.
 pub(crate) fn guard(engine: &mut Engine) -> Result<()> {
     for (name, arguments, judge) in GUARDED {
         if let Some((builtin, _)) = BUILTINS.get(name) {
@@ -61,14 +61,14 @@ pub(crate) fn guard(engine: &mut Engine) -> Result<()> {
     Ok(())
 }
 
-/// Gives an engine its instant, once: nanoseconds since 1970. The interpreter's own function would read the
-/// system's clock wherever a `with` does not reach, as in a function that takes another's place.
+/// Sets the instant of an engine, once: nanoseconds since 1970. The interpreter's own function would read the system's
+/// clock wherever a `with` does not reach, as in a function that replaces another.
 pub(crate) fn set_clock(engine: &mut Engine, now: i64) -> Result<()> {
     let clock = move |_: Vec<Value>| Ok(Value::from(now));
     engine.add_extension("time.now_ns".to_owned(), 0, Box::new(clock))
 }
 
-/// How an error of ours begins, whatever is drawn around it.
+/// The beginning of this crate's errors, within any text of the interpreter.
 pub(crate) const STOPPED: &str = "the policy was stopped: ";
 
 type Builtin = fn(&Span, &[Ref<Expr>], &[Value], bool) -> Result<Value>;
@@ -83,11 +83,11 @@ fn guarded(name: &str, builtin: Builtin, judge: Judge, values: &[Value]) -> Resu
     let values = written.as_deref().unwrap_or(values);
     let (span, arguments) = &*NOWHERE;
     let arguments = arguments.get(..values.len()).unwrap_or_default();
-    // As OPA has it: what a function cannot do is undefined.
+    // As in OPA, a failure of a function is undefined.
     Ok(builtin(span, arguments, values, false).unwrap_or(Value::Undefined))
 }
 
-/// Where functions are told that they are called from; the interpreter adds the real place to errors.
+/// A placeholder for the position of a call; the interpreter adds the real position to errors.
 static NOWHERE: LazyLock<(Span, Vec<Ref<Expr>>)> = LazyLock::new(|| {
     let source = Source::from_contents("built-in".to_owned(), "_".to_owned());
     let source = source.unwrap_or_else(|error| unreachable!("one character is a source: {error}"));
@@ -111,7 +111,7 @@ static NOWHERE: LazyLock<(Span, Vec<Ref<Expr>>)> = LazyLock::new(|| {
 
 fn range(values: &[Value]) -> Judged {
     let (Some(from), Some(to)) = (integer(values, 0), integer(values, 1)) else {
-        // Numbers of more bits than an instant has are far apart, or a range of one.
+        // Numbers with more bits than an instant are far apart, or a range of one.
         let same = values.first() == values.get(1);
         let numbers = values.iter().all(|value| matches!(value, Value::Number(_)));
         return at_most(!same && numbers, TOO_MANY);
@@ -148,7 +148,7 @@ fn number(values: &[Value]) -> Judged {
     at_most(text.len() > 1024 || has_large_exponent(text), TOO_FAR)
 }
 
-/// Whether a number's exponent has four digits or more: it would be written out.
+/// Checks whether a number's exponent has four digits or more: the number would be written out.
 pub(crate) fn has_large_exponent(text: &str) -> bool {
     let Some((_, exponent)) = text.split_once(['e', 'E']) else {
         return false;
@@ -206,7 +206,8 @@ fn replaced_by_pattern(values: &[Value]) -> Judged {
     at_most(bytes > MAX_TEXT / 4, TOO_LONG)
 }
 
-/// What is written out, or copied whole: values that share their parts are written as often as they are used.
+/// Checks values that are serialized, or copied completely: values that share their parts are written as often as they
+/// are used.
 fn written(values: &[Value]) -> Judged {
     let mut budget = MAX_TEXT;
     values
@@ -218,7 +219,7 @@ fn weigh(value: &Value, budget: &mut usize, depth: usize) -> Judged {
     at_most(depth > MAX_DEPTH, TOO_DEEP)?;
     let own = match value {
         Value::String(text) => text.len() + 2,
-        // As much as a number of the input may have.
+        // The maximum length of a number in the input.
         Value::Number(_) => 20,
         _ => 4,
     };

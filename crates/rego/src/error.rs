@@ -1,35 +1,35 @@
-//! What can be wrong with a policy, and with an evaluation.
+//! The errors of a policy, and of an evaluation.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a policy was not accepted.
+/// The reason why a policy was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// Too large, or nested too deeply.
+    /// The policy is too large, or nested too deeply.
     Size,
-    /// Not Rego.
+    /// The text is not Rego.
     Syntax,
     /// A function that does not exist.
     UnknownFunction,
-    /// A function whose result is no function of its input.
+    /// A function with a result that is not a function of its input.
     NotAFunctionOfInput,
     /// Rules that contradict each other, variables without a value and the like.
     Semantics,
 }
 
-/// One thing that is wrong with a policy, and where.
+/// An error in a policy, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
-    /// Name of the module; empty if it is the policy as a whole.
+    /// The name of the module; empty for an error of the whole policy.
     pub file: String,
-    /// From 1; 0 if it is no line in particular.
+    /// The line, from 1; 0 without a particular line.
     pub line: u32,
-    /// From 1; 0 if it is no column in particular.
+    /// The column, from 1; 0 without a particular column.
     pub column: u32,
-    /// What kind of error it is.
+    /// The kind of the error.
     pub reason: Reason,
-    /// What is wrong, for people.
+    /// The message, for users.
     pub message: String,
 }
 
@@ -44,8 +44,8 @@ impl CompileError {
         }
     }
 
-    /// From an error of the interpreter, which draws the line in question: `--> FILE:LINE:COLUMN`, the line, a
-    /// mark below it, and `error: MESSAGE`.
+    /// Parses an error of the interpreter, which draws the line in question: `--> FILE:LINE:COLUMN`, the line, a mark
+    /// below it, and `error: MESSAGE`.
     pub(crate) fn drawn(file: &str, reason: Reason, error: &str) -> Self {
         let place = Location::of(error);
         Self {
@@ -75,7 +75,7 @@ impl fmt::Display for CompileError {
     }
 }
 
-/// Everything that is wrong with a policy: one error at least.
+/// All errors of a policy: at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileErrors(Vec<CompileError>);
 
@@ -91,7 +91,7 @@ impl CompileErrors {
         Err(Self(errors))
     }
 
-    /// The errors, in the order of modules and lines.
+    /// Returns the errors, in the order of modules and lines.
     #[must_use]
     pub fn errors(&self) -> &[CompileError] {
         &self.0
@@ -112,44 +112,44 @@ impl fmt::Display for CompileErrors {
 
 impl std::error::Error for CompileErrors {}
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluateError {
     /// The query is not the path of a document.
     #[error("`{0}` is not a path such as `controller` or `team.policies`")]
     Path(String),
-    /// The input is nested more deeply than what the API server would store.
+    /// The input is nested more deeply than an object that the API server would store.
     #[error("the input is nested too deeply: {0} levels at most")]
     Input(usize),
     /// The instant is before 1678 or after 2261.
     #[error("{0} is no instant that a policy can be asked at: nanoseconds since 1970 have 64 bits")]
     Instant(jiff::Timestamp),
-    /// It took longer than it may.
+    /// The evaluation exceeded its time limit.
     #[error("the policy was stopped after {0:?}")]
     Time(Duration),
-    /// It made more than it may on the way to its answer.
+    /// The evaluation created more than its limits allow, before it had an answer.
     #[error("the policy was stopped: {0}")]
     Work(String),
-    /// The answer is larger than it may be.
+    /// The answer is larger than its limit.
     #[error("the answer is larger than {0} bytes")]
     Bytes(usize),
-    /// The answer is nested more deeply than it may be.
+    /// The answer is nested more deeply than its limit.
     #[error("the answer is nested too deeply: {0} levels at most")]
     Depth(usize),
-    /// The answer has a number that JSON's readers would round.
+    /// The answer has a number that JSON parsers would round.
     #[error("the answer has a number that cannot be written exactly: {0}")]
     Number(String),
-    /// The policy failed, as with two values for one rule.
+    /// The policy failed, for example because one rule has two values.
     #[error("{}", Failed(.file, .line, .message))]
     Failed {
-        /// Name of the module; empty if it is not known.
+        /// The name of the module; empty if it is not known.
         file: String,
-        /// From 1; 0 if it is not known.
+        /// The line, from 1; 0 if it is not known.
         line: u32,
-        /// What failed.
+        /// The message.
         message: String,
     },
-    /// One step of it lasts longer than it may, and it cannot be ended.
+    /// A step of the evaluation exceeds its time, and cannot be stopped.
     #[error(
         "the policy did not stop {0:?} after it was asked; it is not asked again before it is changed"
     )]
@@ -157,7 +157,7 @@ pub enum EvaluateError {
     /// The interpreter panicked.
     #[error("internal error: the interpreter panicked (please report)")]
     Internal,
-    /// The operating system gave no thread.
+    /// The operating system did not create a thread.
     #[error("failed to start a thread for the policy: {0}")]
     Thread(String),
 }
@@ -174,7 +174,7 @@ impl fmt::Display for Failed<'_> {
     }
 }
 
-/// What the interpreter's drawing says.
+/// The content of the interpreter's drawing.
 pub(crate) struct Location<'a> {
     pub(crate) file: Option<&'a str>,
     pub(crate) line: u32,
@@ -190,7 +190,7 @@ impl<'a> Location<'a> {
             column: 0,
             message: String::new(),
         };
-        // Of drawings within drawings the last is the innermost, and the first is where to look.
+        // In nested drawings the last is the innermost, and the first is the position for the author.
         for line in error.lines() {
             if let Some(drawn) = line.trim_start().strip_prefix("--> ") {
                 let mut parts = drawn.rsplitn(3, ':');
@@ -204,7 +204,7 @@ impl<'a> Location<'a> {
             } else if let Some(message) = line.strip_prefix("error: ")
                 && place.message.is_empty()
             {
-                // What the interpreter knows besides is for those who look for its errors.
+                // The additional text helps only to find errors of the interpreter.
                 let message = message.split(" (path [").next().unwrap_or(message);
                 message.clone_into(&mut place.message);
             }

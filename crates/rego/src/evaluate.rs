@@ -1,4 +1,4 @@
-//! Asking a policy: a path, an input and an instant in, a document or nothing out.
+//! The evaluation of a policy: from a path, an input and an instant to a document or no result.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -15,23 +15,24 @@ use crate::error::{EvaluateError, Location};
 use crate::policy::Policy;
 use crate::thread;
 
-/// Levels that an input may have: more than the API server stores.
+/// The maximum depth of an input: more than the API server stores.
 const MAX_INPUT_DEPTH: usize = 200;
 
-/// Steps between two looks at the clock.
+/// The number of steps between two checks of the clock.
 const STEPS: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
-/// How much longer than its limit an evaluation is waited for. It ends by itself unless one of its steps lasts.
+/// The time that a caller waits for an evaluation beyond its limit. An evaluation ends automatically unless one of its
+/// steps takes too long.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What an evaluation may take and give.
+/// The limits of an evaluation and of its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long it may last.
+    /// The maximum duration.
     pub time: Duration,
-    /// Bytes of the answer, as JSON.
+    /// The maximum size of the answer as JSON, in bytes.
     pub bytes: usize,
-    /// Levels of the answer.
+    /// The maximum depth of the answer.
     pub depth: usize,
 }
 
@@ -45,17 +46,17 @@ impl Default for Limits {
     }
 }
 
-/// What a policy says.
+/// The answer of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Nothing: no rule of that path has a value for this input at this instant.
+    /// No document: no rule of that path has a value for this input at this instant.
     Undefined,
     /// A document; sets are arrays, in their order.
     Document(serde_json::Value),
 }
 
 impl Answer {
-    /// The document, if there is one.
+    /// Returns the document, if there is one.
     #[must_use]
     pub fn document(&self) -> Option<&serde_json::Value> {
         match self {
@@ -66,12 +67,12 @@ impl Answer {
 }
 
 impl Policy {
-    /// The document `data.<path>` for that input, when `time.now_ns()` is `now`.
+    /// Returns the document `data.<path>` for that input, when `time.now_ns()` is `now`.
     ///
-    /// Waits; call it where that may be done.
+    /// The call blocks; make it where blocking is allowed.
     ///
     /// # Errors
-    /// When the policy fails or takes more than its limits.
+    /// The policy fails or exceeds its limits.
     pub fn evaluate(
         &self,
         path: &str,
@@ -137,7 +138,7 @@ pub(crate) fn nanoseconds(now: Timestamp) -> Result<i64, EvaluateError> {
     i64::try_from(now.as_nanosecond()).map_err(|_| EvaluateError::Instant(now))
 }
 
-/// What the interpreter's error means; some have lost their type on the way.
+/// Returns the meaning of the interpreter's error; some errors have lost their type.
 pub(crate) fn failed(error: &anyhow::Error, time: Duration) -> EvaluateError {
     let text = error.to_string();
     if text.contains("execution exceeded time limit") {
@@ -194,7 +195,8 @@ fn depth_exceeds(value: &serde_json::Value, levels: usize) -> bool {
     }
 }
 
-/// Writes an answer within its limits. Values share their parts, so that a small one may be large when written.
+/// The writer of an answer within its limits. Values share their parts, so that a small value may be large when
+/// written.
 struct Writer<'a> {
     limits: &'a Limits,
     left: usize,
@@ -234,7 +236,7 @@ impl Writer<'_> {
                 for (key, value) in fields.iter() {
                     let key = match key {
                         Value::String(key) => key.as_ref().to_owned(),
-                        // As OPA has it.
+                        // This is the behaviour of OPA.
                         key => self.write(key, depth + 1)?.to_string(),
                     };
                     self.take(key.len() + 4)?;
@@ -260,7 +262,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    /// Whole numbers that JSON's readers would round are refused rather than changed.
+    /// Writes a number. Whole numbers that JSON parsers would round are rejected rather than changed.
     fn number(&mut self, value: &Value) -> Result<serde_json::Value, EvaluateError> {
         let Value::Number(number) = value else {
             return Ok(serde_json::Value::Null);

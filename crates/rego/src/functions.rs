@@ -1,5 +1,5 @@
-//! Which functions a policy calls: ones that exist, are functions of their input, and do not call themselves.
-//! The interpreter would say so only when it comes to the call, and a function that calls itself would overflow
+//! The functions that a policy calls: they must exist, be functions of their input, and not call themselves. The
+//! interpreter would report a violation only when it reaches the call, and a function that calls itself would overflow
 //! its stack.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +10,8 @@ use crate::error::{CompileError, CompileErrors, Reason};
 use crate::growth::{Growth, Uses};
 use crate::syntax::{self, package, path, root};
 
-/// Functions whose results are no functions of their input. Most are not in the interpreter as it is compiled
-/// here, but a policy that names one shall be told why it cannot have it.
+/// Functions with results that are not functions of their input. Most are not in the interpreter as it is compiled
+/// here, but a policy that names one must get the reason.
 const NO_FUNCTIONS_OF_INPUT: [&str; 5] = [
     "http.send",
     "net.lookup_ip_addr",
@@ -20,7 +20,7 @@ const NO_FUNCTIONS_OF_INPUT: [&str; 5] = [
     "uuid.rfc4122",
 ];
 
-/// Reads all modules.
+/// Checks all modules.
 pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
     let known = known(modules);
     let mut reader = Reader {
@@ -53,7 +53,7 @@ pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
     CompileErrors::all(errors)
 }
 
-/// The functions of a policy, each with its whole path.
+/// Returns the functions of a policy, each with its full path.
 pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for module in modules {
@@ -73,12 +73,12 @@ pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
     known
 }
 
-/// Whether a path is the name of a function that is built in.
+/// Checks whether a path is the name of a built-in function.
 pub(crate) fn is_builtin(path: &[String]) -> bool {
     BUILTINS.contains_key(path.join(".").as_str())
 }
 
-/// All rules, each name once in a module.
+/// Returns all rules, each name once per module.
 pub(crate) fn rules(modules: &[Ref<Module>]) -> Vec<crate::policy::Rule> {
     let mut seen = BTreeSet::new();
     let all = modules.iter().flat_map(|module| {
@@ -89,10 +89,10 @@ pub(crate) fn rules(modules: &[Ref<Module>]) -> Vec<crate::policy::Rule> {
         .collect()
 }
 
-/// Where a rule is, and how it is asked for.
+/// Returns the position of a rule, and its path for queries.
 pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     let refr = syntax::head(ast);
-    // Of `children[child]`, the name.
+    // The name alone, for `children[child]`.
     let name = path(refr).or_else(|| path(root(refr))).unwrap_or_default();
     let span = ast.span();
     crate::policy::Rule {
@@ -102,7 +102,7 @@ pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     }
 }
 
-/// What names mean in a module.
+/// The meanings of names in a module.
 #[derive(Default)]
 pub(crate) struct Names {
     package: Vec<String>,
@@ -127,7 +127,7 @@ impl Names {
         }
     }
 
-    /// Of the known functions the one that is meant by a path: here, by an import, or in full.
+    /// Finds the known function that a path names: in this package, by an import, or in full.
     pub(crate) fn function(&self, known: &BTreeSet<String>, path: &[String]) -> Option<String> {
         let (first, rest) = path.split_first()?;
         let imported = self.imports.get(first).map(|import| {
@@ -152,7 +152,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The function that the rule defines.
+    /// Reads a rule, and returns the function that it defines.
     fn rule(&mut self, rule: &Rule) -> Option<String> {
         match rule {
             Rule::Spec { head, bodies, .. } => {
@@ -226,7 +226,7 @@ impl Reader<'_> {
             for with in &statement.with_mods {
                 self.refused(&with.refr);
                 self.expr(&with.r#as);
-                // A function may be put in another's place.
+                // A function can replace another.
                 if let Some(name) = path(&with.r#as).and_then(|path| self.function(&path)) {
                     self.uses.calls.push(name);
                 }
@@ -261,7 +261,7 @@ impl Reader<'_> {
         let Some(path) = path(fcn) else {
             return self.error(fcn, Reason::UnknownFunction, "not a function".to_owned());
         };
-        // Some of what the interpreter has are steps on the way to a result.
+        // Some calls to functions of the interpreter are steps towards a result.
         self.uses.makes += 1;
         let name = path.join(".");
         if let Some(name) = self.function(&path) {
@@ -269,7 +269,7 @@ impl Reader<'_> {
         } else if name != "print" {
             let message = match BUILTINS.get(name.as_str()) {
                 None => format!("unknown function {name}"),
-                // Its result may be one more.
+                // An additional parameter can receive its result.
                 Some((_, arity)) => match params.checked_sub(usize::from(*arity)) {
                     Some(0 | 1) => return,
                     _ => format!("{name} has {arity} parameters, and not {params}"),
@@ -279,7 +279,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The function of the policy that is meant by a path.
+    /// Finds the function of the policy that a path names.
     fn function(&self, path: &[String]) -> Option<String> {
         self.names.function(self.known, path)
     }

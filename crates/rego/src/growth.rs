@@ -1,4 +1,5 @@
-//! What functions do to values by calling each other: for ever, if one calls itself, and deeper with each call.
+//! The effect of functions that call each other on values: endless recursion, if one calls itself, and deeper values
+//! with each call.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +7,18 @@ use regorus::unstable::Rule;
 
 use crate::error::{CompileError, Reason};
 
-/// How much deeper functions may make a value, all their calls in each other counted.
+/// The maximum depth that functions may add to a value, including all their calls of each other.
 const MAX_GROWTH: u64 = 20_000;
 
-/// What the rules of one function use.
+/// The values that the rules of one function create, and the functions that they call.
 #[derive(Clone, Default)]
 pub(crate) struct Uses {
     file: String,
     line: u32,
     column: u32,
-    /// Objects, arrays and sets that are made: each makes a value one level deeper.
+    /// The number of objects, arrays and sets that are created: each makes a value one level deeper.
     pub(crate) makes: u64,
-    /// Calls of functions of the policy.
+    /// The calls of functions of the policy.
     pub(crate) calls: Vec<String>,
 }
 
@@ -38,10 +39,10 @@ impl Uses {
     }
 }
 
-/// Follows calls, without recursion of its own.
+/// The analysis of calls, without recursion.
 pub(crate) struct Growth<'a> {
     functions: &'a BTreeMap<String, Uses>,
-    /// How much deeper a function makes a value; what is being followed has none yet.
+    /// The depth that a function adds to a value; `None` while its calls are followed.
     done: BTreeMap<&'a str, Option<u64>>,
     errors: Vec<CompileError>,
 }
@@ -76,7 +77,7 @@ impl<'a> Growth<'a> {
             for callee in &uses.calls {
                 match self.done.get(callee.as_str()) {
                     Some(Some(growth)) => sum = sum.saturating_add(*growth),
-                    // On the way here already, or for the first time.
+                    // The callee is on the current path already, or is new.
                     Some(None) => self.recursive(uses, &path, callee),
                     None => next = Some(callee.as_str()),
                 }
@@ -89,7 +90,7 @@ impl<'a> Growth<'a> {
                         let message =
                             format!("{name} nests its values too deeply, by calls in calls");
                         self.error(uses, Reason::Size, message);
-                        // Once is enough: whatever calls it would be told the same.
+                        // A single report is enough: each caller would get the same error.
                         sum = 0;
                     }
                     self.done.insert(name, Some(sum));

@@ -1,12 +1,12 @@
-//! Heads of rules that OPA refuses and the interpreter takes. A word alone on a line would be a rule that is true,
-//! so that text which is no policy any more would say that nothing is wanted.
+//! Heads of rules that OPA rejects and the interpreter accepts. A word alone on a line would be a rule that is true,
+//! so that text which is not a policy would return no children.
 
 use regorus::unstable::{Expr, Module, Ref, Rule, RuleHead};
 
 use crate::error::{CompileError, Reason};
 use crate::policy::Language;
 
-/// What is wrong with the heads of these modules in that language.
+/// Checks the heads of these modules in that language.
 pub(crate) fn check(language: Language, modules: &[Ref<Module>]) -> Vec<CompileError> {
     let rules = modules.iter().flat_map(|module| &module.policy);
     rules
@@ -26,7 +26,7 @@ fn wrong(language: Language, rule: &Rule) -> Option<&'static str> {
             (Language::V1, _) => Some("a rule must have a value or a body"),
             (Language::V0, _) => None,
         },
-        // `p[x]` and `p.x` were sets before, and would be objects now.
+        // In V0 `p[x]` and `p.x` are sets, and in V1 they would be objects.
         RuleHead::Set { span, refr, key } if language == Language::V1 => {
             let after = span.text().strip_prefix(refr.span().text());
             let contains = after.is_some_and(|after| after.trim_start().starts_with("contains"));

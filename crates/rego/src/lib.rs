@@ -1,16 +1,16 @@
-//! Policies in Rego as functions: of an input and an instant, bounded in time, in what they read and in what
-//! they answer.
+//! Rego policies as functions: of an input and an instant, with bounds on their time, the data that they read and
+//! their answers.
 //!
-//! Pure as `oz-core` is: no client, no socket, no clock. What a policy is asked at is given; a limit of time is
-//! measured, and changes no answer. What is no function of its input is refused when a policy is compiled:
-//! requests, random numbers, the environment.
+//! The crate is pure, as `oz-core` is: no client, no socket, no clock. The caller passes the instant of an evaluation;
+//! a time limit is measured, and changes no answer. The compiler rejects functions that are not functions of their
+//! input: requests, random numbers, the environment.
 //!
-//! What a policy answers is what OPA answers, also where the interpreter differs: `rewrite` rewrites a policy for that.
+//! A policy has the same answer as in OPA, also where the interpreter differs: `rewrite` rewrites the policy for that.
 //!
-//! An author of policies is not trusted with the process that runs them. [`bounds`] measures a text before it is
-//! parsed, `functions` and `growth` refuse what does not exist or calls itself, `builtins` keeps single steps from
-//! making more than there is memory for, `thread` gives the interpreter a stack that it cannot overflow within
-//! these bounds, and leaves behind what does not end.
+//! The process does not trust the authors of the policies that it runs. [`bounds`] measures a text before it is
+//! parsed, `functions` and `growth` reject functions that do not exist or call themselves, `builtins` prevents single
+//! steps from creating more than there is memory for, `thread` gives the interpreter a stack that it cannot overflow
+//! within these bounds, and abandons evaluations that do not end.
 
 pub mod bounds;
 mod builtins;

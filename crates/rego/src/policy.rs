@@ -1,4 +1,4 @@
-//! A policy: its modules, compiled once, and asked as often as one likes.
+//! A policy: its modules, compiled once, and evaluated any number of times.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::error::{CompileError, CompileErrors, Reason};
 use crate::rewrite::{self, Rewritten};
 use crate::{bounds, builtins, functions, heads, thread, variables};
 
-/// Which Rego a policy is written in.
+/// The version of Rego in which a policy is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
-    /// As of OPA 1.0.
+    /// The language since OPA 1.0.
     V1,
-    /// As before; what does not import `rego.v1` or `future.keywords`.
+    /// The language before OPA 1.0, for modules that do not import `rego.v1` or `future.keywords`.
     V0,
 }
 
@@ -29,12 +29,12 @@ impl std::fmt::Display for Language {
     }
 }
 
-/// How modules are read, where the defaults are not wanted.
+/// The interpretation of modules, if it differs from the defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// The language; if absent, v1 is tried, and then v0.
     pub language: Option<Language>,
-    /// Whether what a built-in function cannot do is an error; else it is undefined, as OPA has it.
+    /// True if a failure of a built-in function is an error; otherwise its result is undefined, as in OPA.
     pub strict: bool,
 }
 
@@ -45,18 +45,18 @@ pub struct Policy {
     pub(crate) rules: Arc<[Rule]>,
     language: Language,
     digest: [u8; 32],
-    /// Whether an evaluation did not stop when its time was over. Its thread cannot be ended.
+    /// True if an evaluation did not stop at its time limit. Its thread cannot be ended.
     pub(crate) stuck: Arc<AtomicBool>,
 }
 
-/// Where a rule is.
+/// The position of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// As it is asked for, without `data.`.
+    /// The path for queries, without `data.`.
     pub path: String,
-    /// Name of its module.
+    /// The name of the module.
     pub file: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: u32,
 }
 
@@ -74,16 +74,16 @@ impl Policy {
     /// written in it, else in the one before.
     ///
     /// # Errors
-    /// What is wrong, with file and line: too large or nested too deeply, no Rego, functions that do not exist,
-    /// call themselves, or are no functions of the input.
+    /// The errors, with file and line: the text is too large or nested too deeply, is not Rego, or has functions that
+    /// do not exist, call themselves, or are not functions of the input.
     pub fn compile(modules: &[(String, String)]) -> Result<Self, CompileErrors> {
         Self::compile_as(modules, Dialect::default())
     }
 
-    /// As [`Policy::compile`], in a dialect.
+    /// Compiles modules as [`Policy::compile`] does, in a dialect.
     ///
     /// # Errors
-    /// As [`Policy::compile`].
+    /// The same as for [`Policy::compile`].
     pub fn compile_as(
         modules: &[(String, String)],
         dialect: Dialect,
@@ -97,52 +97,53 @@ impl Policy {
         })
     }
 
-    /// The language that it is written in.
+    /// Returns the language of the policy.
     #[must_use]
     pub fn language(&self) -> Language {
         self.language
     }
 
-    /// SHA-256 over the names and texts of the modules, whatever order they are given in.
+    /// Returns the SHA-256 over the names and texts of the modules, independent of their order.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// The digest as it is shown: `sha256:` and 64 digits.
+    /// Returns the digest in its text form: `sha256:` and 64 digits.
     #[must_use]
     pub fn digest_text(&self) -> String {
         digest_text(self.digest)
     }
 
-    /// All rules, in the order of their modules and lines; one that is written in parts is there once.
+    /// Returns all rules, in the order of their modules and lines; a rule with several definitions appears once.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Whether an evaluation of it is still running though its time is over. It is not asked again.
+    /// Checks whether an evaluation of the policy is still running after its time limit. Such a policy is not
+    /// evaluated again.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 }
 
-/// The digest of modules, whether or not they compile.
+/// Returns the digest of modules, whether or not they compile.
 #[must_use]
 pub fn digest(modules: &[(String, String)]) -> [u8; 32] {
     let mut sorted: Vec<&(String, String)> = modules.iter().collect();
     sorted.sort();
     let mut digest = Sha256::new();
     for part in sorted.into_iter().flat_map(|(name, text)| [name, text]) {
-        // With its length, so that no two lists of modules are the same bytes.
+        // The length is part of the digest, so that no two lists of modules have the same bytes.
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
     digest.finalize().into()
 }
 
-/// A digest as it is shown: `sha256:` and 64 digits.
+/// Returns a digest in its text form: `sha256:` and 64 digits.
 #[must_use]
 pub fn digest_text(digest: [u8; 32]) -> String {
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -158,7 +159,7 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, Com
         None => analyse(engine, dialect)?,
         Some(rewritten) => {
             let ready = read_again(&rewritten, language, dialect);
-            // What is wrong is told by where it was written.
+            // An error refers to its position in the original text.
             ready.or_else(|error| analyse(engine, dialect).and(Err(error)))?
         }
     };
@@ -171,7 +172,7 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, Com
     })
 }
 
-/// An engine for modules that were rewritten.
+/// Returns an engine for rewritten modules.
 fn read_again(
     rewritten: &Rewritten,
     language: Language,
@@ -188,7 +189,7 @@ fn read_again(
     analyse(engine, dialect)
 }
 
-/// What the interpreter finds by its analysis it says at the first query.
+/// Runs the interpreter's analysis, which reports errors at the first query.
 fn analyse(mut engine: Engine, dialect: Dialect) -> Result<Engine, CompileErrors> {
     engine.set_strict_builtin_errors(dialect.strict);
     let analysed =
@@ -201,7 +202,8 @@ fn unusable(error: &anyhow::Error) -> CompileErrors {
     CompileErrors::one(error)
 }
 
-/// If it is neither language, what is wrong by the one in which more of it could be read.
+/// Parses modules. If they are in neither language, the errors are those of the language in which more of them could
+/// be read.
 fn parse(
     modules: &[(String, String)],
     language: Option<Language>,
@@ -237,7 +239,7 @@ fn no_rego<T>(errors: Vec<CompileError>) -> Result<T, CompileErrors> {
 fn parse_as(language: Language, modules: &[(String, String)]) -> Result<Engine, Vec<CompileError>> {
     let mut engine = Engine::new();
     engine.set_rego_v0(language == Language::V0);
-    // What a policy prints is nobody's output.
+    // The output of `print` is discarded.
     engine.set_gather_prints(true);
     engine.set_policy_length_config(PolicyLengthConfig {
         max_col: NonZeroU32::MAX,

@@ -1,4 +1,4 @@
-//! When an answer changes: found by asking, at instants at which it may.
+//! The instants at which an answer changes: found by evaluation at candidate instants.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -7,10 +7,10 @@ use crate::error::EvaluateError;
 use crate::evaluate::{Answer, Limits};
 use crate::policy::Policy;
 
-/// How many instants are tried, the earliest first.
+/// The maximum number of instants that are tried, the earliest first.
 pub const MAX_INSTANTS: usize = 32;
 
-/// An answer, and since when it holds.
+/// An answer, and the instant from which it holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The first nanosecond at which this is the answer.
@@ -19,20 +19,20 @@ pub struct Change {
     pub answer: Answer,
 }
 
-/// What a policy says now, and what it will say if nothing but time passes.
+/// The current answer of a policy, and its later answers if only the time changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preview {
     /// The answer now.
     pub now: Answer,
-    /// Later answers, in the order of time. No two in a row are the same.
+    /// The later answers, in the order of time. No two consecutive answers are the same.
     pub changes: Vec<Change>,
-    /// Whether there were more instants than were tried: there may be later changes. Look again at the
-    /// last one that was.
+    /// The last instant that was tried, if there were more: there may be later changes. Evaluate again at this
+    /// instant.
     pub tried_until: Option<Timestamp>,
 }
 
 impl Preview {
-    /// When to ask again.
+    /// Returns the instant of the next evaluation.
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         let change = self.changes.first().map(|change| change.at);
@@ -41,11 +41,12 @@ impl Preview {
 }
 
 impl Policy {
-    /// Asks now, at each of these instants (in the order of time, from now on), and one nanosecond after each.
-    /// `part` is what of an answer is compared: what tells the time itself is always another.
+    /// Evaluates the policy now, at each of these instants (in the order of time, from now on), and one nanosecond
+    /// after each. `part` returns the part of an answer to compare: a part that contains the current time always
+    /// differs.
     ///
     /// # Errors
-    /// As [`Policy::evaluate`].
+    /// The same as for [`Policy::evaluate`].
     pub fn preview<T: PartialEq>(
         &self,
         path: &str,

@@ -1,15 +1,16 @@
-//! Rewrites policies so that the interpreter evaluates them as OPA does. The two differ where a value is undefined, and a policy
-//! that grants nothing on OPA must grant nothing here. As OPA's compiler does, before evaluation:
+//! Rewrites policies so that the interpreter evaluates them as OPA does. The two differ where a value is undefined,
+//! and a policy that grants nothing on OPA must grant nothing here. As OPA's compiler does, before evaluation:
 //!
-//! - `x in y` becomes a call, which is undefined if an operand is undefined. The interpreter would compare the undefined
-//!   operand as a value.
-//! - The values of `with` are evaluated before the statement: `p with input.x as y` means `v = y; p with input.x as v`. The
-//!   interpreter would leave out the statement only if the last of them is missing.
-//! - So are the arguments of a `not`: `not f(x.a)` means `v = x.a; not f(v)`, so that an argument without a value leaves the
-//!   statement undefined. The interpreter would evaluate it inside of the `not`, and the statement would be true.
+//! - `x in y` becomes a call, which is undefined if an operand is undefined. The interpreter would compare the
+//!   undefined operand as a value.
+//! - The values of `with` are evaluated before the statement: `p with input.x as y` means `v = y; p with input.x as
+//!   v`. The interpreter would omit the statement only if the last of them is missing.
+//! - The arguments of a `not` are evaluated before the statement, too: `not f(x.a)` means `v = x.a; not f(v)`, so that
+//!   an argument without a value makes the statement undefined. The interpreter would evaluate it inside of the `not`,
+//!   and the statement would be true.
 //!
-//! The interpreter accepts only texts. An expression that has to be evaluated before a statement moves to the front of it, with its
-//! line breaks, so that all other lines keep their numbers.
+//! The interpreter accepts only texts. An expression that has to be evaluated before a statement moves to the front of
+//! it, with its line breaks, so that all other lines keep their numbers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -51,8 +52,8 @@ fn member(prefix: &str, operands: u8) -> String {
     format!("{prefix}_member_{operands}")
 }
 
-/// Checks whether a collection, the last operand, contains a value, or contains it at a key, the first of three operands. Other
-/// values contain nothing, and a set has no keys.
+/// Checks whether a collection, the last operand, contains a value, or contains it at a key, the first of three
+/// operands. Other values contain nothing, and a set has no keys.
 fn is_member(operands: &[Value]) -> bool {
     match operands {
         [value, Value::Array(array)] => array.contains(value),
@@ -106,7 +107,7 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
 fn arguments<'e>(expr: &'e Expr, globals: &BTreeSet<&str>) -> Vec<&'e Expr> {
     let mut found = Vec::new();
     match expr {
-        // As OPA has it, `not x.a == 1` is true where there is no `x.a`.
+        // In OPA, `not x.a == 1` is true if `x.a` does not exist.
         Expr::AssignExpr { lhs, rhs, .. }
         | Expr::BoolExpr {
             op: BoolOp::Eq,
@@ -184,10 +185,10 @@ impl Edit {
     }
 }
 
-/// Rewrites one module.
+/// The rewriter of one module.
 struct Rewriter<'a> {
     text: &'a str,
-    /// Names of rules and imports, which may be undefined, as local variables are not.
+    /// The names of rules and imports, which may be undefined, unlike local variables.
     globals: &'a BTreeSet<&'a str>,
     names: Names,
     /// The functions of all modules.
@@ -235,7 +236,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// `if not f(x.a)` has no braces, and more than one statement needs them.
+    /// Rewrites a body. `if not f(x.a)` has no braces, and more than one statement requires them.
     fn body(&mut self, query: &Query, edits: &mut Vec<Edit>) {
         match query.stmts.as_slice() {
             [statement] if statement.span.start == query.span.start => {
@@ -251,7 +252,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Rewrites a statement, within braces if something is put in front of it.
+    /// Rewrites a statement, within braces if an expression is added before it.
     fn statement(
         &mut self,
         statement: &LiteralStmt,
@@ -298,7 +299,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The memberships and comprehensions in an expression, but those in parts that are moved.
+    /// Rewrites the memberships and comprehensions in an expression, except in parts that are moved.
     fn expr(&mut self, expr: &Expr, moved: &[&Expr], edits: &mut Vec<Edit>) {
         if moved.iter().any(|part| std::ptr::eq(*part, expr)) {
             return;
@@ -356,7 +357,8 @@ impl<'a> Rewriter<'a> {
         name
     }
 
-    /// Puts the values of `with` clauses in front, and gives the clauses in one line, for what else is put there.
+    /// Moves the values of `with` clauses to the front, and returns the clauses in one line, for other expressions
+    /// that move there.
     fn with(
         &mut self,
         statement: &LiteralStmt,
@@ -385,8 +387,8 @@ impl<'a> Rewriter<'a> {
         text
     }
 
-    /// Whether the value of a `with` stays where it is: if it is never undefined and has one line, or is a function that
-    /// takes another's place.
+    /// Checks whether the value of a `with` stays in its place: if it is never undefined and has one line, or is a
+    /// function that replaces another.
     fn stays(&self, target: &Expr, value: &Expr) -> bool {
         match value {
             Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. } | Expr::String { .. } => {
@@ -449,9 +451,9 @@ impl<'a> Rewriter<'a> {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// A part of the text with edits in it.
+    /// Returns a part of the text with its edits.
     fn edited(&self, range: Range<usize>, mut edits: Vec<Edit>) -> String {
-        // What is inserted comes before what is replaced.
+        // Insertions come before replacements.
         edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
         let mut text = String::new();
         let mut at = range.start;

@@ -1,11 +1,11 @@
-//! `sprintf` of negative whole numbers: the interpreter writes their sign twice (`--5`). They are written here,
-//! as Go would, and handed on as text.
+//! `sprintf` of negative whole numbers: the interpreter writes their sign twice (`--5`). This module writes them as Go
+//! would, and passes them on as text.
 
 use std::sync::Arc;
 
 use regorus::Value;
 
-/// The arguments of `sprintf`, with each negative whole number that is asked for by `%d` as text for `%s`.
+/// Returns the arguments of `sprintf`, with each negative whole number for `%d` as text for `%s`.
 pub(crate) fn arguments(values: &[Value]) -> Option<Vec<Value>> {
     let [Value::String(format), Value::Array(items)] = values else {
         return None;
@@ -51,7 +51,7 @@ fn is_negative(value: &Value) -> bool {
     matches!(value, Value::Number(n) if n.is_integer() && !n.is_positive() && *n != 0_u64.into())
 }
 
-/// A width counts the sign; zeros stand after it, blanks before.
+/// Returns a number with padding. A width includes the sign; zeros follow it, blanks precede it.
 fn padded(value: &Value, width: &str) -> String {
     let digits = match value {
         Value::Number(number) => number.format_decimal(),

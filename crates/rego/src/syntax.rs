@@ -1,11 +1,11 @@
-//! What a policy is made of, as the interpreter reads it.
+//! The parts of a policy, as the interpreter reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::unstable::{Expr, Module, Query, Ref, Rule, RuleHead};
 
-/// The expressions that an expression is made of, but the name of a function that it calls, and what is in
-/// its [`body`].
+/// Returns the expressions in an expression, except the name of a function that it calls, and the content of its
+/// [`body`].
 pub(crate) fn parts(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Array { items, .. } | Expr::Set { items, .. } => {
@@ -44,7 +44,7 @@ pub(crate) fn parts(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The body of a comprehension.
+/// Returns the body of a comprehension.
 pub(crate) fn body(expr: &Expr) -> Option<&Query> {
     match expr {
         Expr::ArrayCompr { query, .. }
@@ -54,7 +54,7 @@ pub(crate) fn body(expr: &Expr) -> Option<&Query> {
     }
 }
 
-/// What a rule is called by, with what is in brackets behind its name.
+/// Returns the name of a rule, with the brackets behind it.
 pub(crate) fn head(rule: &Rule) -> &Expr {
     match rule {
         Rule::Spec { head, .. } => match head {
@@ -66,7 +66,7 @@ pub(crate) fn head(rule: &Rule) -> &Expr {
     }
 }
 
-/// Of `a.b[c]`, the `a`.
+/// Returns the root of a reference: `a` for `a.b[c]`.
 pub(crate) fn root(mut expr: &Expr) -> &Expr {
     while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
         expr = refr;
@@ -74,14 +74,14 @@ pub(crate) fn root(mut expr: &Expr) -> &Expr {
     expr
 }
 
-/// `data` and the path of a module.
+/// Returns `data` and the path of a module.
 pub(crate) fn package(module: &Module) -> Vec<String> {
     let mut path = path(&module.package.refr).unwrap_or_default();
     path.insert(0, "data".to_owned());
     path
 }
 
-/// `a.b["c"]`, as a list; nothing else.
+/// Returns the path of `a.b["c"]` as a list; `None` for any other expression.
 pub(crate) fn path(expr: &Expr) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut expr = expr;
@@ -108,8 +108,8 @@ pub(crate) fn path(expr: &Expr) -> Option<Vec<String>> {
     }
 }
 
-/// For each module, the names that are no local variables: of the rules of its package, of what it imports, `input` and
-/// `data`.
+/// Returns, for each module, the names that are not local variables: those of the rules of its package, of its
+/// imports, `input` and `data`.
 pub(crate) fn globals(modules: &[Ref<Module>]) -> Vec<BTreeSet<&str>> {
     let mut rules: BTreeMap<Vec<String>, BTreeSet<&str>> = BTreeMap::new();
     for module in modules {

@@ -1,4 +1,4 @@
-//! Tests that are written in Rego, as OPA has them: rules whose names begin with `test_`.
+//! Tests in Rego, as in OPA: rules with names that begin with `test_`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,58 +13,58 @@ use crate::evaluate::{failed, limit, nanoseconds};
 use crate::policy::{Policy, Rule};
 use crate::{functions, thread};
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The rule is true.
     Passed,
     /// The rule is undefined or false.
     Failed,
-    /// Its name begins with `todo_`.
+    /// The name of the rule begins with `todo_`.
     Skipped,
     /// The policy failed.
     Error(EvaluateError),
 }
 
-/// A test that was run.
+/// A test, and its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Test {
-    /// What was run.
+    /// The rule of the test.
     pub rule: Rule,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it printed.
+    /// The printed lines.
     pub prints: Vec<String>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Lines of a module that tests came to.
+/// The lines of a module that tests covered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
-    /// Name of the module.
+    /// The name of the module.
     pub file: String,
-    /// Lines that were evaluated.
+    /// The lines that were evaluated.
     pub covered: BTreeSet<u32>,
-    /// Lines that were not.
+    /// The lines that were not evaluated.
     pub not_covered: BTreeSet<u32>,
 }
 
-/// What came of all tests.
+/// The results of all tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tests {
-    /// In the order of modules and lines.
+    /// The tests, in the order of modules and lines.
     pub tests: Vec<Test>,
-    /// In the order of modules; those with tests are there as well.
+    /// The coverage, in the order of modules; modules with tests are included.
     pub coverage: Vec<Coverage>,
 }
 
 impl Policy {
-    /// Runs the tests among its rules, those that `chosen` takes. `time.now_ns()` is `now` where a test does not
-    /// put something else in its place; each test may last `time`.
+    /// Runs the tests among its rules that `chosen` accepts. `time.now_ns()` is `now` unless a test replaces it; each
+    /// test may take `time`.
     ///
     /// # Errors
-    /// If no test can be run; what is wrong with one is its [`Outcome`].
+    /// No test can be run; the error of a single test is its [`Outcome`].
     pub fn test(
         &self,
         chosen: impl Fn(&Rule) -> bool,
@@ -112,7 +112,7 @@ fn is_test(rule: &Rule) -> bool {
     name.starts_with("test_") || name.starts_with("todo_test_")
 }
 
-/// By itself, not by its path: rules of one name are so many tests.
+/// Runs one rule directly, not by its path: each rule with the same name is a separate test.
 fn run(
     engine: &mut Engine,
     module: &Ref<Module>,

@@ -1,9 +1,9 @@
-//! Where the interpreter runs: on a thread of its own. It recurses, on a stack that is large enough for whatever
-//! is within the bounds of a policy; and it looks at the clock between its steps only, so that one step could last
-//! for ever: then its thread is left behind.
+//! The thread of the interpreter. The interpreter recurses, on a stack that is large enough for every policy within
+//! the bounds; and it checks the clock only between its steps, so that one step could take forever: then its thread is
+//! abandoned.
 //!
-//! A thread that has come to its end waits a moment for the next evaluation: to start one takes as long as a small
-//! policy does.
+//! A thread that has completed an evaluation waits briefly for the next one: starting a thread takes as long as
+//! evaluating a small policy.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use crate::error::EvaluateError;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Reserved, and taken from memory as it is used.
+/// The size of the stack, which is reserved; memory is allocated as the stack is used.
 const STACK: usize = 512 << 20;
-/// How many threads may wait. What they have taken of their stacks stays taken meanwhile.
+/// The maximum number of threads that wait. They keep the memory that their stacks have used.
 const MOST_WAITING: usize = 4;
-/// How long one waits.
+/// The time for which a thread waits.
 const WAITS: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -29,7 +29,7 @@ struct Waiting {
 
 struct Pool {
     waiting: Vec<Waiting>,
-    /// How many have waited.
+    /// The number of threads that have waited.
     count: u64,
 }
 
@@ -42,14 +42,14 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock()
 }
 
-/// Runs it, and waits that long at most.
+/// Runs work, and waits for at most `timeout`.
 pub(crate) fn run<T: Send + 'static>(
     timeout: Option<Duration>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EvaluateError> {
     let (sender, receiver) = channel();
     give(Box::new(move || {
-        // Nobody receives what comes too late.
+        // A result after the timeout has no receiver.
         let _ = sender.send(work());
     }))?;
     let received = match timeout {
@@ -59,15 +59,15 @@ pub(crate) fn run<T: Send + 'static>(
     match (received, timeout) {
         (Ok(value), _) => Ok(value),
         (Err(RecvTimeoutError::Timeout), Some(timeout)) => Err(EvaluateError::Stuck(timeout)),
-        // It panicked, which says on standard error where, and ended its thread.
+        // The work panicked, which reports its position on standard error, and ended its thread.
         (Err(_), _) => Err(EvaluateError::Internal),
     }
 }
 
-/// Gives work to a thread that waits, or to a new one.
+/// Passes work to a thread that waits, or to a new thread.
 fn give(mut work: Work) -> Result<(), EvaluateError> {
     loop {
-        // Not in the condition: it would be locked as long as the work is given.
+        // The pop is not in the condition: the pool would stay locked while the work is passed.
         let waiting = pool().waiting.pop();
         let Some(waiting) = waiting else { break };
         match waiting.sender.send(work) {
@@ -90,7 +90,7 @@ fn give(mut work: Work) -> Result<(), EvaluateError> {
         .map_err(|error| EvaluateError::Thread(error.to_string()))
 }
 
-/// The next work, if some comes.
+/// Waits for the next work, for a limited time.
 fn wait() -> Option<Work> {
     let (sender, receiver) = channel();
     let number = {
@@ -112,7 +112,7 @@ fn wait() -> Option<Work> {
                 pool.waiting.retain(|waiting| waiting.number != number);
                 pool.waiting.len() < before
             };
-            // Somebody has just taken it, and is about to send.
+            // Another thread has just taken it, and is about to send.
             if is_left { None } else { receiver.recv().ok() }
         }
     }

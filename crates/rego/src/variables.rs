@@ -1,7 +1,8 @@
-//! Variables that nothing can give a value. The interpreter would say so only when it comes to one, and a policy that
-//! never comes to it would say that nothing is wanted.
+//! Variables that no expression can give a value. The interpreter would report them only when it reaches one, and a
+//! policy that never reaches it would return no children.
 //!
-//! What counts here as giving a value is more than what counts for OPA, so that nothing is refused that OPA takes.
+//! This analysis accepts more expressions as giving a value than OPA does, so that it rejects no policy that OPA
+//! accepts.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::error::{CompileError, CompileErrors, Reason};
 use crate::rewrite;
 use crate::syntax::{self, path};
 
-/// Reads all modules.
+/// Checks all modules.
 pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
     let mut errors = Vec::new();
     for (module, known) in modules.iter().zip(syntax::globals(modules)) {
@@ -85,9 +86,9 @@ fn error(span: &Span, message: String) -> CompileError {
 struct Variables<'a> {
     given: BTreeSet<&'a str>,
     used: Vec<&'a Expr>,
-    /// Those that are used by a `not`, which gives none a value.
+    /// The variables that a `not` uses, which gives none a value.
     negated: Vec<&'a Expr>,
-    /// Negated assignments.
+    /// The negated assignments.
     assigned: Vec<&'a Expr>,
 }
 
@@ -121,7 +122,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Of `name[x][y]` in a head, those in brackets.
+    /// Reads the variables in the brackets of a head, as in `name[x][y]`.
     fn members(&mut self, refr: &'a Expr) {
         match refr {
             Expr::RefDot { refr, .. } => self.members(refr),
@@ -168,7 +169,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Where a variable is given a value if it has none.
+    /// Reads an expression in which a variable gets a value if it has none.
     fn pattern(&mut self, expr: &'a Expr) {
         match expr {
             Expr::Var { span, .. } => {
@@ -225,7 +226,8 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// A part of what is negated. Calls in it are evaluated before the `not`, and comprehensions are bodies of their own.
+    /// Reads a part of a negated expression. Calls in it are evaluated before the `not`, and comprehensions are
+    /// separate bodies.
     fn negated(&mut self, expr: &'a Expr) {
         match expr {
             Expr::Var { .. } => self.negated.push(expr),
@@ -238,7 +240,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// The result of a call may be one more parameter.
+    /// Reads a call. An additional parameter can receive its result.
     fn call(&mut self, fcn: &'a Expr, params: &'a [Ref<Expr>]) {
         let builtin = path(fcn).and_then(|path| BUILTINS.get(path.join(".").as_str()).copied());
         let arity = builtin.map(|(_, arity)| usize::from(arity));

@@ -1,10 +1,10 @@
-//! Addresses to listen on, in the form that the original's flags have: `:8081` is port 8081 on
-//! every interface, `0` is nowhere.
+//! Addresses to listen on, in the form of the original's flags: `:8081` is port 8081 on every
+//! interface, `0` is no address.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Where to listen, if anywhere.
+/// The address to listen on, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub Option<SocketAddr>);
 

@@ -60,14 +60,15 @@ struct Zap {
     zap_time_encoding: Option<String>,
 }
 
-/// Where kube's client logs what the API server answered, whole, when it does not decode: other
-/// people's environment variables and Secrets among it. No level shows that.
+/// The target under which kube's client logs whole responses of the API server that do not decode,
+/// among them environment variables and Secrets of other users. No log level shows these lines.
 const LOGS_BODIES: &str = "kube_client::client";
-/// Its errors quote the value that does not decode; whoever watches logs them himself.
+/// The target of the watcher. Its errors quote the value that does not decode; the callers of the
+/// watcher log these errors.
 const QUOTES_BODIES: &str = "kube_runtime::watcher";
 
 fn is_without_bodies(metadata: &Metadata<'_>) -> bool {
-    // Its submodules log connections, not what came over them.
+    // The submodules log connections, not their content.
     metadata.target() != LOGS_BODIES && !metadata.target().starts_with(QUOTES_BODIES)
 }
 
@@ -81,7 +82,7 @@ pub enum LogFormat {
 }
 
 impl Common {
-    /// Starts logging, on standard error: standard output is the record's.
+    /// Starts logging on standard error; standard output is for audit records.
     ///
     /// # Errors
     /// When the filter does not parse.
@@ -103,10 +104,11 @@ impl Common {
         Ok(())
     }
 
-    /// The connection to the cluster, over which `program` says its name and version.
+    /// Returns the connection to the cluster, with the name and version of `program` as its user
+    /// agent.
     ///
     /// # Errors
-    /// When there is none, or its file cannot be read.
+    /// When no connection is configured, or its file cannot be read.
     pub async fn config(&self, program: &str) -> anyhow::Result<Config> {
         let mut config = self.connection().await?;
         let agent = format!("{program}/{}", env!("CARGO_PKG_VERSION"));

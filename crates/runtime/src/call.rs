@@ -1,29 +1,29 @@
-//! Calls of the API server, bounded in time, and the one place where a [`kube::Error`] becomes an
+//! Calls of the API server with a timeout, and the one place where a [`kube::Error`] becomes an
 //! error with a static reason.
 
 use crate::client::REQUEST_TIMEOUT;
 use crate::raw::without_content;
 
-/// Why a call of the API server failed.
+/// The failure of a call of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// Why, in one word of a bounded vocabulary.
+    /// The reason, as one word of a bounded vocabulary.
     pub reason: &'static str,
-    /// Whether the API server rejects the content: the same call fails again.
+    /// True if the API server rejects the content: the same call fails again.
     pub rejected: bool,
-    /// What was being done and what came of it, for people.
+    /// The operation and its failure, as a message for users.
     pub message: String,
 }
 
 impl CallError {
-    /// What an error of the API client amounts to. `what` says what was being done, such as
-    /// `failed to create RoleBinding dev/alice-1234`.
+    /// Converts an error of the API client. `what` describes the operation, such as `failed to
+    /// create RoleBinding dev/alice-1234`.
     #[must_use]
     pub fn new(what: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
             return match error {
-                // What it says quotes the answer.
+                // The text of this error quotes the response.
                 kube::Error::SerdeError(error) => Self::passing(
                     "UnexpectedAnswer",
                     format!("{what}: {}", without_content(error)),
@@ -37,7 +37,7 @@ impl CallError {
         let reason = match status.code {
             400 | 413 | 415 | 422 => "Rejected",
             401 => "Unauthorized",
-            // Missing rights can be given, a quota can be raised: worth another try.
+            // Rights can be granted and a quota can be raised: another attempt may succeed.
             403 => "Forbidden",
             404 => "NotFound",
             409 => "Changed",
@@ -51,7 +51,7 @@ impl CallError {
         }
     }
 
-    /// One that may pass.
+    /// Creates an error for a failure that may be temporary.
     pub(crate) fn passing(reason: &'static str, message: String) -> Self {
         Self {
             reason,
@@ -61,10 +61,10 @@ impl CallError {
     }
 }
 
-/// Bounds a call in time and names what failed.
+/// Bounds the duration of a call and describes the operation if it fails.
 ///
 /// # Errors
-/// Why the call failed, or that it was not answered in time.
+/// When the call fails, or has no response within the timeout.
 pub async fn within<T>(
     call: impl Future<Output = kube::Result<T>>,
     what: impl Fn() -> String,
@@ -79,7 +79,7 @@ pub async fn within<T>(
     }
 }
 
-/// The innermost error: the outer ones of an HTTP client say little.
+/// Returns the innermost error: the outer errors of an HTTP client contain little information.
 #[must_use]
 pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;

@@ -1,12 +1,13 @@
-//! Errors with what is behind them, for logs and probes.
+//! Errors with their causes, for logs and probes.
 
 use std::error::Error;
 
 use crate::call::root_cause;
 use crate::raw::without_content;
 
-/// What an error says and, after colons, what its causes say, each once. Of an answer of the API server that
-/// is the message, not the whole `Status`; an answer that does not decode is not quoted.
+/// Returns the text of an error and, after colons, the texts of its causes, each once. The text of an error
+/// response of the API server is its message, not the whole `Status`; a response that does not decode is not
+/// quoted.
 ///
 /// ```
 /// let failed = "seven".parse::<u8>().unwrap_err();
@@ -20,7 +21,7 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
         let ends = kube_error(error).map(kube_message);
         next = error.source().filter(|_| ends.is_none());
         let text = ends.unwrap_or_else(|| error.to_string());
-        // What is transparent says what its source does.
+        // A transparent error has the text of its source.
         if said.last() != Some(&text) {
             said.push(text);
         }
@@ -33,7 +34,7 @@ fn kube_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
     error.downcast_ref().or(boxed.map(AsRef::as_ref))
 }
 
-/// kube's own texts repeat those of their sources.
+/// Returns the text of an error of kube without the texts of its sources, which kube repeats.
 fn kube_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,6 +1,6 @@
-//! The API client as the engine wants it: it tells the server's time, gives up on a request that
-//! is not answered, leaves out managed fields, and leaves retries to the queue, where nothing that
-//! is due waits behind them.
+//! The API client for the engine. It reads the server's time, ends a request that has no response
+//! within the timeout, removes managed fields, and leaves retries to the work queue, where no
+//! object that is due waits behind them.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,31 +19,32 @@ use crate::clock::ServerClock;
 use crate::connection::connecting;
 use crate::raw::StripLayer;
 
-/// How long a request that is not a stream may take until its answer begins.
+/// The maximum time from a request that is not a stream to the start of its response.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may say nothing. The API server ends a watch after 290 s.
+/// The maximum time without data on a connection. The API server ends a watch after 290 s.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// No client could be made.
+/// The failure to create a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The configuration does not make a client.
+    /// The configuration is not valid for a client.
     #[error("failed to build the API client")]
     Build(#[from] kube::Error),
 }
 
-/// The client and the clock of the server that it talks to. To be called where its connections are to
-/// be served, whoever uses them: in a runtime.
+/// Creates the client and the clock of its server. The caller calls it in the runtime that serves the
+/// connections, also for callers in other runtimes.
 ///
 /// # Errors
 ///
-/// When the configuration does not make a client, such as for an unreadable certificate.
+/// When the configuration is not valid for a client, such as for an unreadable certificate.
 pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> {
     config.connect_timeout = Some(REQUEST_TIMEOUT);
-    // Longer than a watch may be silent: what is silent for longer is a dead connection. It counts
-    // from the last request, not from when a pooled connection fell idle.
+    // The timeout is longer than the silence of a watch: a connection without data for longer is
+    // dead. The time counts from the last request, not from the moment when a pooled connection
+    // became idle.
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     let clock = ServerClock::new();
@@ -75,8 +76,9 @@ impl<S> Layer<S> for ClockLayer {
     }
 }
 
-/// Notes the `Date` of each answer and bounds the wait for it. A connection is served by the runtime that
-/// began it and used by others too: none may be begun by one where computations hold it up.
+/// A service that records the `Date` of each response and bounds the wait for it. The runtime that opens
+/// a connection serves it, also for other runtimes; a runtime in which computations would delay it must
+/// not open a connection.
 struct Clocked<S> {
     inner: S,
     clock: ServerClock,

@@ -1,5 +1,5 @@
-//! What time it is. Expiry is judged by the API server's clock, since its `creationTimestamp` is
-//! where a grant's time starts; the local clock only gives what is finer than a second.
+//! The present time. The API server's clock decides about expiry, since its `creationTimestamp` is
+//! the start of a grant's time; the local clock only adds the fractions of a second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-/// Tells the time.
+/// A source of the present time.
 pub trait Clock: Send + Sync + 'static {
-    /// The present instant.
+    /// Returns the present instant.
     fn now(&self) -> Timestamp;
 
-    /// How far the local clock is ahead of [`Clock::now`] (behind, if negative).
+    /// Returns by how much the local clock is ahead of [`Clock::now`] (behind, if negative).
     fn skew(&self) -> SignedDuration {
         SignedDuration::ZERO
     }
@@ -24,7 +24,7 @@ impl<F: Fn() -> Timestamp + Send + Sync + 'static> Clock for F {
     }
 }
 
-/// The local clock, taken as it is.
+/// The local clock without corrections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -34,15 +34,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// The API server's clock, learnt from the `Date` header of its answers and carried forward with
+/// The API server's clock, derived from the `Date` header of its responses and carried forward with
 /// the monotonic clock.
 ///
-/// Each answer says that the server's clock read `D ..= D + 1 s` (the header has whole seconds) at
-/// some instant between request and answer. The windows of several answers are intersected, so a
-/// few of them tell the server's time to within milliseconds. The local wall clock is believed as
-/// long as it lies inside. When it steps outside, what it last said inside is carried forward; one
-/// that never was inside is replaced by the nearest edge of the window. So a local clock that is an
-/// hour off, or steps at run time, moves nothing.
+/// Each response proves that the server's clock read `D ..= D + 1 s` (the header has whole seconds)
+/// at some instant between request and response. The clock intersects the windows of several
+/// responses, so a few of them determine the server's time to within milliseconds. The local wall
+/// clock is trusted as long as it lies inside the window. When it steps outside, its last reading
+/// inside is carried forward; if it never was inside, the nearest edge of the window replaces it.
+/// So a local clock that is an hour off, or steps at run time, has no effect.
 #[derive(Clone, Debug)]
 pub struct ServerClock {
     shared: Arc<Shared>,
@@ -50,7 +50,7 @@ pub struct ServerClock {
 
 #[derive(Debug)]
 struct Shared {
-    /// Zero of the monotonic clock that [`Window`] counts from.
+    /// The zero of the monotonic clock from which [`Window`] counts.
     epoch: Instant,
     state: Mutex<State>,
 }
@@ -58,15 +58,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     window: Option<Window>,
-    /// What the local clock said when it last agreed, and when that was.
+    /// The last reading of the local clock that agreed, with its monotonic instant.
     agreed: Option<(Duration, Timestamp)>,
     warned: bool,
 }
 
-/// A skew that is worth a warning.
+/// The maximum skew without a warning.
 pub const NOTABLE_SKEW: SignedDuration = SignedDuration::from_secs(2);
 
-/// A skew in words, as in `3600 s ahead of the API server's`.
+/// Returns the text for a skew, as in `3600 s ahead of the API server's`.
 #[must_use]
 pub fn skew_in_words(skew: SignedDuration) -> String {
     let direction = if skew.is_negative() {
@@ -85,7 +85,7 @@ impl Default for ServerClock {
 }
 
 impl ServerClock {
-    /// A clock that has heard no answer yet and believes the local clock until then.
+    /// Creates a clock without responses, which trusts the local clock until the first response.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -96,7 +96,7 @@ impl ServerClock {
         }
     }
 
-    /// Takes note of an answer's `Date` header.
+    /// Records the `Date` header of a response.
     pub(crate) fn note(&self, requested: Instant, answered: Instant, date: Timestamp) {
         let since = |instant: Instant| instant.saturating_duration_since(self.shared.epoch);
         let heard = Window::heard(since(requested), since(answered), date);
@@ -139,7 +139,7 @@ impl Clock for ServerClock {
     }
 }
 
-/// What the local clocks and the window make of the present instant.
+/// The present instant, calculated from the local clocks and the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
     now: Timestamp,
@@ -171,23 +171,23 @@ impl Reading {
     }
 }
 
-/// Bounds of the server's time, each as a time and the monotonic instant at which it held.
+/// The bounds of the server's time, each as a time and the monotonic instant at which it held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Window {
     earliest: (Duration, Timestamp),
     latest: (Duration, Timestamp),
 }
 
-/// How fast two clocks may drift apart, in parts per million: more than a crystal does, less than
-/// what would widen the window by a second within half an hour.
+/// The maximum drift between two clocks, in parts per million: more than that of a crystal, less
+/// than would widen the window by a second within half an hour.
 const DRIFT_PPM: u32 = 500;
 
 /// The resolution of a `Date` header.
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Window {
-    /// What one answer tells: the server read `date` or up to a second more, after the request and
-    /// before the answer.
+    /// Creates the window of one response: the server's clock read `date` or up to a second more,
+    /// after the request and before the response.
     fn heard(requested: Duration, answered: Duration, date: Timestamp) -> Self {
         Self {
             earliest: (answered, date),
@@ -195,7 +195,7 @@ impl Window {
         }
     }
 
-    /// The bounds carried forward to a monotonic instant.
+    /// Returns the bounds, carried forward to a monotonic instant.
     fn at(&self, monotonic: Duration) -> (Timestamp, Timestamp) {
         let age = |since: Duration| monotonic.saturating_sub(since);
         let (since, earliest) = self.earliest;
@@ -205,8 +205,8 @@ impl Window {
         (earliest, latest)
     }
 
-    /// Both windows' knowledge; the newer one alone if they contradict each other, which means
-    /// that the server's clock was set or another server answered.
+    /// Intersects both windows. Returns only the newer window if they contradict each other, which
+    /// means that the server's clock was set or another server responded.
     fn narrowed(self, newer: Self) -> Self {
         let at = newer.earliest.0;
         let (earliest, latest) = self.at(at);
@@ -242,7 +242,7 @@ fn plus(time: Timestamp, duration: Duration) -> Timestamp {
 mod tests {
     use super::*;
 
-    /// The server's true time when the monotonic clock is at zero.
+    /// The server's true time at the zero of the monotonic clock.
     const SERVER: Timestamp = Timestamp::constant(1_800_000_000, 400_000_000);
     const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -250,7 +250,8 @@ mod tests {
         SERVER + monotonic
     }
 
-    /// An answer that began at an instant and took 10 ms, with the header in whole seconds.
+    /// Returns the window of a response to a request at this instant that took 10 ms, with the
+    /// header in whole seconds.
     fn answer(at: Duration) -> Window {
         let latency = Duration::from_millis(5);
         let stamped = server_at(at + latency);

@@ -1,6 +1,6 @@
-//! Says aloud that the clock of this process's node is wrong: a log line, an event. Nothing else
-//! comes of it, since everything goes by the API server's clock; but a node whose clock is wrong is worth
-//! knowing of, and so is a control plane whose clocks differ.
+//! Warnings about a wrong clock of this process's node: a log line and an event. The warning has no other
+//! effect, since the API server's clock decides everything; but an administrator needs to know of a node
+//! with a wrong clock, and of a control plane with clocks that differ.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use jiff::SignedDuration;
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 use crate::{Task, Warnings};
 
-/// How often to look.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Watches the clock of one replica of one component.
+/// The task that checks the clock for one replica of one component.
 pub struct ClockAlarm {
     clock: Arc<dyn Clock>,
     component: &'static str,
@@ -22,7 +22,7 @@ pub struct ClockAlarm {
 }
 
 impl ClockAlarm {
-    /// One that has said nothing yet.
+    /// Creates an alarm without warnings.
     pub fn new(
         clock: impl Clock,
         component: &'static str,
@@ -45,7 +45,7 @@ impl ClockAlarm {
 }
 
 impl Task for ClockAlarm {
-    /// Looks now and then.
+    /// Checks the clock at intervals.
     async fn run(&self) {
         let mut warned = false;
         loop {

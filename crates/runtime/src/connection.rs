@@ -1,6 +1,6 @@
-//! Connections to an API server. kube's own leave Nagle's algorithm on: what is written right after the handshake waits
-//! for the other side to say that it has read that, which Linux puts off for 40 ms. A session opens a connection of its
-//! own, and so does each of many requests at once.
+//! Connections to an API server. kube's own connections leave Nagle's algorithm on: data written right after the
+//! handshake waits for the acknowledgement of the other side, which Linux delays by 40 ms. A session opens its own
+//! connection, and so does each of many simultaneous requests.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -15,23 +15,23 @@ use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 type Connected = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// A client whose connections send at once, as far as `config` names no proxy. It repeats nothing by itself,
-/// whatever `config` says.
+/// Creates a client with connections that send at once, unless `config` names a proxy. The client does not
+/// retry requests, regardless of `config`.
 ///
 /// # Errors
-/// When the configuration does not make a client, such as for an unreadable certificate.
+/// When the configuration is not valid for a client, such as for an unreadable certificate.
 pub fn connect(config: Config) -> kube::Result<Client> {
     Ok(connecting(config)?.build())
 }
 
-/// The same, for one that has more to do with each request.
+/// Does the same as [`connect`], for a caller that adds layers to the client.
 pub(crate) fn connecting(mut config: Config) -> kube::Result<ClientBuilder<Connected>> {
     // kube would repeat a request up to 15 times, with pauses of up to 1,000 s.
     config.default_retry = false;
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);
     }
-    // Whoever comes second finds one chosen.
+    // The provider may be installed already.
     #[cfg(feature = "aws-lc-rs")]
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut sockets = HttpConnector::new();

@@ -1,5 +1,5 @@
-//! Events for `kubectl describe`, published behind the back of whoever causes them, so that nobody
-//! waits for them.
+//! Events for `kubectl describe`. A separate task publishes them, so that the component that causes
+//! an event does not wait for it.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::recorder::{Event, Recorder};
 
-/// How many events may wait.
+/// The maximum number of waiting events.
 const CAPACITY: usize = 1_024;
-/// How long one may take.
+/// The maximum time for the publication of one event.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where events are left to be published.
+/// The sender of events to publish.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<(ObjectReference, Event)>,
     metrics: Metrics,
 }
 
-/// Where events are left as long as somebody else has [`Events`], whom this does not keep waiting.
+/// A sender that keeps no queue open: it works as long as an [`Events`] exists, and does not delay
+/// the end of the publisher.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakEvents {
     sender: mpsc::WeakSender<(ObjectReference, Event)>,
@@ -36,13 +37,13 @@ impl WeakEvents {
     }
 }
 
-/// Publishes them, through the one recorder of the process: its memory of what it said is what
-/// turns repetitions into a series.
+/// The task that publishes events through the one recorder of the process: the recorder's memory of
+/// earlier events turns repetitions into a series.
 pub(crate) struct Publisher {
     receiver: mpsc::Receiver<(ObjectReference, Event)>,
 }
 
-/// Both ends.
+/// Creates the sender and the publisher.
 pub(crate) fn events(metrics: Metrics) -> (Events, Publisher) {
     let (sender, receiver) = mpsc::channel(CAPACITY);
     (Events { sender, metrics }, Publisher { receiver })
@@ -56,7 +57,7 @@ impl Events {
         }
     }
 
-    /// Leaves an event to be published; drops it if too many wait.
+    /// Queues an event for publication, or drops it if the queue is full.
     pub fn publish(&self, about: ObjectReference, event: Event) {
         if self.sender.try_send((about, event)).is_err() {
             self.metrics.event_dropped();
@@ -65,7 +66,7 @@ impl Events {
 }
 
 impl Publisher {
-    /// Publishes by `recorder` until every [`Events`] is dropped and none waits.
+    /// Publishes with `recorder` until every [`Events`] is dropped and the queue is empty.
     pub(crate) async fn run(mut self, recorder: Recorder) {
         while let Some((about, event)) = self.receiver.recv().await {
             let published = tokio::time::timeout(TIMEOUT, recorder.publish(&event, &about));

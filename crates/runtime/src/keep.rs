@@ -1,4 +1,4 @@
-//! As what a store keeps the objects that it is fed.
+//! The form in which a store keeps its objects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,20 +7,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How objects are kept, if not as they are.
+/// The form in which a store keeps objects, if not unchanged.
 pub struct Keep<K> {
     /// Makes the index that [`Store::group`](crate::Store::group) reads.
     pub group_of: Option<fn(&K) -> Option<&str>>,
-    /// What is kept in place of an object that does not decode.
+    /// Creates the object to store for an object that does not decode.
     pub stand_in: Option<fn(ObjectMeta) -> K>,
-    /// Takes from an object what nobody asks the store for. Who shares a store has what the first one keeps.
+    /// Removes the parts of an object that no reader of the store needs. A shared store uses the function of
+    /// its first caller.
     pub lean: Option<fn(K) -> K>,
-    /// By what [`Store::marked`](crate::Store::marked) finds objects without opening those that are compact, each
-    /// made by [`mark`].
+    /// Returns the marks by which [`Store::marked`](crate::Store::marked) finds objects without decoding compact
+    /// ones, each created by [`mark`].
     pub marks_of: Option<fn(&K) -> Vec<u64>>,
-    /// Until when an object lasts, which [`Store::for_each`](crate::Store::for_each) tells without opening it.
+    /// Returns the expiry of an object, which [`Store::for_each`](crate::Store::for_each) reports without
+    /// decoding the object.
     pub until_of: Option<fn(&K) -> Option<Timestamp>>,
-    /// How objects become text and are read from it. With this, those that nobody asked for lately are kept as
+    /// Converts objects to text and back. With this, the store keeps objects without recent reads as
     /// compressed text.
     pub compact: Option<AsText<K>>,
 }
@@ -38,7 +40,8 @@ impl<K> Default for Keep<K> {
     }
 }
 
-/// A mark: whatever is equal has the same, and hardly anything else.
+/// Returns the mark of a value: equal values have equal marks, and different values almost never
+/// do.
 #[must_use]
 pub fn mark(of: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -46,11 +49,11 @@ pub fn mark(of: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// How an object becomes text, and is read from it.
+/// The conversion of an object to text and back.
 pub struct AsText<K> {
-    /// `None` if it has no text: then it is kept as it is.
+    /// Returns `None` if the object has no text: then the store keeps it unchanged.
     pub write: fn(&K) -> Option<Vec<u8>>,
-    /// `None` if this is not the text of an object.
+    /// Returns `None` if this is not the text of an object.
     pub read: fn(&[u8]) -> Option<K>,
 }
 
@@ -63,7 +66,7 @@ impl<K> Clone for AsText<K> {
 impl<K> Copy for AsText<K> {}
 
 impl<K: Serialize + DeserializeOwned> AsText<K> {
-    /// As JSON.
+    /// Creates the conversion to JSON and back.
     #[must_use]
     pub fn json() -> Self {
         Self {

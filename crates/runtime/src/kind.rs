@@ -1,4 +1,4 @@
-//! A kind as a value: how the API server calls it, and whether its objects are in namespaces.
+//! A kind as a value: its names in the API, and the scope of its objects.
 
 use std::any::TypeId;
 
@@ -13,12 +13,12 @@ use crate::call::{CallError, within};
 pub struct Kind {
     /// Group, version, kind and plural.
     pub resource: ApiResource,
-    /// Whether its objects are outside of namespaces.
+    /// True if the objects of the kind are outside of namespaces.
     pub cluster_scoped: bool,
 }
 
 impl Kind {
-    /// The kind that a type stands for.
+    /// Returns the kind of a type.
     #[must_use]
     pub fn of<K>() -> Self
     where
@@ -31,10 +31,10 @@ impl Kind {
         }
     }
 
-    /// A kind that is named at run time, as the API server describes it.
+    /// Looks up a kind that is named at run time, as the API server describes it.
     ///
     /// # Errors
-    /// When it cannot be asked, or has no such kind.
+    /// When the API server does not respond, or has no such kind.
     pub async fn discover(client: &Client, kind: &GroupVersionKind) -> Result<Self, CallError> {
         let what = || {
             let (version, kind) = (kind.api_version(), &kind.kind);

@@ -1,6 +1,7 @@
-//! What a process against the Kubernetes API is made of, whatever it does there: a client that tells
-//! the server's time, leadership, readiness, probes, watches that one broken object does not stop,
-//! Secrets with keys, signals and flags. Nothing here knows what the process is for.
+//! The components of a process that uses the Kubernetes API, regardless of its purpose: a client
+//! that reads the server's time, leadership, readiness, probes, watches that one broken object does
+//! not stop, Secrets with keys, signals and flags. This crate does not depend on the purpose of the
+//! process.
 
 pub mod clock;
 pub mod raw;

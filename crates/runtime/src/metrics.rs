@@ -1,5 +1,4 @@
-//! What every process counts, whatever it does. Labels are names of kinds; never a name that a user
-//! chose.
+//! The metrics of every process. Labels are names of kinds, never a name that a user chose.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ struct Kind {
     kind: String,
 }
 
-/// The runtime's metrics; clones count together.
+/// The metrics of the runtime; clones share their values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     undecodable: Family<Kind, Gauge>,
-    /// How many stores there are of a kind.
+    /// The number of stores per kind.
     stores: Arc<Mutex<HashMap<String, usize>>>,
     leader: Gauge,
     skew: Gauge<f64, AtomicU64>,
@@ -32,7 +31,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics and adds them to a registry, whose prefix names the product.
+    /// Creates the metrics and adds them to a registry, whose prefix is the name of the product.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -53,7 +52,7 @@ impl Metrics {
         metrics
     }
 
-    /// What is counted of the objects of a kind in one more store.
+    /// Returns the metrics of the objects of a kind in one more store.
     pub(crate) fn of_kind(&self, kind: &str) -> OfKind {
         let mut stores = self.stores.lock();
         *stores.entry(kind.to_owned()).or_default() += 1;
@@ -64,7 +63,7 @@ impl Metrics {
         }
     }
 
-    /// Adds who leads, where that is a question.
+    /// Adds the metric of the leader, for processes with an election.
     pub(crate) fn register_leader(&self, registry: &mut Registry) {
         registry.register(
             "leader",
@@ -73,7 +72,7 @@ impl Metrics {
         );
     }
 
-    /// Whether this process may write.
+    /// Records whether this process may write.
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
@@ -88,8 +87,8 @@ impl Metrics {
     }
 }
 
-/// What is counted of the objects of a kind in one store. The series of a kind goes with the last of
-/// them.
+/// The metrics of the objects of a kind in one store. The series of a kind is removed with the last
+/// of its stores.
 #[derive(Debug)]
 pub(crate) struct OfKind {
     metrics: Metrics,
@@ -98,7 +97,7 @@ pub(crate) struct OfKind {
 }
 
 impl OfKind {
-    /// So many objects do not decode.
+    /// Records the number of objects that do not decode.
     pub(crate) fn set(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let change = count - self.undecodable.swap(count, Ordering::AcqRel);

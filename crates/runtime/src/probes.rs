@@ -19,7 +19,7 @@ use crate::store::Ages;
 #[cfg(feature = "metrics")]
 use crate::telemetry::registry::Registry;
 
-/// What the probes read.
+/// The state that the probes read.
 #[derive(Clone)]
 pub(crate) struct Probes {
     #[cfg(feature = "metrics")]
@@ -62,13 +62,14 @@ async fn ready(State(probes): State<Probes>) -> Response {
         let mut text = "ok".to_owned();
         let skew = probes.clock.skew();
         if skew.abs() > NOTABLE_SKEW {
-            // Ready all the same: it is the API server's clock that counts.
+            // A skew does not affect readiness: the API server's clock decides.
             text.push_str(&format!("; the local clock is {}", skew_in_words(skew)));
         }
         let mut degraded = probes.ages.complaints();
         degraded.extend(probes.readiness.degraded());
         if !degraded.is_empty() {
-            // Ready too: what somebody else stored must not take it out of service.
+            // This does not affect readiness either: an object that another user stored must not
+            // take the process out of service.
             text.push_str(&format!("; degraded: {}", degraded.join("; ")));
         }
         return text.into_response();

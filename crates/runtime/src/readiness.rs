@@ -1,29 +1,31 @@
-//! What this process still waits for, by name, so that a probe says more than "no".
+//! The conditions that this process waits for, by name, so that a probe shows the reason.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Everything that must hold before the process is ready, and what it is to say once it is.
+/// The conditions that must hold before the process is ready, and the notices that it shows once it
+/// is ready.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     gates: Arc<Mutex<Vec<Gate>>>,
     notices: Arc<Mutex<Vec<Notice>>>,
 }
 
-/// What a process says that is ready, but not as it should be. Says nothing until [`Notice::set`] is
-/// called; clones are the same notice.
+/// A notice of a process that is ready but degraded. It is empty until [`Notice::set`] is called;
+/// clones are the same notice.
 #[derive(Clone, Debug, Default)]
 pub struct Notice(Arc<Mutex<Option<String>>>);
 
-/// One thing that must hold. Closed until [`Gate::open`] is called; clones are the same gate.
+/// A condition that must hold. The gate is closed until [`Gate::open`] is called; clones are the
+/// same gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// What a probe shows while it is closed.
+    /// The text that a probe shows while the gate is closed.
     waits_for: Arc<Mutex<Option<String>>>,
 }
 
 impl Readiness {
-    /// Adds a new gate; `name` says what is waited for, such as `ExecAccessRequest list`.
+    /// Adds a new gate; `name` is the name of the condition, such as `ExecAccessRequest list`.
     pub fn gate(&self, name: impl Into<String>) -> Gate {
         let gate = Gate::new(name);
         self.add(gate.clone());
@@ -36,7 +38,7 @@ impl Readiness {
         gates.push(gate);
     }
 
-    /// Adds a notice, which says nothing yet.
+    /// Adds an empty notice.
     #[must_use]
     pub fn notice(&self) -> Notice {
         let notice = Notice::default();
@@ -45,15 +47,15 @@ impl Readiness {
         notice
     }
 
-    /// What is not as it should be, though the process may be ready.
+    /// Returns the notices of a degraded process, which may be ready.
     #[must_use]
     pub fn degraded(&self) -> Vec<String> {
         let notices = self.notices.lock();
         notices.iter().filter_map(Notice::text).collect()
     }
 
-    /// What is waited for, in the order in which the gates were added; empty when the process is
-    /// ready.
+    /// Returns the conditions that the process waits for, in the order in which the gates were
+    /// added; empty when the process is ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
         let gates = self.gates.lock();
@@ -62,7 +64,7 @@ impl Readiness {
 }
 
 impl Notice {
-    /// Says what is wrong, or with `None` that nothing is any more.
+    /// Sets the text of the notice, or removes it with `None`.
     pub fn set(&self, text: Option<String>) {
         *self.0.lock() = text;
     }
@@ -74,19 +76,19 @@ impl Notice {
 }
 
 impl Gate {
-    /// A closed gate; `name` is what a probe shows while it is closed.
+    /// Creates a closed gate; a probe shows `name` while the gate is closed.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             waits_for: Arc::new(Mutex::new(Some(name.into()))),
         }
     }
 
-    /// It holds.
+    /// Records that the condition holds.
     pub fn open(&self) {
         self.set(None);
     }
 
-    /// It does not hold; `reason` is what a probe shows in place of the gate's name.
+    /// Records that the condition does not hold; a probe shows `reason` instead of the gate's name.
     pub fn close(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()));
     }

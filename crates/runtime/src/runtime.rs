@@ -1,4 +1,4 @@
-//! One process: what it listens on, who leads, what runs, and the order in which it stops.
+//! A process: its addresses, its election, its parts and tasks, and the order in which they stop.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -20,58 +20,58 @@ use crate::tasks::Named;
 use crate::telemetry::registry::Registry;
 use crate::{Clock, Election, Events, Feeds, Leadership, Metrics, Readiness, Task, TaskError, Who};
 
-/// Why a process cannot go on.
+/// An error that ends a process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// The Lease went to another process, or could not be renewed in time. Nothing is written any
-    /// more; the process should exit and start again.
+    /// Another process took the Lease, or the Lease could not be renewed in time. The process
+    /// writes nothing more; it should exit and start again.
     #[error("failed to keep the lease {namespace}/{name}: {reason}")]
     LeaseLost {
         /// Namespace of the Lease.
         namespace: String,
         /// Name of the Lease.
         name: String,
-        /// What happened to it.
+        /// The reason for the loss.
         reason: String,
     },
-    /// An address for probes and metrics could not be listened on.
+    /// The process failed to listen on an address for probes and metrics.
     #[error("failed to listen on {address}")]
     Listen {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: std::io::Error,
     },
-    /// A service gave up.
+    /// A service failed.
     #[error("failed to go on with task {name}")]
     Task {
-        /// Which.
+        /// The name of the service.
         name: Arc<str>,
-        /// Why.
+        /// The error of the service.
         #[source]
         error: TaskError,
     },
-    /// A part ended that the process cannot go on without.
+    /// A part ended that the process requires.
     #[error("failed to keep {0} running")]
     Ended(Arc<str>),
 }
 
-/// Where to listen: an address to bind, or a socket that is bound already.
+/// An address to bind, or a socket that is bound already.
 #[derive(Debug)]
 pub enum Listen {
-    /// To be bound.
+    /// An address to bind.
     Address(SocketAddr),
-    /// Bound.
+    /// A bound socket.
     Bound(std::net::TcpListener),
 }
 
 impl Listen {
-    /// The socket.
+    /// Binds the address, and returns the socket.
     ///
     /// # Errors
-    /// When the address is taken, or not this machine's.
+    /// When the address is in use, or is not an address of this machine.
     pub async fn bind(self) -> Result<TcpListener, RuntimeError> {
         match self {
             Self::Address(address) => {
@@ -93,13 +93,13 @@ impl Listen {
     }
 }
 
-/// A part that is to run, as a future that the process cannot go on without.
+/// A part of the process, as a future that the process requires.
 pub(crate) struct Part {
     pub(crate) name: Arc<str>,
     pub(crate) run: BoxFuture<'static, ()>,
 }
 
-/// A process that is put together.
+/// A process under construction.
 pub struct Runtime {
     pub(crate) product: Arc<str>,
     pub(crate) client: Client,
@@ -115,12 +115,12 @@ pub struct Runtime {
     pub(crate) leadership: Leadership,
     pub(crate) stop: CancellationToken,
     pub(crate) listen: Vec<Listen>,
-    /// In a lock, so that what is put together can be shared before it runs.
+    /// A lock allows the assembled runtime to be shared before it runs.
     parts: Mutex<Vec<Part>>,
     pub(crate) tasks: Vec<Named>,
 }
 
-/// A product's name, as far as a metric's may have its characters.
+/// Returns a product's name with the characters that are allowed in the name of a metric.
 fn metrics_prefix(product: &str) -> String {
     product.replace('-', "_")
 }
@@ -135,8 +135,8 @@ impl Debug for Runtime {
 }
 
 impl Runtime {
-    /// A process of `product`, which names its metrics and its events, that talks to the API server by
-    /// `client` and judges time by `clock`.
+    /// Creates a process of `product`, which is the prefix of its metrics and the source of its
+    /// events. The process uses `client` for the API server and `clock` for the time.
     pub fn new(product: &str, client: Client, clock: impl Clock) -> Self {
         let mut registry = Registry::default();
         let own = registry.sub_registry_with_prefix(metrics_prefix(product));
@@ -172,14 +172,14 @@ impl Runtime {
         }
     }
 
-    /// Another clock.
+    /// Replaces the clock.
     pub fn set_clock(&mut self, clock: impl Clock) -> &mut Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Whether to compete for a Lease; by default not, and then this process leads. To be said once:
-    /// the metric `leader` shows it.
+    /// Sets whether the process competes for a Lease; by default it does not, and then this process
+    /// leads. Call this once: the metric `leader` shows the state.
     pub fn election(&mut self, election: Election) -> &mut Self {
         let prefix = metrics_prefix(&self.product);
         let mut registry = self.registry();
@@ -190,49 +190,49 @@ impl Runtime {
         self
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz` there, without TLS. May be called again for
-    /// further addresses.
+    /// Serves `/metrics`, `/healthz` and `/readyz` on this address, without TLS. Call this again
+    /// for further addresses.
     pub fn listen(&mut self, listen: Listen) -> &mut Self {
         self.listen.push(listen);
         self
     }
 
-    /// The client.
+    /// Returns the client.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The clock.
+    /// Returns the clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Whether this process leads, at any moment.
+    /// Returns the leadership, which shows at any moment whether this process leads.
     #[must_use]
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
     }
 
-    /// Where events are left.
+    /// Returns the sender of events.
     #[must_use]
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The metrics, to which the caller may add its own.
+    /// Returns the metrics, to which the caller may add its own.
     pub fn registry(&self) -> impl DerefMut<Target = Registry> + '_ {
         self.registry.lock()
     }
 
-    /// What `/readyz` tells. The caller may add gates of its own.
+    /// Returns the state that `/readyz` shows. The caller may add its own gates.
     #[must_use]
     pub fn readiness(&self) -> &Readiness {
         &self.readiness
     }
 
-    /// What is watched.
+    /// Returns the watches.
     #[must_use]
     pub fn feeds(&self) -> &Feeds {
         &self.feeds
@@ -244,7 +244,7 @@ impl Runtime {
         self
     }
 
-    /// Adds a task that is told to stop, and whose error ends the process.
+    /// Adds a task that receives a token for its stop, and that ends the process if it fails.
     pub fn service<F, Work>(&mut self, name: &str, who: Who, run: F) -> &mut Self
     where
         F: Fn(CancellationToken) -> Work + Send + Sync + 'static,
@@ -254,8 +254,8 @@ impl Runtime {
         self
     }
 
-    /// Adds what the process cannot go on without: it runs on every replica until the token that `run`
-    /// is given is cancelled, and is waited for then.
+    /// Adds a part that the process requires: it runs on every replica until the token that is passed
+    /// to `run` is cancelled, and the process then waits for its end.
     pub fn part<Work>(&mut self, name: &str, run: impl FnOnce(CancellationToken) -> Work)
     where
         Work: Future<Output = ()> + Send + 'static,
@@ -271,7 +271,7 @@ impl Runtime {
         self.parts.get_mut()
     }
 
-    /// `/metrics`, `/healthz` and `/readyz` as an HTTP service.
+    /// Returns `/metrics`, `/healthz` and `/readyz` as an HTTP service.
     pub fn probes(&self) -> Router {
         let probes = Probes {
             #[cfg(feature = "metrics")]
@@ -285,15 +285,15 @@ impl Runtime {
         probes.router()
     }
 
-    /// Runs until `shutdown` is cancelled: no new work begins then, what is under way finishes, and the
-    /// Lease is given back.
+    /// Runs until `shutdown` is cancelled: then no new work begins, the work in progress finishes, and
+    /// the process releases the Lease.
     ///
     /// # Errors
-    /// When the Lease is lost, an address cannot be listened on, or a part or a service ends. The
-    /// process should exit.
+    /// When the Lease is lost, the process fails to listen on an address, or a part or a service ends.
+    /// The process should exit.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), RuntimeError> {
         let mut running = self.start().await?;
-        // In this order: parts end on a shutdown too, and then that is no failure.
+        // The order matters: parts end on a shutdown too, and then that is no failure.
         let failed = tokio::select! {
             biased;
             () = shutdown.cancelled() => None,

@@ -1,6 +1,6 @@
-//! Reading objects of others by the API server's word instead of a watch's: one by name, or page by page
-//! all of a kind. What is read is hostile: it may be large or deep, so a page is bounded in bytes, each
-//! object is decoded by itself, and managed fields, which may be nested without end, are passed over.
+//! Reads objects of other users with requests instead of a watch: one by name, or all objects of a kind
+//! page by page. The data is hostile: it may be large or deep, so a page is bounded in bytes, each
+//! object is decoded separately, and managed fields, which may nest without limit, are skipped.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use serde_json::value::RawValue;
 use crate::call::{CallError, within};
 use crate::raw::{self, Form, Piece, RawObject, Splitter};
 
-/// How many objects are asked for at once, as long as they are small.
+/// The number of objects per request, as long as they are small.
 const PAGE: u32 = 250;
-/// The longest answer. One object may take 9 MiB: 1.5 MiB in etcd, six bytes for one in JSON.
+/// The longest response. One object may take 9 MiB: 1.5 MiB in etcd, six bytes for one in JSON.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// An object from its text. Managed fields are left out, and so is each field that nests too deeply or
-/// has too many values to be read: name and UID are enough to end it.
+/// Decodes an object from its text, without managed fields and without each field that nests too
+/// deeply or has too many values: name and UID are enough to delete it.
 fn decode(resource: &ApiResource, object: &RawObject) -> Option<DynamicObject> {
     let metadata = raw::metadata_of(object)?;
     let fields = object.text().map(serde_json::from_slice).transpose().ok()?;
@@ -40,10 +40,11 @@ fn decode(resource: &ApiResource, object: &RawObject) -> Option<DynamicObject> {
     Some(decoded)
 }
 
-/// Reads one object; `None` if there is none of that name.
+/// Reads one object; returns `None` if no object has that name.
 ///
 /// # Errors
-/// When the API server does not answer, refuses, or answers with something else.
+/// When the API server does not respond, rejects the request, or responds with another type of
+/// data.
 pub async fn get(
     client: &Client,
     resource: &ApiResource,
@@ -77,12 +78,13 @@ pub async fn get(
     }
 }
 
-/// Reads all objects of a kind, or those that `labels` select, in one namespace or in all, and hands each
-/// to `visit`.
+/// Reads all objects of a kind, or those that `labels` select, in one namespace or in all, and passes
+/// each to `visit`.
 ///
 /// # Errors
 ///
-/// When the API server does not answer, refuses, or has an object that is larger than any can be.
+/// When the API server does not respond, rejects the request, or has an object that is larger than
+/// possible.
 pub async fn scan(
     client: &Client,
     resource: &ApiResource,
@@ -138,7 +140,7 @@ pub async fn scan(
     }
 }
 
-/// The answer as text; `None` if it is too long.
+/// Returns the response as text; `None` if it is too long.
 async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<Option<Bytes>> {
     let answer = client.send(request.map(kube::client::Body::from)).await?;
     let status = answer.status();

@@ -1,5 +1,5 @@
-//! Secrets with keys. The installation makes them empty, so that no process needs the right to create
-//! Secrets; whichever replica of their component starts first fills them.
+//! Secrets with keys. The installation creates them empty, so that no process needs the right to
+//! create Secrets; the first replica of a component that starts fills them.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::{Retried, Selection, guarded_watch};
 
-/// How often to look again when others write at the same time.
+/// The maximum number of attempts while other processes write at the same time.
 const ATTEMPTS: u32 = 5;
 
-/// What the Secret holds.
+/// The entries of the Secret.
 pub type Data = BTreeMap<String, ByteString>;
 
 /// The entries of one key in a Secret, which the replicas of a component share.
@@ -27,17 +27,18 @@ pub struct SecretCell {
     secrets: Api<Secret>,
     namespace: String,
     name: &'static str,
-    /// Without the first, there is no key; others may be there besides.
+    /// The entries of the key. A Secret without the first has no key; the Secret may contain
+    /// further entries.
     entries: &'static [&'static str],
-    /// Annotation: when the key was made.
+    /// The annotation with the time at which the key was created.
     made_at: &'static str,
-    /// Whether one that was deleted is made again.
+    /// True if a deleted Secret is created again.
     renewed: bool,
 }
 
 impl SecretCell {
-    /// The key with these entries in the Secret `name` in `namespace`; the annotation `made_at` says when it was made. Without the
-    /// first of the entries, there is no key.
+    /// Returns the key with these entries in the Secret `name` in `namespace`; the annotation `made_at` contains the
+    /// time at which the key was created. A Secret without the first of the entries has no key.
     #[must_use]
     pub fn new(
         client: &Client,
@@ -57,7 +58,8 @@ impl SecretCell {
         }
     }
 
-    /// The same, made again where it was deleted: this process may create a Secret of this name.
+    /// Returns the same key, with a Secret that is created again after its deletion: this process
+    /// may create a Secret of this name.
     #[must_use]
     pub fn renewed(self) -> Self {
         Self {
@@ -66,17 +68,20 @@ impl SecretCell {
         }
     }
 
-    /// Reads the Secret, and puts `fresh` into it if the key is not in it; says whether it did.
+    /// Reads the Secret, and writes `fresh` into it if it does not contain the key; returns whether
+    /// it did.
     ///
     /// # Errors
-    /// When it is missing, can be neither read nor written, or is emptied again and again.
+    /// When the Secret does not exist, can be neither read nor written, or is emptied again and
+    /// again.
     pub async fn filled(
         &self,
         fresh: impl Fn() -> anyhow::Result<Data>,
     ) -> anyhow::Result<(Secret, bool)> {
         let name = self.name;
         let mut made = false;
-        // Another process may fill it between our look and our try, and then is right.
+        // Another process may fill the Secret between this read and this write; then its key is the
+        // valid one.
         for _ in 0..ATTEMPTS {
             let found = self.secrets.get_opt(name).await;
             let found = found.with_context(|| format!("failed to read Secret {name}"))?;
@@ -106,8 +111,8 @@ impl SecretCell {
         )
     }
 
-    /// By server-side apply, which names what it makes, so that the right to it is one to this Secret. What
-    /// another process has put into it meanwhile stays.
+    /// Creates the Secret by server-side apply, which names its object, so that the required right is
+    /// limited to this Secret. Entries that another process has written in between remain.
     async fn make_empty(&self) -> anyhow::Result<()> {
         let empty = Patch::Apply(json!({
             "apiVersion": "v1",
@@ -121,10 +126,10 @@ impl SecretCell {
         Ok(())
     }
 
-    /// The Secret, if its key is older than `life`.
+    /// Returns the Secret, if its key is older than `life`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the Secret cannot be read.
     pub async fn older(
         &self,
         life: SignedDuration,
@@ -137,11 +142,11 @@ impl SecretCell {
             .then_some(secret))
     }
 
-    /// Puts another key into a Secret that was read; says whether it did. Another process may have been
-    /// faster, and then is right.
+    /// Replaces the key in a Secret that was read; returns whether it did. Another process may have
+    /// been faster; then its key is the valid one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the Secret cannot be written.
     pub async fn replace(
         &self,
         mut secret: Secret,
@@ -152,14 +157,14 @@ impl SecretCell {
         self.put(secret, now).await
     }
 
-    /// Puts the entries of this key into a Secret, and leaves what else is there.
+    /// Writes the entries of this key into a Secret, and keeps the other entries.
     fn put_in(&self, secret: &mut Secret, data: Data) {
         let all = secret.data.get_or_insert_default();
         all.retain(|entry, _| !self.entries.contains(&entry.as_str()));
         all.extend(data);
     }
 
-    /// Whether a Secret waits for this key.
+    /// Checks whether a Secret has no key yet.
     #[must_use]
     pub fn is_empty(&self, secret: &Secret) -> bool {
         let data = secret.data.as_ref();
@@ -167,7 +172,8 @@ impl SecretCell {
         !self.entries.first().is_some_and(has)
     }
 
-    /// Whether the write went through: the resource version lets only one of several win.
+    /// Writes the Secret and returns whether that succeeded: the resource version lets only one of
+    /// several writers succeed.
     async fn put(&self, mut secret: Secret, now: Timestamp) -> anyhow::Result<bool> {
         let annotations = secret.metadata.annotations.get_or_insert_default();
         annotations.insert(self.made_at.to_owned(), now.to_string());
@@ -182,7 +188,7 @@ impl SecretCell {
         }
     }
 
-    /// When the key was made.
+    /// Returns the time at which the key was created.
     #[must_use]
     pub fn made(&self, secret: &Secret) -> Option<Timestamp> {
         let metadata = &secret.metadata;
@@ -191,7 +197,7 @@ impl SecretCell {
         said.or(metadata.creation_timestamp.as_ref().map(|time| time.0))
     }
 
-    /// A watch of this one Secret.
+    /// Returns a watch of this one Secret.
     #[must_use]
     pub fn watch(&self) -> Retried<Secret> {
         let resource = ApiResource::erase::<Secret>(&());

@@ -1,13 +1,13 @@
-//! SIGTERM and SIGINT ask for an orderly end; the second one does not wait for it.
+//! SIGTERM and SIGINT request an orderly shutdown; the second signal ends the process without it.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first SIGTERM or SIGINT. A second one ends the process at
+/// Returns a token that the first SIGTERM or SIGINT cancels. A second signal ends the process at
 /// once, with exit code 130.
 ///
 /// # Errors
-/// When signals cannot be watched.
+/// When the handlers of the signals cannot be installed.
 pub fn shutdown_on_signal() -> std::io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;

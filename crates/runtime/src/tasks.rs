@@ -1,4 +1,4 @@
-//! What a process does besides answering: tasks, with who runs them.
+//! Tasks: the work of a process apart from requests, and the replicas that run it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::RuntimeError;
 
-/// The pause before a task is begun again that panicked.
+/// The pause before a task that panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(10);
-/// How long a service may take to end once it was told to, before it is dropped.
+/// The maximum time for the stop of a service, after which it is dropped.
 const SERVICE_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Who runs a task.
+/// The replicas that run a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The replica that leads, as long as it leads.
@@ -25,10 +25,10 @@ pub enum Who {
     Everyone,
 }
 
-/// Work that goes on as long as the process, and that the process can go on without.
+/// Work that lasts as long as the process, and that the process does not require.
 pub trait Task: Send + Sync + 'static {
-    /// Works until it is dropped, at the end of the process or of leadership. What ends by itself is
-    /// done; what panics is begun again after a pause.
+    /// Runs until it is dropped, at the end of the process or of leadership. A task that returns has
+    /// finished; a task that panics is started again after a pause.
     fn run(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -42,13 +42,13 @@ where
     }
 }
 
-/// Whatever went wrong in a service.
+/// The error of a service.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
 
 type Run =
     Arc<dyn Fn(CancellationToken) -> BoxFuture<'static, Result<(), TaskError>> + Send + Sync>;
 
-/// A task or a service, whose type has been forgotten.
+/// A task or a service with its type erased.
 #[derive(Clone)]
 pub(crate) struct Named {
     name: Arc<str>,
@@ -86,7 +86,7 @@ impl Named {
         }
     }
 
-    /// Runs until it is done, or until `stop` and a moment longer.
+    /// Runs until it has finished, or until shortly after `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), RuntimeError> {
         let expired = async {
             stop.cancelled().await;
@@ -94,7 +94,7 @@ impl Named {
         };
         tokio::pin!(expired);
         loop {
-            // In a task of its own, so that a panic is its end only.
+            // A separate task, so that a panic ends only this one.
             let run = tokio::spawn((self.run)(stop.clone()));
             let mut run = AbortOnDropHandle::new(run);
             let ended = tokio::select! {

@@ -1,15 +1,15 @@
-//! prometheus-client; or without the feature `metrics`, types of the same names that count nothing, so that
-//! whoever counts does so in one way.
+//! prometheus-client; or without the feature `metrics`, types of the same names without function, so that
+//! the code of metrics is the same in both cases.
 
 #[cfg(feature = "metrics")]
 pub use prometheus_client::{metrics, registry};
 
-/// Types of prometheus-client's, which are empty here.
+/// Empty types with the names of those of prometheus-client.
 #[cfg(not(feature = "metrics"))]
 pub mod metrics {
     /// A counter.
     pub mod counter {
-        /// Counts nothing.
+        /// A counter without a value.
         #[derive(Clone, Debug, Default)]
         pub struct Counter;
 
@@ -26,7 +26,7 @@ pub mod metrics {
     pub mod gauge {
         use std::marker::PhantomData;
 
-        /// Shows nothing.
+        /// A gauge without a value.
         #[derive(Debug)]
         pub struct Gauge<N = i64, A = ()>(PhantomData<fn(N, A)>);
 
@@ -59,12 +59,12 @@ pub mod metrics {
 
     /// A histogram.
     pub mod histogram {
-        /// Observes nothing.
+        /// A histogram without values.
         #[derive(Clone, Debug, Default)]
         pub struct Histogram;
 
         impl Histogram {
-            /// Does nothing with the buckets.
+            /// Ignores the buckets.
             pub fn new(_: impl IntoIterator<Item = f64>) -> Self {
                 Self
             }
@@ -74,11 +74,11 @@ pub mod metrics {
         }
     }
 
-    /// One metric for each set of labels.
+    /// A metric for each set of labels.
     pub mod family {
         use std::marker::PhantomData;
 
-        /// Keeps nothing.
+        /// A family of one metric.
         #[derive(Clone, Debug)]
         pub struct Family<L, M, C = fn() -> M>(M, PhantomData<fn(L, C)>);
 
@@ -89,14 +89,14 @@ pub mod metrics {
         }
 
         impl<L, M, C: Fn() -> M> Family<L, M, C> {
-            /// One of what `constructor` makes.
+            /// Creates a family with one metric from `constructor`.
             pub fn new_with_constructor(constructor: C) -> Self {
                 Self(constructor(), PhantomData)
             }
         }
 
         impl<L, M, C> Family<L, M, C> {
-            /// The same whatever the labels are.
+            /// Returns the same metric for all labels.
             pub fn get_or_create(&self, _: &L) -> &M {
                 &self.0
             }
@@ -109,10 +109,10 @@ pub mod metrics {
     }
 }
 
-/// Where metrics would be kept.
+/// A registry without metrics.
 #[cfg(not(feature = "metrics"))]
 pub mod registry {
-    /// Keeps nothing.
+    /// A registry without metrics.
     #[derive(Debug, Default)]
     pub struct Registry;
 
@@ -137,7 +137,7 @@ pub mod registry {
         ) {
         }
 
-        /// Itself.
+        /// Returns the registry itself.
         pub fn sub_registry_with_prefix(&mut self, _: impl AsRef<str>) -> &mut Self {
             self
         }

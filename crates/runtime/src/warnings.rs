@@ -1,11 +1,11 @@
-//! Warnings about a process itself, as events on its own pod: what `kubectl describe pod` shows.
+//! Warnings about a process itself, as events on its own pod, which `kubectl describe pod` shows.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use crate::{Event, EventType, Recorder, with_causes};
 
-/// Publishes the warnings of one replica.
+/// The publisher of the warnings of one replica.
 #[derive(Clone)]
 pub struct Warnings {
     recorder: Recorder,
@@ -13,7 +13,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Those of the pod `replica` of `product` in `namespace`.
+    /// Creates the publisher for the pod `replica` of `product` in `namespace`.
     pub fn new(client: Client, product: &str, namespace: &str, replica: &str) -> Self {
         Self {
             recorder: Recorder::new(client, product, Some(replica)),
@@ -27,8 +27,8 @@ impl Warnings {
         }
     }
 
-    /// Publishes one, with a reason in `CamelCase`. The log says the same, so one that cannot be
-    /// published is let go.
+    /// Publishes a warning, with a reason in `CamelCase`. The log contains the same warning, so a
+    /// failure to publish it has no further effect.
     pub async fn publish(&self, reason: &str, note: String) {
         let event = Event {
             type_: EventType::Warning,

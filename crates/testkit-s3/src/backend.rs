@@ -1,4 +1,4 @@
-//! What the server does when it is asked, in memory.
+//! The responses of the server, in memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Fault, Object, Shared};
 
-/// How many names a page has at most: fewer than are asked for, so that one asks again.
+/// The maximum number of names on a page: fewer than a client requests, so that it requests another page.
 const PAGE: i32 = 3;
 
 pub(crate) struct Backend(pub(crate) Arc<Shared>);
@@ -35,7 +35,7 @@ impl Backend {
     }
 }
 
-/// The object that is to be put. What oz has to say of each is asked for.
+/// Returns the object of a request. The request must have everything that oz states about each object.
 async fn put(input: dto::PutObjectInput) -> S3Result<(String, Object)> {
     let mut bytes = Vec::new();
     let body = input.body.ok_or_else(|| s3_error!(IncompleteBody))?;

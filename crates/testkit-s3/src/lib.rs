@@ -1,5 +1,5 @@
-//! A bucket behind a server that speaks S3 and checks what is signed (s3s), and that fails as it is told to. A crate of
-//! its own, so that only tests that store something compile it.
+//! A bucket behind a server that speaks S3 and verifies signatures (s3s), and that fails on request. It is a separate
+//! crate, so that only tests that store objects compile it.
 
 mod backend;
 
@@ -21,14 +21,14 @@ use tokio::task::JoinSet;
 
 use backend::Backend;
 
-/// The keys by which it is asked.
+/// The keys with which clients sign requests.
 const KEY: &str = "oz-key";
 const SECRET: &str = "oz-secret";
 
-/// How the server fails.
+/// The failure of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not.
+    /// No failure.
     #[default]
     None,
     /// 403.
@@ -37,24 +37,24 @@ pub enum Fault {
     Busy,
     /// 409.
     Conflict,
-    /// It stores, and does not say so.
+    /// The server stores the object and does not respond.
     Stalls,
-    /// 404: there is no such bucket.
+    /// 404: the bucket does not exist.
     NoBucket,
-    /// 507: there is no room.
+    /// 507: the storage is full.
     Full,
     /// 500.
     Broken,
 }
 
-/// An object, and how it was put.
+/// An object, and the properties with which a client stored it.
 #[derive(Clone, Debug, Default)]
 pub struct Object {
-    /// What was put.
+    /// The content.
     pub bytes: Bytes,
     /// The mode of its Object Lock.
     pub mode: Option<String>,
-    /// Until when nobody may delete it, as RFC 3339 says it.
+    /// The instant until which no client may delete the object, in RFC 3339.
     pub until: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// A server with one bucket, whatever that is called.
+/// A server with one bucket, under any name.
 pub struct ObjectStore {
     shared: Arc<Shared>,
     service: S3Service,
@@ -84,10 +84,10 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// The server cannot listen.
     pub async fn start() -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut builder = S3ServiceBuilder::new(Backend(Arc::clone(&shared)));
@@ -106,13 +106,13 @@ impl ObjectStore {
         Ok(store)
     }
 
-    /// Its URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A directory with the keys by which it is asked, each a file.
+    /// Returns a directory with the keys with which clients sign requests, one per file.
     #[must_use]
     pub fn credentials(&self) -> &Path {
         self.credentials.path()
@@ -121,32 +121,32 @@ impl ObjectStore {
     /// Writes one of the files of [`ObjectStore::credentials`].
     ///
     /// # Errors
-    /// When there is no room.
+    /// The file cannot be written.
     pub fn sets(&self, file: &str, text: &str) -> Result<()> {
         let path = self.credentials().join(file);
         std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// From now on it fails like this.
+    /// Sets the failure of all further requests.
     pub fn fails(&self, fault: Fault) {
         *self.shared.fault.lock() = fault;
     }
 
-    /// What is stored, by the names of the objects.
+    /// Returns the stored objects by name.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
         self.shared.objects()
     }
 
-    /// Ends the server without warning, in the middle of whatever it is about, as if it were killed: its connections
-    /// break. What is stored stays.
+    /// Ends the server without warning, in the middle of its work, as if the process were killed: its connections
+    /// break. Stored objects remain.
     pub async fn kill(&mut self) {
         self.server.shutdown().await;
     }
 
-    /// Starts it once more, where it was.
+    /// Starts the server again, at the same address.
     ///
     /// # Errors
-    /// When it cannot listen there any more.
+    /// The server cannot listen at that address.
     pub async fn again(&mut self) -> Result<()> {
         let address = self.address;
         let listener = TcpListener::bind(address).await;

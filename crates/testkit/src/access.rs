@@ -1,5 +1,5 @@
-//! How a user is identified to the API server: by a certificate of our own authority, or by
-//! impersonation through the kubeconfig of somebody who may.
+//! The identification of a user to the API server: by a certificate of the cluster's own authority,
+//! or by impersonation through the kubeconfig of a user who may impersonate.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::pki::{Authority, pem};
 
-/// The means to act as anybody.
+/// The means to act as any user.
 #[derive(Debug)]
 pub(crate) enum Access {
-    /// We are the authority of the cluster.
+    /// The private authority of the cluster, which the testkit holds.
     Certificates(Box<Authority>),
     /// The user's own kubeconfig, and the PEM certificates of the server's authority.
     Impersonation(Box<Kubeconfig>, String),
 }
 
 impl Access {
-    /// The authority that a running cluster left in `pki`.
+    /// Opens the authority that a running cluster left in `pki`.
     pub(crate) fn attach(pki: &Path) -> Result<Self> {
         Ok(Self::Certificates(Box::new(Authority::open(pki)?)))
     }
 
-    /// The user's kubeconfig, the server's URL and the context's name.
+    /// Returns the user's kubeconfig, the server's URL and the context's name.
     pub(crate) async fn current() -> Result<(Self, String, String)> {
         let kubeconfig = Kubeconfig::read().context("failed to read the current kubeconfig")?;
         let context = kubeconfig
@@ -45,7 +45,7 @@ impl Access {
         Ok((access, server_url, context))
     }
 
-    /// The certificates, PEM, that vouch for the API server.
+    /// Returns the certificates (PEM) of the API server's authority.
     pub(crate) fn authority(&self) -> &str {
         match self {
             Self::Certificates(authority) => authority.certificate(),
@@ -53,7 +53,7 @@ impl Access {
         }
     }
 
-    /// A kubeconfig with which one acts as `user` in `groups`.
+    /// Returns a kubeconfig that acts as `user` in `groups`.
     pub(crate) fn kubeconfig(
         &self,
         server_url: &str,
@@ -69,7 +69,8 @@ impl Access {
         }
     }
 
-    /// The same with a certificate of X.509 version 1; none where we sign none.
+    /// Returns such a kubeconfig with a certificate of X.509 version 1; `None` if the testkit signs
+    /// no certificates.
     pub(crate) fn kubeconfig_of_version_1(
         &self,
         server_url: &str,
@@ -87,7 +88,7 @@ impl Access {
 
 fn impersonating(current: &Kubeconfig, user: &str, groups: &[&str]) -> Result<Vec<u8>> {
     let mut kubeconfig = current.clone();
-    // Whoever's kubeconfig it is, is the administrator.
+    // The owner of the kubeconfig is the administrator.
     if user != "admin" {
         for named in &mut kubeconfig.auth_infos {
             if let Some(auth) = &mut named.auth_info {
@@ -100,9 +101,9 @@ fn impersonating(current: &Kubeconfig, user: &str, groups: &[&str]) -> Result<Ve
         .with_context(|| format!("failed to write the kubeconfig of {user}"))
 }
 
-/// A client for the kubeconfig at `path`.
+/// Returns a client for the kubeconfig at `path`.
 pub(crate) async fn client(path: &Path) -> Result<kube::Client> {
-    // Whoever comes second finds a provider installed already, which is all that is wanted.
+    // A second call finds a provider installed already, which is sufficient.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(path)?;
     let options = KubeConfigOptions::default();

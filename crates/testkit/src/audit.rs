@@ -1,5 +1,5 @@
-//! The API server's audit log: who asked for what, and what was answered. This is how the tests and
-//! benches count API writes.
+//! The API server's audit log: the requests with their users and responses. The tests and benches
+//! count API writes with it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,17 +11,17 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-/// Reads the log of one cluster.
+/// The audit log of one cluster.
 ///
-/// A request's line is written when its handler is done. A client may see the answer a moment
-/// earlier, so wait for a count with [`eventually`](crate::eventually), and before taking a
-/// [mark](Self::mark) wait for what should come before it.
+/// The line of a request is written when its handler is done. A client may see the response a
+/// moment earlier; therefore wait for a count with [`eventually`](crate::eventually), and before
+/// taking a [mark](Self::mark) wait for the requests that precede it.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
 }
 
-/// A position in the log: what is written later comes after it.
+/// A position in the log: later lines follow it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditMark(u64);
 
@@ -29,45 +29,46 @@ pub struct AuditMark(u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
-    /// Who asked; the impersonated user, if there was one.
+    /// The user; the impersonated user, if there was one.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: String,
-    /// Empty for the core group, and for requests that are not for a resource.
+    /// The API group; empty for the core group, and for requests that are not for a resource.
     pub api_group: String,
-    /// Plural, for example `configmaps`; empty for requests that are not for a resource.
+    /// The plural, for example `configmaps`; empty for requests that are not for a resource.
     pub resource: String,
-    /// For example `status`; empty for the object itself.
+    /// The subresource, for example `status`; empty for the object itself.
     pub subresource: String,
-    /// Empty for what is cluster-scoped.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// Empty for a list, and for a create with `generateName` or without a name in the path that
-    /// was refused.
+    /// The name; empty for a list, and for a refused create with `generateName` or without a name
+    /// in the path.
     pub name: String,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub code: u16,
-    /// Whether nothing was to be stored (`dryRun=All`).
+    /// True if the request was a dry run (`dryRun=All`).
     pub dry_run: bool,
-    /// When the request came.
+    /// The time at which the request arrived.
     pub received: Timestamp,
-    /// When the answer was complete; for a watch, when it ended or started.
+    /// The time at which the response was complete; for a watch, the time at which it ended or
+    /// started.
     pub stage_timestamp: Timestamp,
-    /// What the client calls itself.
+    /// The user agent of the client.
     pub user_agent: String,
-    /// Path and query.
+    /// The path and query.
     pub request_uri: String,
     /// The webhooks that failed to answer a request that their failure policy let pass.
     pub failed_open: Vec<String>,
 }
 
 impl AuditEntry {
-    /// Whether the request was to change something that is stored: no dry run, and not the review
-    /// kinds, which are created only to be answered.
+    /// Checks whether the request changes stored data: it is not a dry run, and its kind is not one
+    /// of the review kinds, which are created only to be answered.
     #[must_use]
     pub fn is_write(&self) -> bool {
         const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
         const REVIEWS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
-        // A connect is logged as create of pods/exec and the like.
+        // A connect is logged as create of pods/exec and similar subresources.
         const CONNECTS: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
         WRITES.contains(&self.verb.as_str())
             && !self.dry_run
@@ -75,20 +76,20 @@ impl AuditEntry {
             && !CONNECTS.contains(&self.subresource.as_str())
     }
 
-    /// How long the answer took.
+    /// Returns the duration of the response.
     #[must_use]
     pub fn took(&self) -> SignedDuration {
         self.stage_timestamp.duration_since(self.received)
     }
 
-    /// Whether the request succeeded (status below 400).
+    /// Checks whether the request succeeded (status below 400).
     #[must_use]
     pub const fn succeeded(&self) -> bool {
         self.code < 400
     }
 }
 
-/// Some entries in the order in which they were logged. Each method narrows them further.
+/// A list of entries in the order in which they were logged. Each method narrows it further.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditEntries(Vec<AuditEntry>);
 
@@ -101,44 +102,45 @@ impl Deref for AuditEntries {
 }
 
 impl AuditEntries {
-    /// Those that `keep` holds of.
+    /// Keeps the entries for which `keep` returns true.
     #[must_use]
     pub fn filter(mut self, keep: impl FnMut(&AuditEntry) -> bool) -> Self {
         self.0.retain(keep);
         self
     }
 
-    /// Those of one user.
+    /// Keeps the entries of one user.
     #[must_use]
     pub fn by_user(self, user: &str) -> Self {
         self.filter(|entry| entry.user == user)
     }
 
-    /// Those with one verb.
+    /// Keeps the entries with one verb.
     #[must_use]
     pub fn with_verb(self, verb: &str) -> Self {
         self.filter(|entry| entry.verb == verb)
     }
 
-    /// Those for one resource of one group (empty for the core group), subresources included.
+    /// Keeps the entries for one resource of one group (empty for the core group), subresources
+    /// included.
     #[must_use]
     pub fn on(self, api_group: &str, resource: &str) -> Self {
         self.filter(|entry| entry.api_group == api_group && entry.resource == resource)
     }
 
-    /// Those in one namespace.
+    /// Keeps the entries in one namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         self.filter(|entry| entry.namespace == namespace)
     }
 
-    /// Those that changed something: [writes](AuditEntry::is_write) that succeeded.
+    /// Keeps the entries that changed data: [writes](AuditEntry::is_write) that succeeded.
     #[must_use]
     pub fn writes(self) -> Self {
         self.filter(|entry| entry.is_write() && entry.succeeded())
     }
 
-    /// How many there are per user, verb and resource. The resource is written
+    /// Returns the number of entries per user, verb and resource. The resource is written
     /// `resource[/subresource][.group]`.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(String, String, String), usize> {
@@ -164,17 +166,17 @@ impl AuditLog {
         Self { path }
     }
 
-    /// The end of the log as it is now.
+    /// Returns the current end of the log.
     ///
     /// # Errors
     ///
-    /// Fails when the cluster keeps no audit log, as the user's own.
+    /// Fails when the cluster keeps no audit log, as the user's own cluster.
     pub fn mark(&self) -> Result<AuditMark> {
         let metadata = std::fs::metadata(&self.path).with_context(|| self.failed())?;
         Ok(AuditMark(metadata.len()))
     }
 
-    /// Everything since the cluster started.
+    /// Returns all entries since the cluster started.
     ///
     /// # Errors
     ///
@@ -183,14 +185,14 @@ impl AuditLog {
         self.since(AuditMark::default())
     }
 
-    /// What was logged after `mark` was taken.
+    /// Returns the entries that were logged after `mark` was taken.
     ///
     /// # Errors
     ///
     /// Fails when the cluster keeps no audit log, or a line of it is not an audit event.
     pub fn since(&self, mark: AuditMark) -> Result<AuditEntries> {
         let mut file = File::open(&self.path).with_context(|| self.failed())?;
-        // A mark may lie in a line that was half written by then: that line came before it.
+        // A mark may lie in a line that was incomplete at that time: the line precedes the mark.
         file.seek(SeekFrom::Start(mark.0.saturating_sub(1)))
             .with_context(|| self.failed())?;
         let mut reader = BufReader::new(file);
@@ -204,7 +206,7 @@ impl AuditLog {
         loop {
             line.clear();
             reader.read_line(&mut line).with_context(|| self.failed())?;
-            // The last line may be half written.
+            // The last line may be incomplete.
             if !line.ends_with('\n') {
                 return Ok(AuditEntries(entries));
             }
@@ -221,7 +223,7 @@ impl AuditLog {
     }
 }
 
-/// An event of audit.k8s.io/v1, as far as it is used here.
+/// An event of audit.k8s.io/v1, with the fields that are used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -243,7 +245,7 @@ struct Event {
     annotations: BTreeMap<String, String>,
 }
 
-/// Who asked.
+/// The user of a request.
 #[derive(Deserialize)]
 pub(crate) struct User {
     #[serde(default)]
@@ -252,7 +254,7 @@ pub(crate) struct User {
     pub(crate) groups: Vec<String>,
 }
 
-/// What was asked for.
+/// The object of a request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectRef {
@@ -263,7 +265,7 @@ pub(crate) struct ObjectRef {
     pub(crate) name: String,
 }
 
-/// What was answered.
+/// The status of a response.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct Status {

@@ -1,4 +1,4 @@
-//! Which cluster a test gets: the environment chooses, and a process shares one.
+//! The choice of the cluster of a test: the environment chooses, and a process shares one cluster.
 
 use std::sync::OnceLock;
 
@@ -8,21 +8,23 @@ use crate::cluster::{Cluster, ClusterOptions};
 use crate::node::Node;
 
 impl Cluster {
-    /// The cluster that the variable `CLUSTER` names: a new one when it is unset or empty, `current`
-    /// for [`Cluster::connect_current`], `up` for the one that `cargo xtask cluster up` started.
+    /// Returns the cluster that the variable `CLUSTER` names: a new one when it is unset or empty,
+    /// `current` for [`Cluster::connect_current`], `up` for the one that `cargo xtask cluster up`
+    /// started.
     ///
     /// # Errors
     ///
-    /// Fails like those, and for any other value.
+    /// Fails like those functions, and for any other value.
     pub async fn from_environment() -> Result<Self> {
         Self::from_environment_with(ClusterOptions::default()).await
     }
 
-    /// As [`Cluster::from_environment`]; a new cluster gets `options`.
+    /// Does the same as [`Cluster::from_environment`]; a new cluster has `options`.
     ///
     /// # Errors
     ///
-    /// As that, and when a real node is wanted and the one of `cargo xtask cluster up` has none.
+    /// As [`Cluster::from_environment`], and when a real node is required and the cluster of
+    /// `cargo xtask cluster up` has none.
     pub async fn from_environment_with(options: ClusterOptions) -> Result<Self> {
         let wanted = options.node;
         let cluster = match std::env::var("CLUSTER").unwrap_or_default().as_str() {
@@ -40,8 +42,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster of this process, as [`Cluster::from_environment`] chooses it, started by the
-    /// first call. For test binaries with many tests; it ends with the process.
+    /// Returns the cluster of this process, as [`Cluster::from_environment`] chooses it, started by
+    /// the first call. For test binaries with many tests; it ends with the process.
     ///
     /// # Errors
     ///
@@ -50,7 +52,8 @@ impl Cluster {
         Self::shared_with(ClusterOptions::default()).await
     }
 
-    /// As [`Cluster::shared`]; the call that starts it decides with which options.
+    /// Does the same as [`Cluster::shared`]; the call that starts the cluster decides with which
+    /// options.
     ///
     /// # Errors
     ///
@@ -70,7 +73,7 @@ static SHARED: OnceLock<std::result::Result<Cluster, String>> = OnceLock::new();
 
 fn start_shared(options: ClusterOptions) -> std::result::Result<Cluster, String> {
     let started = || -> Result<Cluster> {
-        // A runtime of its own: those of the tests end while the cluster goes on.
+        // A separate runtime: the runtimes of the tests end while the cluster continues.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;

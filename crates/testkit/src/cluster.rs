@@ -1,4 +1,4 @@
-//! The cluster a test talks to: started here, started earlier, or the user's own.
+//! The cluster of a test: started by this process, started earlier, or the user's own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use crate::state::{StateDirectory, owner};
 use crate::tools::{Tool, Tools};
 use crate::wait::eventually;
 
-/// Who has a kubeconfig from the start, and the groups they are in: an administrator, two developers
-/// and one who is neither.
+/// The users who have a kubeconfig from the start, and their groups: an administrator, two
+/// developers and one user who is neither.
 pub const USERS: [(&str, &[&str]); 4] = [
     ("admin", &["system:masters"]),
     ("alice", &["devs"]),
@@ -33,40 +33,40 @@ pub const USERS: [(&str, &[&str]); 4] = [
     ("mallory", &["interns"]),
 ];
 
-/// What a started cluster may do differently.
+/// The options of a started cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterOptions {
-    /// Where the cluster keeps its files; removed with it. Without one, a new directory under the
-    /// system's temporary directory.
+    /// The directory of the cluster's files; it is removed with the cluster. Without one, the
+    /// cluster has a new directory under the system's temporary directory.
     pub directory: Option<PathBuf>,
-    /// Flags for kube-apiserver after our own, each as `--name=value`.
+    /// Additional flags for kube-apiserver after the testkit's own, each as `--name=value`.
     pub api_server_flags: Vec<String>,
-    /// What pods run on.
+    /// The kind of node that pods run on.
     pub node: Node,
 }
 
-/// A running Kubernetes API server with one node, and the means to talk to it as anybody.
+/// A running Kubernetes API server with one node, and the means to act on it as any user.
 ///
-/// A cluster started here ends with this value: every process is killed and the directory removed,
-/// also after a panic. If this process is killed, the kernel ends the others, with the mounts and
-/// devices of a real node, and the next start removes the directory. It depends on no runtime: clients do, so make them in the test that uses
-/// them.
+/// A cluster that this process started ends with this value: every process is killed and the
+/// directory removed, also after a panic. If this process is killed, the kernel ends the others,
+/// with the mounts and devices of a real node, and the next start removes the directory. The
+/// cluster depends on no runtime: clients do; therefore create them in the test that uses them.
 #[derive(Debug)]
 pub struct Cluster {
     owner: u32,
     facts: Facts,
     directory: PathBuf,
     access: Access,
-    /// What ends with this value; nothing when the cluster is another process's.
+    /// The resources that end with this value; `None` when another process owns the cluster.
     owned: Mutex<Option<Owned>>,
 }
 
-/// How long an API server may take to come back, on a machine that is busy with other things.
+/// The time that an API server may take until it is available again, on a machine under load.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(120);
 
 const FACTS: &str = "cluster.json";
 
-/// What another process needs to know to use the cluster as well; kept in the file [`FACTS`].
+/// The data that another process needs to use the cluster; kept in the file [`FACTS`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Facts {
     server_url: String,
@@ -76,18 +76,20 @@ struct Facts {
     started: Timestamp,
 }
 
-/// Dropped from top to bottom: the processes end before their files go.
+/// The owned resources of a cluster. Dropped from top to bottom: the processes end before their
+/// files are removed.
 #[derive(Debug)]
 struct Owned {
     processes: Processes,
-    /// Nothing for a cluster whose log is not ours.
+    /// The recorder of permissions; `None` for a cluster without a log of the testkit.
     permissions: Option<Recorder>,
     _directory: StateDirectory,
 }
 
 impl Cluster {
-    /// Starts etcd, the control plane and a node on free ports and waits until pods can run. What has
-    /// to be compiled is compiled first, which takes minutes once and says so on standard error.
+    /// Starts etcd, the control plane and a node on free ports and waits until pods can run.
+    /// Missing programs are compiled first, which takes minutes once and is reported on standard
+    /// error.
     ///
     /// # Errors
     ///
@@ -137,7 +139,7 @@ impl Cluster {
             directory: path,
         };
         cluster.write_kubeconfigs()?;
-        // Last: whoever attaches finds everything else there.
+        // Last: a process that attaches to the cluster finds all other files there.
         write_private(
             &cluster.directory.join(FACTS),
             &serde_json::to_vec(&cluster.facts)?,
@@ -151,7 +153,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A handle on the cluster that another process started in `directory` and goes on to own.
+    /// Returns a handle on the cluster in `directory`, which another process started and continues
+    /// to own.
     ///
     /// # Errors
     ///
@@ -177,8 +180,8 @@ impl Cluster {
         })
     }
 
-    /// The cluster that the user's kubeconfig names (`KUBECONFIG`, `~/.kube/config`), after saying
-    /// on standard error which one it is. Users are impersonated; there is no audit log.
+    /// Returns the cluster that the user's kubeconfig names (`KUBECONFIG`, `~/.kube/config`), after
+    /// printing its name on standard error. Users are impersonated; there is no audit log.
     ///
     /// # Errors
     ///
@@ -218,13 +221,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// What its pods run on; the user's own cluster is taken to have a real node.
+    /// Returns the kind of node that its pods run on; the user's own cluster is assumed to have a
+    /// real node.
     #[must_use]
     pub const fn node(&self) -> Node {
         self.facts.node
     }
 
-    /// Brings `image` to the cluster's real node, for pods that name it.
+    /// Imports `image` to the cluster's real node, for pods that name it.
     ///
     /// # Errors
     ///
@@ -233,8 +237,8 @@ impl Cluster {
         crate::node::import(&self.directory, image)
     }
 
-    /// Brings the image in `archive`, a tar file as `docker save` or `cargo xtask image` writes it,
-    /// to the cluster's real node.
+    /// Imports the image in `archive`, a tar file as `docker save` or `cargo xtask image` writes
+    /// it, to the cluster's real node.
     ///
     /// # Errors
     ///
@@ -244,53 +248,54 @@ impl Cluster {
             .with_context(|| format!("failed to import the image in {}", archive.display()))
     }
 
-    /// Where the API server is, for example `https://127.0.0.1:24680`.
+    /// Returns the URL of the API server, for example `https://127.0.0.1:24680`.
     #[must_use]
     pub fn server_url(&self) -> &str {
         &self.facts.server_url
     }
 
-    /// The certificates, PEM, that vouch for the API server.
+    /// Returns the certificates (PEM) of the API server's authority.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.access.authority()
     }
 
-    /// The cluster's directory: `logs/`, `kubeconfigs/`, `audit.log`.
+    /// Returns the cluster's directory: `logs/`, `kubeconfigs/`, `audit.log`.
     #[must_use]
     pub fn state_dir(&self) -> &Path {
         &self.directory
     }
 
-    /// The process that the cluster ends with.
+    /// Returns the id of the process with which the cluster ends.
     #[must_use]
     pub const fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// The name and process id of each process of the cluster, as it was started; empty for the user's own.
+    /// Returns the name and process id of each process of the cluster, as it was started; empty for
+    /// the user's own cluster.
     #[must_use]
     pub const fn components(&self) -> &BTreeMap<String, u32> {
         &self.facts.components
     }
 
-    /// Since when the cluster has been ready (the user's own: used).
+    /// Returns the time since which the cluster has been ready (the user's own: used).
     #[must_use]
     pub const fn started(&self) -> Timestamp {
         self.facts.started
     }
 
-    /// The kubeconfig of one of [`USERS`], or of a user that
-    /// [`issue_kubeconfig`](Self::issue_kubeconfig) was called for.
+    /// Returns the path of the kubeconfig of one of [`USERS`], or of a user for whom
+    /// [`issue_kubeconfig`](Self::issue_kubeconfig) was called.
     #[must_use]
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.join("kubeconfigs").join(file_name(user))
     }
 
-    /// A kubeconfig for anybody, including service accounts:
+    /// Issues a kubeconfig for any user, including service accounts:
     /// `system:serviceaccount:<namespace>:<name>` in the groups `system:serviceaccounts` and
-    /// `system:serviceaccounts:<namespace>`. A certificate, so the identity needs no object; the API
-    /// server adds `system:authenticated`.
+    /// `system:serviceaccounts:<namespace>`. It contains a certificate, so the identity requires no
+    /// object; the API server adds `system:authenticated`.
     ///
     /// # Errors
     ///
@@ -308,8 +313,8 @@ impl Cluster {
         Ok(path)
     }
 
-    /// A kubeconfig for anybody, with a certificate of X.509 version 1, as a plain `openssl x509 -req`
-    /// makes them; none if the cluster's authority is not ours.
+    /// Returns a kubeconfig for any user, with a certificate of X.509 version 1, as a plain
+    /// `openssl x509 -req` makes it; `None` if the testkit does not hold the cluster's authority.
     ///
     /// # Errors
     ///
@@ -319,8 +324,9 @@ impl Cluster {
         access.kubeconfig_of_version_1(self.server_url(), user, groups)
     }
 
-    /// A client that acts as `user`, who has a kubeconfig. It neither throttles nor retries, so that
-    /// a test sees what the server answered. It belongs to the runtime that it is made in.
+    /// Returns a client that acts as `user`, who has a kubeconfig. It neither throttles nor
+    /// retries, so that a test sees each response of the server. It belongs to the runtime in which
+    /// it is made.
     ///
     /// # Errors
     ///
@@ -331,13 +337,13 @@ impl Cluster {
             .with_context(|| format!("failed to make a client for {user}"))
     }
 
-    /// kubectl of the cluster's version, acting as `user`.
+    /// Returns a kubectl command of the cluster's version, acting as `user`.
     #[must_use]
     pub fn kubectl(&self, user: &str) -> Command {
         self.kubectl_of(&self.facts.kubectl, user)
     }
 
-    /// As [`Cluster::kubectl`], of another version, which is `program`.
+    /// Does the same as [`Cluster::kubectl`] with another version, which is `program`.
     #[must_use]
     pub fn kubectl_of(&self, program: &Path, user: &str) -> Command {
         let mut command = Command::new(program);
@@ -357,12 +363,13 @@ impl Cluster {
         Process::spawn(name, &self.directory.join("logs"), command)
     }
 
-    /// Kills the API server without warning, starts it again and waits until it is ready. Gives how
-    /// long nobody could rely on it: from then until now.
+    /// Kills the API server without warning, starts it again and waits until it is ready. Returns
+    /// the period in which clients could not rely on it: from the kill until now.
     ///
     /// # Errors
     ///
-    /// Fails when the cluster is not one that this process started, or the server does not come back.
+    /// Fails when this process did not start the cluster, or the server does not become available
+    /// again.
     pub async fn restart_api_server(&self) -> Result<(Timestamp, Timestamp)> {
         let failed = "failed to restart the API server";
         let owned = || self.owned.lock();
@@ -394,8 +401,8 @@ impl Cluster {
         Ok((killed, back))
     }
 
-    /// The log of every request that the API server answered. The user's own cluster keeps none here:
-    /// reading it fails.
+    /// Returns the log of every request that the API server answered. The user's own cluster keeps
+    /// none here: reading it fails.
     #[must_use]
     pub fn audit(&self) -> AuditLog {
         AuditLog::new(self.directory.join("audit.log"))
@@ -412,7 +419,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whoever chose the same free port was faster.
+/// Checks whether another process took the same free port first.
 fn is_port_taken(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("address already in use")
 }

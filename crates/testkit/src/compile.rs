@@ -1,4 +1,4 @@
-//! Compiling Go programs, with something moving on the screen while it takes minutes.
+//! The compilation of Go programs, with a progress display while it takes minutes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -14,27 +14,27 @@ use crate::spawn::{Running, spawn};
 use crate::system::Signal;
 use crate::tools::Tool;
 
-/// The prefix of the directories that are compiled in; one that is left was interrupted.
+/// The prefix of the directories of compilations; a remaining one was interrupted.
 pub(crate) const SCRATCH: &str = "compiling-";
 
 /// A Go module that pins programs by `tool` directives and holds no code, or that is one program.
 pub(crate) struct Module {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// About how many Go packages there are to compile, with nothing cached.
+    /// The approximate number of Go packages to compile with an empty cache.
     pub(crate) packages: usize,
-    /// How long compiling takes on two cores with nothing cached.
+    /// The duration of the compilation on two cores with an empty cache.
     pub(crate) takes: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
     /// The content of `main.go`, for a module that is one program.
     pub(crate) source: Option<&'static str>,
-    /// Go variables that are set when linking.
+    /// The Go variables that the linker sets.
     pub(crate) variables: &'static [(&'static str, &'static str)],
 }
 
 impl Module {
-    /// All that decides what the compiled program is; go.sum follows from go.mod.
+    /// Returns all inputs that determine the compiled program; go.sum follows from go.mod.
     pub(crate) fn stamp(&self, tool: Tool) -> String {
         format!(
             "{}\n{}\n\n{}{}",
@@ -53,11 +53,11 @@ impl Module {
         format!("-s -w{}", variables.collect::<String>())
     }
 
-    /// Compiles `tools` in a new directory inside `cache`; see [`output`] for where they are.
+    /// Compiles `tools` in a new directory inside `cache`; [`output`] returns their paths.
     ///
     /// # Errors
     ///
-    /// Fails when Go is missing or fails; the message ends with what it said last.
+    /// Fails when Go is missing or fails; the message ends with its last output.
     pub(crate) fn compile(&self, tools: &[Tool], cache: &Path) -> Result<TempDir> {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
@@ -126,7 +126,7 @@ impl Module {
     }
 }
 
-/// Where [`Module::compile`] leaves `tool` in its directory.
+/// Returns the path of `tool` in the directory that [`Module::compile`] returns.
 pub(crate) fn output(scratch: &Path, tool: Tool) -> PathBuf {
     // Go names a program after its package's last element that is not a version.
     let name = match tool {
@@ -234,7 +234,8 @@ fn clock(elapsed: Duration) -> String {
     format!("{}m{:02}s", elapsed.as_secs() / 60, elapsed.as_secs() % 60)
 }
 
-/// Tells the person who waits. Not the print macros: the test harness would hide it until the end.
+/// Prints a line for the waiting user. Not with the print macros: the test harness would hide it
+/// until the end.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "testkit: {line}");
 }

@@ -1,4 +1,4 @@
-//! Files that only their owner may read, written whole or not at all.
+//! Files that only their owner may read, written completely or not at all.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where this project may keep what takes long to make: `$XDG_CACHE_HOME/oz`, or `~/.cache/oz`.
+/// Returns the directory in which this project may cache files that take long to make:
+/// `$XDG_CACHE_HOME/oz`, or `~/.cache/oz`.
 ///
 /// # Errors
 ///
@@ -32,7 +33,8 @@ pub fn cache_directory() -> Result<PathBuf> {
         .context("failed to find a place for the cache: set XDG_CACHE_HOME or HOME")
 }
 
-/// Where `cargo xtask cluster up` keeps its cluster: `cluster` in [`cache_directory`].
+/// Returns the directory of the cluster of `cargo xtask cluster up`: `cluster` in
+/// [`cache_directory`].
 ///
 /// # Errors
 ///

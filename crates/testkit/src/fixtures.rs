@@ -1,5 +1,5 @@
-//! Workloads for tests to work on. The image is never pulled: kwok declares the pods ready, and a
-//! real node has it.
+//! Workloads for tests. The image is never pulled: kwok declares the pods ready, and a real node
+//! has it.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 
 use crate::wait::eventually;
 
-/// How long pods may take to become Ready.
+/// The time that pods may take to become Ready.
 const FIXTURE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The container that every fixture's pods have.
+/// The container in the pods of every fixture.
 pub const CONTAINER: &str = "app";
 
-/// The image that every fixture's containers run: busybox, on a real node.
+/// The image in the containers of every fixture: busybox, on a real node.
 pub const IMAGE: &str = "example.test/app:1";
 
-/// Creates a Deployment with the label `app=<name>` and waits until its pods are Ready. Gives the
+/// Creates a Deployment with the label `app=<name>` and waits until its pods are Ready. Returns the
 /// pods, ordered by name.
 ///
 /// # Errors
@@ -41,7 +41,8 @@ pub async fn deployment(
     ready_pods(client, namespace, &format!("app={name}"), replicas).await
 }
 
-/// Like [`deployment`] with one pod, which has these containers and ends a second after it is told to.
+/// Creates a Deployment like [`deployment`] with one pod, which has these containers and ends one
+/// second after the request to end.
 ///
 /// # Errors
 ///
@@ -59,7 +60,7 @@ pub async fn deployment_of(
     Ok(pods.remove(0))
 }
 
-/// Like [`deployment`], a StatefulSet: its pods are `<name>-0`, `<name>-1` and so on.
+/// Creates a StatefulSet like [`deployment`]: its pods are `<name>-0`, `<name>-1` and so on.
 ///
 /// # Errors
 ///
@@ -75,7 +76,8 @@ pub async fn stateful_set(
     ready_pods(client, namespace, &format!("app={name}"), replicas).await
 }
 
-/// Like [`deployment`], a DaemonSet: the embedded cluster has one node, so it gets one pod there.
+/// Creates a DaemonSet like [`deployment`]: the embedded cluster has one node, so it gets one pod
+/// there.
 ///
 /// # Errors
 ///
@@ -85,12 +87,12 @@ pub async fn daemon_set(client: &Client, namespace: &str, name: &str) -> Result<
     ready_pods(client, namespace, &format!("app={name}"), 1).await
 }
 
-/// Waits until exactly `count` pods match `selector` and all are Ready and not being deleted. Gives
-/// them, ordered by name.
+/// Waits until exactly `count` pods match `selector` and all are Ready and not being deleted.
+/// Returns them, ordered by name.
 ///
 /// # Errors
 ///
-/// Fails when that is not so after a minute; the message says what was seen last.
+/// Fails when the pods do not match after a minute; the message contains the last observed state.
 pub async fn ready_pods(
     client: &Client,
     namespace: &str,
@@ -113,7 +115,7 @@ pub async fn ready_pods(
     .await
 }
 
-/// Whether the pod's condition Ready is True and it is not being deleted.
+/// Checks whether the pod's condition Ready is True and it is not being deleted.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod

@@ -1,7 +1,7 @@
-//! Container images made on the spot: one layer, of files that are at hand. No registry is reached, and
-//! no container runtime is needed. An archive is an OCI image layout and a `docker save` in one, so
-//! that whatever loads images loads it. Times are zero and owners are root: the files and the settings
-//! are all that its bytes depend on.
+//! Container images without a build tool: one layer, of existing files. No registry is reached, and
+//! no container runtime is required. An archive is an OCI image layout and a `docker save` in one,
+//! so that every program that loads images loads it. Times are zero and owners are root: the bytes
+//! depend only on the files and the settings.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// Waits to be ended, and ends at once when asked.
+/// A script that waits for a signal to end, and then ends at once.
 const WAIT: &str = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait; done";
 
 /// An image of one layer, for [`Cluster::import_image`](crate::Cluster::import_image).
@@ -25,18 +25,18 @@ pub struct Image {
     labels: BTreeMap<String, String>,
 }
 
-/// An image, written.
+/// A written image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageArchive {
-    /// That of its manifest, `sha256:…`, by which registries know the image.
+    /// The digest of its manifest, `sha256:…`, by which registries know the image.
     pub digest: String,
     /// The tar file.
     pub bytes: Vec<u8>,
 }
 
 impl Image {
-    /// An image without any file, whose containers run `command`. A `name` with a tag other than
-    /// `latest` is never pulled.
+    /// Creates an image without files, whose containers run `command`. A `name` with a tag other
+    /// than `latest` is never pulled.
     #[must_use]
     pub fn new(name: &str, command: &[&str]) -> Self {
         Self {
@@ -49,36 +49,36 @@ impl Image {
         }
     }
 
-    /// With containers that run as `user`, as in `65532:65532`, in place of root.
+    /// Sets the user of the containers, as in `65532:65532`, instead of root.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         user.clone_into(&mut self.user);
         self
     }
 
-    /// With containers that run `command`.
+    /// Sets the command of the containers.
     #[must_use]
     pub fn command(mut self, command: &[&str]) -> Self {
         self.command = command.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// With programs that are looked for in `path`, in place of `/bin:/usr/bin`.
+    /// Sets the search path of programs instead of `/bin:/usr/bin`.
     #[must_use]
     pub fn search(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
-    /// With a label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.labels.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// An image with this machine's busybox: a shell, `timeout`, `ps`, `kill` and many more. Its
-    /// containers wait to be ended, and end at once when asked.
+    /// Creates an image with this machine's busybox: a shell, `timeout`, `ps`, `kill` and many
+    /// more. Its containers wait for a signal to end, and then end at once.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Image {
         Ok(image)
     }
 
-    /// With a file at `path`, which is relative to the root, as all paths here.
+    /// Adds a file at `path`, which is relative to the root, as are all paths here.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Image {
         Ok(self)
     }
 
-    /// With a symbolic link at `path`.
+    /// Adds a symbolic link at `path`.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Image {
         Ok(self)
     }
 
-    /// With a directory at `path`; those that files are in need not be told.
+    /// Adds a directory at `path`; the parent directories of files need not be added.
     ///
     /// # Errors
     ///
@@ -143,13 +143,13 @@ impl Image {
         Ok(self)
     }
 
-    /// The name that pods know it by.
+    /// Returns the name by which pods refer to the image.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The archive, under the image's name.
+    /// Returns the archive, under the image's name.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Image {
             "manifests": [entry],
         }))?;
         let layout = serde_json::to_vec(&json!({"imageLayoutVersion": "1.0.0"}))?;
-        // What `docker load` reads.
+        // The manifest that `docker load` reads.
         let docker = serde_json::to_vec(&json!([{
             "Config": path(&config), "RepoTags": [self.name], "Layers": [path(&compressed)],
         }]))?;
@@ -219,7 +219,7 @@ impl Image {
         })
     }
 
-    /// The processor that images are for, this machine's, as Go names it.
+    /// Returns the processor architecture of images, which is this machine's, in Go's notation.
     #[must_use]
     pub fn architecture() -> &'static str {
         match std::env::consts::ARCH {
@@ -230,7 +230,7 @@ impl Image {
     }
 }
 
-/// gzip, without a time or a name: the same bytes each time.
+/// Compresses with gzip, without a time or a name: the same bytes each time.
 ///
 /// # Errors
 ///
@@ -260,7 +260,7 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Where a blob is in the archive.
+/// Returns the path of a blob in the archive.
 fn path(content: &[u8]) -> String {
     format!("blobs/{}", digest(content).replace(':', "/"))
 }

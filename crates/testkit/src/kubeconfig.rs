@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::pki::Identity;
 
-/// A kubeconfig for `user`, which holds the keys themselves: the file can be copied.
+/// Returns a kubeconfig for `user`, which contains the keys themselves: the file can be copied.
 pub(crate) fn kubeconfig(
     server_url: &str,
     authority: &str,
@@ -37,7 +37,7 @@ pub(crate) fn kubeconfig(
     .with_context(|| format!("failed to write the kubeconfig of {user}"))
 }
 
-/// The file name for a user's kubeconfig: user names may hold `:`, `/` and more.
+/// Returns the file name for a user's kubeconfig: user names may contain `:`, `/` and more.
 pub(crate) fn file_name(user: &str) -> String {
     let safe = |character: char| match character {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '.' | '@' => character,

@@ -1,6 +1,6 @@
 //! A real Kubernetes for tests, benches and the demo: etcd, the control plane and kwok as child
-//! processes of whoever needs them, without root, without a network device, without containers; or,
-//! with root, a real node with all of them.
+//! processes of the program that uses them, without root, without a network device, without
+//! containers; or, with root, a real node with all of them.
 //!
 //! ```no_run
 //! # async fn test() -> anyhow::Result<()> {
@@ -16,12 +16,12 @@
 //! ```
 //!
 //! There are two kinds of [`Node`]. With kwok, the default, processes of this machine stand in for
-//! containers: an exec into a pod runs a program here, as the user who started the cluster. Standard
-//! streams and terminals are real. Two things are not (kwok 0.8): the exit code of what was run does
-//! not reach the client, who sees an internal error that names it and exits with 1; and the end of
-//! standard input does not reach the program, so one that reads to the end hangs. A real node is a
-//! kubelet, kube-proxy and containerd in namespaces of their own: pods reach Services. There is no DNS,
-//! and this machine reaches pods by address only.
+//! containers: an exec into a pod runs a program here, as the user who started the cluster.
+//! Standard streams and terminals are real. Two behaviours are not (kwok 0.8): the exit code of the
+//! program does not reach the client, who sees an internal error that names it and exits with 1;
+//! and the end of standard input does not reach the program, so one that reads to the end hangs. A
+//! real node is a kubelet, kube-proxy and containerd in their own namespaces: pods reach Services.
+//! There is no DNS, and this machine reaches pods by address only.
 //!
 //! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
 //! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and

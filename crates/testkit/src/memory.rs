@@ -1,23 +1,24 @@
-//! How much memory a process may have, as a container's limit says it: a control group of its own.
+//! A memory limit for a process, like the limit of a container: a separate control group.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::Process;
 
-/// Where control groups are mounted, and the file with a group's limit: version 1, version 2.
+/// The mount points of control groups, and the file with a group's limit: version 1, version 2.
 const HIERARCHIES: [(&str, &str); 2] = [
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
     ("/sys/fs/cgroup", "memory.max"),
 ];
 
-/// A control group with a limit of memory; removed when this is dropped, by when its process is gone.
+/// A control group with a memory limit; removed when this is dropped, by which time its process has
+/// ended.
 #[derive(Debug)]
 pub struct MemoryLimit(PathBuf);
 
 impl MemoryLimit {
-    /// Has the kernel end `process` when it takes more than so many bytes. `None` where this machine
-    /// lets nobody make such groups.
+    /// Limits the memory of `process`: the kernel ends it when it takes more than `bytes`. `None`
+    /// if this machine does not permit new control groups.
     #[must_use]
     pub fn set(process: &Process, bytes: u64) -> Option<Self> {
         let pid = process.pid();
@@ -27,7 +28,7 @@ impl MemoryLimit {
         })?;
         let group = Path::new(root).join(format!("oz-memory-{pid}"));
         if let Err(error) = std::fs::create_dir(&group) {
-            // Whoever was killed left the group of a process, whose number comes again.
+            // A killed test left the group of a process whose number is in use again.
             (error.kind() == ErrorKind::AlreadyExists).then_some(())?;
         }
         let limit = Self(group);

@@ -1,5 +1,5 @@
-//! A namespace for each test, so that tests can share a cluster, and a look at what was in it when
-//! the test fails.
+//! A namespace for each test, so that tests can share a cluster, and a dump of its objects when the
+//! test fails.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::Cluster;
 use crate::wait::eventually;
 
-/// What is dumped besides the kinds of custom resources.
+/// The kinds that a dump contains in addition to custom resources.
 const DUMPED: [(&str, &str); 8] = [
     ("", "Pod"),
     ("", "Event"),
@@ -28,10 +28,10 @@ const DUMPED: [(&str, &str); 8] = [
 ];
 
 /// A namespace with a name that no other test has. It is deleted on drop, in the background; if the
-/// test is panicking, what is in it is written to standard error first.
+/// test is panicking, its objects are written to standard error first.
 ///
-/// A test that ends with an error rather than a panic looks like a success from here:
-/// [`with_namespace`] sees both.
+/// The drop cannot distinguish a test that ends with an error from a success: [`with_namespace`]
+/// detects both errors and panics.
 #[derive(Debug)]
 pub struct TestNamespace {
     name: String,
@@ -40,8 +40,8 @@ pub struct TestNamespace {
 }
 
 impl TestNamespace {
-    /// Creates the namespace `<prefix>-<unique>` and waits for its default service account, without
-    /// which no pod can be created.
+    /// Creates the namespace `<prefix>-<unique>` and waits for its default service account, which
+    /// is required to create pods.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl TestNamespace {
         Ok(this)
     }
 
-    /// The namespace's name.
+    /// Returns the namespace's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -81,7 +81,7 @@ impl Drop for TestNamespace {
     fn drop(&mut self) {
         let dump = std::thread::panicking() && !self.dumped;
         let (name, admin) = (self.name.clone(), self.admin.clone());
-        // The test's runtime may be blocked by this very drop: a thread and a runtime of its own.
+        // This drop may block the test's runtime: it uses a separate thread and runtime.
         let end = std::thread::spawn(move || -> Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -97,13 +97,13 @@ impl Drop for TestNamespace {
                 Ok(())
             })
         });
-        // Whether it could be deleted changes no test's result.
+        // A failed deletion changes no test's result.
         let _ = end.join();
     }
 }
 
-/// Runs `test` in a [`TestNamespace`] of its own. If it panics or gives an error, what was in the
-/// namespace is written to standard error.
+/// Runs `test` in a separate [`TestNamespace`]. If it panics or returns an error, the objects of
+/// the namespace are written to standard error.
 ///
 /// # Errors
 ///
@@ -133,12 +133,12 @@ async fn write_dump(client: &Client, namespace: &str) {
     crate::compile::say(&format!("what was in namespace {namespace}:\n{text}"));
 }
 
-/// One line of JSON for each pod, workload, role, role binding, network policy, event and custom
-/// resource in `namespace`, and each cluster-scoped custom resource.
+/// Returns one line of JSON for each pod, workload, role, role binding, network policy, event and
+/// custom resource in `namespace`, and each cluster-scoped custom resource.
 ///
 /// # Errors
 ///
-/// Fails when the server cannot be asked what kinds there are.
+/// Fails when the kinds of the server cannot be read.
 pub async fn dump_objects(client: &Client, namespace: &str) -> Result<Vec<String>> {
     let discovery = Discovery::new(client.clone())
         .run_aggregated()

@@ -1,6 +1,6 @@
-//! Which permissions service accounts use on a cluster, as its audit log tells. Each cluster that is
-//! started here leaves a file of them where [`RECORD`] names a directory, when it ends; what is in
-//! the roles and in none of the files, nobody needs.
+//! The permissions that service accounts use on a cluster, from its audit log. Each cluster that is
+//! started here writes a file of them at its end, into the directory that [`RECORD`] names; a
+//! permission that is in the roles and in none of the files is not required.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::audit::{ObjectRef, Status, User};
 /// The environment variable that names the directory.
 pub const RECORD: &str = "OZ_PERMISSIONS";
 
-/// Only what our programs ask for counts; tests act under their accounts, too.
+/// Only requests of oz programs count; tests act under their accounts, too.
 const PROGRAMS: &str = "oz-";
 const ACCOUNT: &str = "system:serviceaccount:";
-/// Refusals with status 403 of those who are asked after the authorizer has agreed.
+/// The messages of refusals with status 403 by admission, after the authorizer has agreed.
 const ADMISSION: [&str; 5] = [
     "because it is being terminated",
     "denied the request",
@@ -29,15 +29,15 @@ const ADMISSION: [&str; 5] = [
     "violates PodSecurity",
 ];
 
-/// Where something was used, as seen from the service account's own namespace.
+/// The scope of a use, as seen from the service account's own namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UsedIn {
-    /// In no namespace, or in all at once.
+    /// No namespace, or all at once.
     Cluster,
-    /// In the account's namespace.
+    /// The account's namespace.
     Own,
-    /// In another namespace.
+    /// Another namespace.
     Other,
 }
 
@@ -45,30 +45,30 @@ pub enum UsedIn {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Use {
-    /// Namespace and name of the service account, as in `oz-system:oz-operator`.
+    /// The namespace and name of the service account, as in `oz-system:oz-operator`.
     pub account: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `bind` and so on.
     pub verb: String,
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub api_group: String,
-    /// Plural, with the subresource, as in `pods/exec`.
+    /// The plural, with the subresource, as in `pods/exec`.
     pub resource: String,
-    /// Where.
+    /// The scope of the use.
     pub used_in: UsedIn,
-    /// Of which object. Empty where it is in another namespace, and for those that have no name
-    /// beforehand.
+    /// The name of the object. Empty if the object is in another namespace, and for objects that
+    /// have no name beforehand.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What the API server said to one who may not.
+    /// The message of the API server if it refused the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What the files in `directory` say together.
+/// Returns the combined content of the files in `directory`.
 ///
 /// # Errors
 ///
-/// Fails when one of them cannot be read. A directory that is not there has no files.
+/// Fails when one of them cannot be read. A directory that does not exist has no files.
 pub fn recorded(directory: &Path) -> Result<BTreeSet<Use>> {
     let mut uses = BTreeSet::new();
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -84,12 +84,12 @@ pub fn recorded(directory: &Path) -> Result<BTreeSet<Use>> {
     Ok(uses)
 }
 
-/// Writes the uses down when it is dropped, if there is a place for them.
+/// A recorder that writes the uses to a file when it is dropped, if a directory is configured.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     audit_log: PathBuf,
-    /// When the API server was not ready after a restart: until it knows the roles again it refuses
-    /// whoever does not ask whether it is.
+    /// The periods in which the API server was not ready after a restart: until it knows the roles
+    /// again, it refuses clients that do not check its readiness.
     blind: Vec<(Timestamp, Timestamp)>,
 }
 
@@ -101,7 +101,7 @@ impl Recorder {
         }
     }
 
-    /// The API server was not ready from one instant to another.
+    /// Records that the API server was not ready from one instant to another.
     pub(crate) fn was_blind(&mut self, from: Timestamp, to: Timestamp) {
         self.blind.push((from, to));
     }
@@ -113,7 +113,7 @@ impl Recorder {
             return Ok(());
         }
         std::fs::create_dir_all(directory)?;
-        // The cluster's own directory has a name of its own.
+        // The cluster's own directory has a unique name.
         let cluster = self.audit_log.parent().and_then(Path::file_name);
         let file = cluster.unwrap_or_default().to_string_lossy().into_owned();
         let mut file = BufWriter::new(File::create(directory.join(file + ".jsonl"))?);
@@ -134,16 +134,16 @@ impl Drop for Recorder {
     }
 }
 
-/// The uses in an audit log, each once.
+/// Returns the uses in an audit log, each once.
 fn uses(log: impl std::io::BufRead, blind: &[(Timestamp, Timestamp)]) -> Result<BTreeSet<Use>> {
     let mut uses = BTreeSet::new();
     for line in log.lines() {
         let line = line?;
-        // Most lines are of others; parsing those takes longer than all the rest.
+        // Most lines belong to other users; parsing those takes longer than all the rest.
         if !line.contains(ACCOUNT) {
             continue;
         }
-        // The last line may be half written: the server was killed.
+        // The last line may be incomplete: the server was killed.
         let Ok(event) = serde_json::from_str::<Event>(&line) else {
             continue;
         };
@@ -157,7 +157,7 @@ fn uses(log: impl std::io::BufRead, blind: &[(Timestamp, Timestamp)]) -> Result<
     Ok(uses)
 }
 
-/// An event of audit.k8s.io/v1, as far as it is used here.
+/// An event of audit.k8s.io/v1, with the fields that are used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -173,7 +173,7 @@ struct Event {
     stage_timestamp: Timestamp,
 }
 
-/// What a role holds or a binding binds.
+/// The rules of a role, or the role of a binding.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -193,7 +193,7 @@ impl Event {
         if !self.user_agent.starts_with(PROGRAMS) || object.resource.is_empty() {
             return Vec::new();
         }
-        // What is done in somebody's name is done by their rights.
+        // An impersonated request uses the rights of the impersonated user.
         let Some(whom) = &self.impersonated_user else {
             return self.of(account);
         };
@@ -208,7 +208,7 @@ impl Event {
             refused: None,
         };
         let acting = whom.username.strip_prefix(ACCOUNT);
-        // Nobody asks for the groups of a service account: they follow from its name.
+        // A service account's groups are not requested: they follow from its name.
         if let Some((namespace, name)) = acting.and_then(|it| it.split_once(':')) {
             let used_in = if namespace == own {
                 UsedIn::Own
@@ -226,7 +226,7 @@ impl Event {
             .collect()
     }
 
-    /// What the request asks of the rights of this account.
+    /// Returns the permissions that the request requires of this account.
     fn of(&self, account: &str) -> Vec<Use> {
         let (Some(object), Some((own, _))) = (&self.object_ref, account.split_once(':')) else {
             return Vec::new();
@@ -242,7 +242,7 @@ impl Event {
             api_group: api_group.to_owned(),
             resource: resource.to_owned(),
             used_in,
-            // A role that is bound in any namespace may be everybody's.
+            // A role that is bound in any namespace may be common to all users.
             name: match used_in {
                 UsedIn::Other if verb != "bind" => String::new(),
                 _ => name.to_owned(),
@@ -261,7 +261,7 @@ impl Event {
                 .for_each(|one| one.refused = Some(message.clone()));
             return uses;
         }
-        // A patch that finds nothing and makes it, as server-side apply does.
+        // A patch that creates a missing object, as server-side apply does.
         if self.verb == "patch" && code == 201 {
             uses.push(of("create", &object.api_group, &resource, &object.name));
         }

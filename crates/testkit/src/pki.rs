@@ -19,7 +19,7 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-/// Signs every certificate of one cluster: servers, components and users.
+/// The authority that signs every certificate of one cluster: of servers, components and users.
 #[derive(Debug)]
 pub(crate) struct Authority {
     certificate: String,
@@ -27,7 +27,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority and keeps it as `ca.crt` and `ca.key` in `directory`.
+    /// Makes an authority and stores it as `ca.crt` and `ca.key` in `directory`.
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         let key = new_key()?;
         let mut params = CertificateParams::default();
@@ -73,13 +73,13 @@ impl Authority {
         &self.certificate
     }
 
-    /// A client certificate: Kubernetes takes the user from CN and the groups from O.
+    /// Returns a client certificate: Kubernetes takes the user from CN and the groups from O.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Identity> {
         let (certificate, key) = self.client_certificate(user, groups)?;
         Ok(identity(&certificate, &key))
     }
 
-    /// The same as a certificate of X.509 version 1.
+    /// Returns such a certificate of X.509 version 1.
     pub(crate) fn client_of_version_1(&self, user: &str, groups: &[&str]) -> Result<Identity> {
         let (certificate, key) = self.client_certificate(user, groups)?;
         let certificate = of_version_1(&certificate, self.issuer.key())?;
@@ -95,7 +95,7 @@ impl Authority {
         Ok((certificate, key))
     }
 
-    /// A serving certificate for `names` (DNS names and IP addresses).
+    /// Returns a serving certificate for `names` (DNS names and IP addresses).
     pub(crate) fn server(&self, name: &str, names: &[&str]) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names)
@@ -127,13 +127,13 @@ fn identity(certificate: &[u8], key: &KeyPair) -> Identity {
     }
 }
 
-/// The key pair that service account tokens are signed with: (private, public), both PEM.
+/// Returns the key pair that signs service account tokens: (private, public), both PEM.
 pub(crate) fn service_account_keys() -> Result<(String, String)> {
     let key = new_key()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// The textual encoding of RFC 7468.
+/// Returns the textual encoding of RFC 7468.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 
-/// Below the range that Linux takes the local ports of outgoing connections from (32768 and up):
-/// such a connection cannot take one of ours between here and the moment its owner listens.
+/// The first port, below the range from which Linux takes the local ports of outgoing connections
+/// (32768 and up): such a connection cannot take a port of this range before its owner listens.
 const FIRST: u16 = 20_000;
 /// The number of ports from there on, in blocks.
 const COUNT: u16 = 10_000;
-/// The number of ports of a block, which one process has to itself.
+/// The number of ports of a block, which belongs to one process.
 const BLOCK: u16 = 50;
 
 /// The ports of this process: a process locks a file for each of its blocks, so that no two processes choose the same
@@ -35,14 +35,15 @@ impl Ports {
         }
     }
 
-    /// The directory of the locks of this user.
+    /// Returns the directory of the locks of this user.
     fn of_user() -> Result<Self> {
         let user = std::fs::metadata("/proc/self").context("failed to read /proc")?;
         let name = format!("oz-ports-{}", user.uid());
         Ok(Self::new(&std::env::temp_dir().join(name)))
     }
 
-    /// A port that no other call and no other process gets, and on which nobody listens.
+    /// Returns a port that no other call and no other process gets, and on which no process
+    /// listens.
     fn take(&mut self) -> Result<u16> {
         loop {
             if self.left == 0 {
@@ -61,7 +62,7 @@ impl Ports {
         std::fs::create_dir_all(&self.directory)
             .with_context(|| format!("failed to create {}", self.directory.display()))?;
         let blocks = COUNT / BLOCK;
-        // Every process starts somewhere else, so that few locks are tried.
+        // Every process starts at a random block, so that few locks are tried.
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), FIRST);
         let start = u16::try_from(seed % u64::from(blocks)).unwrap_or_default();
         for offset in 0..blocks {
@@ -80,7 +81,8 @@ impl Ports {
     }
 }
 
-/// `N` different ports that nobody listens on now, and that no other call of a test gets.
+/// Returns `N` different ports on which no process listens now, and that no other call of a test
+/// gets.
 ///
 /// # Errors
 ///
@@ -99,8 +101,8 @@ pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     Ok(taken)
 }
 
-/// An address on loopback that nobody listens on now, and that neither an outgoing connection nor another test takes
-/// before its owner listens.
+/// Returns an address on loopback on which no process listens now, and that neither an outgoing
+/// connection nor another test takes before its owner listens.
 ///
 /// # Errors
 ///

@@ -14,8 +14,8 @@ use crate::spawn::{Running, spawn};
 use crate::system::Signal;
 use crate::wait::eventually;
 
-/// A running program whose output goes to files. It is killed on drop, with whatever it left in its
-/// process group, and dies with this process however that ends.
+/// A running program whose output is written to files. It is killed on drop, with all processes in
+/// its process group, and ends with this process in any case.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -34,7 +34,7 @@ impl Process {
     pub fn spawn(name: &str, logs: &Path, mut command: Command) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let failed = || format!("failed to start {name}");
-        // A program that is started again gets files of its own.
+        // A program that is started again has its own files.
         let stem = format!("{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let stdout = logs.join(format!("{stem}.out"));
         let stderr = logs.join(format!("{stem}.err"));
@@ -51,25 +51,25 @@ impl Process {
         })
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running.pid()
     }
 
-    /// The file with what the program wrote on standard output.
+    /// Returns the file with the standard output of the program.
     #[must_use]
     pub fn stdout(&self) -> &Path {
         &self.stdout
     }
 
-    /// The file with what the program wrote on standard error.
+    /// Returns the file with the standard error of the program.
     #[must_use]
     pub fn stderr(&self) -> &Path {
         &self.stderr
     }
 
-    /// The whole lines on standard output so far.
+    /// Returns the whole lines on standard output so far.
     ///
     /// # Errors
     ///
@@ -78,19 +78,19 @@ impl Process {
         whole_lines(&self.stdout)
     }
 
-    /// How the program ended, or `None` while it runs.
+    /// Returns the exit status of the program, or `None` while it runs.
     ///
     /// # Errors
     ///
-    /// Fails when the system cannot tell.
+    /// Fails when the system does not report the status.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
         self.running
             .exited()
             .with_context(|| format!("failed to look after {}", self.name))
     }
 
-    /// The first whole line on standard output or standard error that `wanted` holds of. `what`
-    /// completes the sentence "waited for …".
+    /// Waits for the first whole line on standard output or standard error for which `wanted`
+    /// returns true. `what` completes the sentence "waited for …".
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Process {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<String> {
         let found = eventually(&format!("{what} from {}", self.name), within, async || {
-            // Asked first: what is written before the end is seen below.
+            // Before the files: lines that are written before the end are read below.
             let exited = self.exited()?;
             for file in [&self.stdout, &self.stderr] {
                 if let Some(line) = whole_lines(file)?.into_iter().find(|line| wanted(line)) {
@@ -117,22 +117,22 @@ impl Process {
         found.with_context(|| format!("the last output of {} was:\n{}", self.name, self.tail()))
     }
 
-    /// Kills the program without warning (SIGKILL), as a node that fails would, and reaps it.
+    /// Kills the program without warning (SIGKILL), like a failing node, and reaps it.
     pub fn kill9(&mut self) {
         self.running.kill();
     }
 
-    /// Asks the program to end (SIGTERM), and does not wait for it.
+    /// Requests the program to end (SIGTERM), and does not wait for it.
     ///
     /// # Errors
     ///
-    /// Fails when it cannot be asked.
+    /// Fails when the signal cannot be sent.
     pub fn ask_to_end(&mut self) -> Result<()> {
         let asked = self.running.signal(Signal::Terminate);
         asked.with_context(|| format!("failed to ask {} to end", self.name))
     }
 
-    /// Asks the program to end (SIGTERM) and waits until it has.
+    /// Requests the program to end (SIGTERM) and waits until it has ended.
     ///
     /// # Errors
     ///
@@ -170,12 +170,13 @@ fn whole_lines(path: &Path) -> Result<Vec<String>> {
     Ok(whole.lines().map(ToOwned::to_owned).collect())
 }
 
-/// The environment variable that names the directory where cargo has just put every program and
-/// example of the workspace: nothing is built again.
+/// The environment variable that names the directory into which cargo has just built every program
+/// and example of the workspace: nothing is built again.
 pub const PROGRAMS: &str = "OZ_PROGRAMS";
 
-/// The program of the workspace package `package`, compiled like the caller (debug or release), by
-/// the first call. Cargo builds the programs of other packages for no test by itself.
+/// Returns the program of the workspace package `package`, compiled like the caller (debug or
+/// release), by the first call. For a test, cargo does not automatically build the programs of
+/// other packages.
 ///
 /// # Errors
 ///
@@ -184,7 +185,7 @@ pub fn cargo_binary(package: &str) -> Result<PathBuf> {
     built(Built::Program, package)
 }
 
-/// The example `name` of the workspace, in the same way.
+/// Returns the example `name` of the workspace, in the same way.
 ///
 /// # Errors
 ///
@@ -200,7 +201,7 @@ enum Built {
 }
 
 impl Built {
-    /// Where cargo puts it.
+    /// Returns the path to which cargo writes the program.
     fn path(self, directory: &Path, name: &str) -> PathBuf {
         match self {
             Self::Program => directory.join(name),
@@ -236,10 +237,10 @@ fn build(what: Built, name: &str) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet"]);
     match (what, directory.ends_with("release")) {
-        // What is measured is built as what is shipped: with its own features alone.
+        // Measured programs are built like released ones: with their own features only.
         (Built::Program, true) => cargo.args(["--release", "--package", name, "--bins"]),
         (Built::Example, true) => cargo.args(["--release", "--example", name]),
-        // In the root of the workspace, with the features of all its members: as the caller.
+        // In the root of the workspace, with the features of all its members: like the caller.
         (Built::Program, false) => cargo.args(["--bin", name]),
         (Built::Example, false) => cargo.args(["--example", name]),
     };
@@ -253,8 +254,8 @@ fn build(what: Built, name: &str) -> Result<PathBuf> {
     Ok(what.path(directory, name))
 }
 
-/// libfaketime, if it is installed (Debian's package `faketime`); the form for programs with several
-/// threads, as all of ours.
+/// Returns libfaketime, if it is installed (Debian's package `faketime`); the variant for programs
+/// with several threads, as all of oz's.
 #[must_use]
 pub fn libfaketime() -> Option<PathBuf> {
     let lib = Path::new("/usr/lib");
@@ -268,8 +269,8 @@ pub fn libfaketime() -> Option<PathBuf> {
         .find(|library| library.is_file())
 }
 
-/// Has `command` see a wall clock that is `offset` ahead (`+1h`) or behind (`-90s`; the syntax is
-/// libfaketime's). Its monotonic clock stays true, so timers that run down are not affected. The
+/// Shifts the wall clock of `command`: it is `offset` ahead (`+1h`) or behind (`-90s`; the syntax
+/// is libfaketime's). Its monotonic clock stays true, so timers that run down are not affected. The
 /// program must be dynamically linked.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ pub struct Wait {
     pub test: String,
     /// The condition, as in "waited for …".
     pub condition: String,
-    /// Its duration.
+    /// The duration of the wait.
     pub milliseconds: u64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn record_wait(condition: &str, took: Duration) {
         milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     if let Ok(line) = serde_json::to_string(&wait) {
-        // A profile that lacks a line is better than a test that fails for want of disk space.
+        // A profile that lacks a line is better than a test that fails for lack of disk space.
         let _ = writeln!(out.lock(), "{line}");
     }
 }

@@ -118,7 +118,7 @@ fn install(directory: &Path, packages: &Path) -> Result<()> {
         failed(),
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    // The stamp goes first and comes last.
+    // The stamp is removed first and written last.
     let _ = std::fs::remove_file(&stamp);
     let _ = std::fs::remove_dir_all(packages);
     std::fs::rename(&target, packages).with_context(failed)?;

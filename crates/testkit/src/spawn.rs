@@ -1,7 +1,7 @@
-//! Children that cannot outlive this process, however it ends.
+//! Child processes that end with this process, in any case.
 //!
 //! The kernel's death signal fires when the spawning *thread* ends, and tests spawn from runtime
-//! threads that come and go; so one thread that never ends spawns everything.
+//! threads that start and end; so one thread that never ends spawns all processes.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -19,7 +19,7 @@ struct Job {
 
 static SPAWNER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
 
-/// A child process that leads a process group of its own; the group is killed on drop.
+/// A child process that leads its own process group; the group is killed on drop.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -36,7 +36,7 @@ pub fn spawn_dependent(command: Command) -> io::Result<Running> {
     spawn(command, Signal::Kill)
 }
 
-/// Starts `command` so that it gets `at_death` when this process ends.
+/// Starts `command` so that it receives `at_death` when this process ends.
 pub(crate) fn spawn(mut command: Command, at_death: Signal) -> io::Result<Running> {
     use std::os::unix::process::CommandExt as _;
     command.process_group(0);
@@ -57,7 +57,7 @@ pub(crate) fn spawn(mut command: Command, at_death: Signal) -> io::Result<Runnin
 
 fn start_spawner() -> Mutex<Sender<Job>> {
     let (jobs, queue) = channel::<Job>();
-    // If the thread cannot start, the queue's end is dropped and every spawn reports it.
+    // If the thread cannot start, the receiver of the queue is dropped and every spawn reports it.
     let _ = std::thread::Builder::new()
         .name("spawner".into())
         .spawn(move || {
@@ -69,17 +69,17 @@ fn start_spawner() -> Mutex<Sender<Job>> {
 }
 
 impl Running {
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the process ended, or `None` while it runs.
+    /// Returns the exit status of the process, or `None` while it runs.
     ///
     /// # Errors
     ///
-    /// Fails when the system cannot tell.
+    /// Fails when the system does not report the status.
     pub fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait()?;
@@ -99,7 +99,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Fails when the system cannot tell.
+    /// Fails when the system does not report the status.
     pub fn wait(&mut self, within: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + within;
         loop {
@@ -113,9 +113,9 @@ impl Running {
         }
     }
 
-    /// Kills the process with everything in its group; does nothing once the process has ended.
+    /// Kills the process and all processes in its group; does nothing once the process has ended.
     pub fn kill(&mut self) {
-        // Before reaping: until then the group's number cannot belong to anybody else.
+        // Before reaping: until then no other group can have the group's number.
         if self.exited.is_none() {
             let _ = signal_group(self.pid(), Signal::Kill);
             self.exited = self.child.wait().ok();

@@ -1,4 +1,4 @@
-//! The order in which the processes of a cluster start, and what is waited for.
+//! The order in which the processes of a cluster start, and the conditions between the steps.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,17 +25,17 @@ use crate::wait::eventually;
 /// Starting takes seconds; a machine that compiles at the same time is slower.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What runs after a start.
+/// The result of a start.
 pub(crate) struct Started {
     pub(crate) server_url: String,
-    /// As the API server says it, for example `v1.35.4`.
+    /// The version that the API server reports, for example `v1.35.4`.
     pub(crate) version: String,
     pub(crate) authority: Authority,
     pub(crate) processes: Processes,
 }
 
-/// The processes of a cluster. Dropped from top to bottom: what is in the node's namespaces ends with
-/// them, in order.
+/// The processes of a cluster. Dropped from top to bottom: the processes in the node's namespaces
+/// end with the namespaces, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     node: Option<Namespaces>,
@@ -43,7 +43,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Their names and process ids.
+    /// Returns the names and process ids.
     pub(crate) fn describe(&self) -> BTreeMap<String, u32> {
         self.components.iter().map(Component::describe).collect()
     }
@@ -73,7 +73,7 @@ impl Processes {
     }
 }
 
-/// Starts everything in the directory `state` and waits until a pod can be created and will run.
+/// Starts all processes in the directory `state` and waits until pods can be created and run.
 pub(crate) async fn start_processes(
     tools: &Tools,
     state: &Path,
@@ -95,7 +95,7 @@ pub(crate) async fn start_processes(
     let authority = Authority::create(&layout.pki())?;
     layout.prepare(&authority)?;
 
-    // The API server waits for etcd by itself.
+    // The API server waits for etcd automatically.
     let start = |tool, flags: Vec<String>| Component::start(tool, tools, &layout, &flags);
     processes.components = vec![
         start(Tool::Etcd, layout.etcd_flags())?,
@@ -133,7 +133,7 @@ pub(crate) async fn start_processes(
     })
 }
 
-/// What a real node needs before there is an API server, while one starts: containerd and images.
+/// Prepares a real node while the API server starts: containerd and images.
 async fn prepare_node(processes: &mut Processes, layout: &Layout) -> Result<()> {
     let Some(node) = &processes.node else {
         return Ok(());
@@ -154,7 +154,7 @@ async fn prepare_node(processes: &mut Processes, layout: &Layout) -> Result<()> 
         .await
 }
 
-/// Starts what stands behind the node, and waits until it takes pods.
+/// Starts the components of the node, and waits until it accepts pods.
 async fn start_node(
     processes: &mut Processes,
     tools: &Tools,

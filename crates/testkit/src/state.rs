@@ -1,7 +1,8 @@
-//! The directory one cluster lives in, and who owns it.
+//! The directory of one cluster, and its owner.
 //!
-//! The owner holds a lock on a file inside for as long as it lives; the kernel frees the lock
-//! however the owner ends. A directory whose lock is free is a dead owner's and may be removed.
+//! The owner holds a lock on a file inside as long as it runs; the kernel frees the lock in any
+//! case when the owner ends. A directory whose lock is free belongs to a dead owner and may be
+//! removed.
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
@@ -16,17 +17,17 @@ use crate::wait::eventually;
 const PREFIX: &str = "oz-cluster-";
 const LOCK: &str = "owner.lock";
 
-/// A directory that is removed, with all it holds, when this value is dropped.
+/// A directory that is removed, with its content, when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
-    /// Holding the file open holds the lock.
+    /// The open file, which holds the lock.
     _lock: File,
 }
 
 impl StateDirectory {
-    /// A new directory under the system's temporary directory, readable by its owner only. Sweeps
-    /// what dead owners left there first.
+    /// Makes a new directory under the system's temporary directory, readable by its owner only.
+    /// First removes the directories of dead owners there.
     pub(crate) fn temporary() -> Result<Self> {
         sweep(&std::env::temp_dir());
         let path = tempfile::Builder::new()
@@ -37,7 +38,7 @@ impl StateDirectory {
         Self::claim(path)
     }
 
-    /// The directory `path`, made anew: what a dead owner left there is removed.
+    /// Makes the directory `path` anew: a directory of a dead owner is removed.
     ///
     /// # Errors
     ///
@@ -61,7 +62,8 @@ impl StateDirectory {
 
     fn claim(path: PathBuf) -> Result<Self> {
         let failed = || format!("failed to lock {}", path.display());
-        // Locked under another name first: a sweeper never sees the lock file without its lock.
+        // The file is locked under another name first: a sweep never sees the lock file without its
+        // lock.
         let unnamed = path.join("owner.lock.new");
         let mut lock = File::create(&unnamed).with_context(failed)?;
         lock.lock().with_context(failed)?;
@@ -83,16 +85,16 @@ impl Drop for StateDirectory {
     }
 }
 
-/// Whether a living process owns the state directory `path`.
+/// Checks whether a living process owns the state directory `path`.
 fn is_owned(path: &Path) -> bool {
     File::open(path.join(LOCK))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The process that owns the cluster in the directory `path`, if one lives there.
+/// Returns the process that owns the cluster in the directory `path`, if it is alive.
 #[must_use]
 pub fn owner(path: &Path) -> Option<u32> {
-    // Asked after reading: while the lock is held, the number is its holder's.
+    // Checked after reading: while the lock is held, the number is its holder's.
     let pid = std::fs::read_to_string(path.join(LOCK))
         .ok()?
         .parse()
@@ -100,12 +102,12 @@ pub fn owner(path: &Path) -> Option<u32> {
     is_owned(path).then_some(pid)
 }
 
-/// Ends the cluster whose state directory is `path`: asks its owner to end, waits until it has, and
-/// removes what is left. No cluster there is no error.
+/// Ends the cluster whose state directory is `path`: requests its owner to end, waits until it has
+/// ended, and removes the remaining files. A missing cluster is not an error.
 ///
 /// # Errors
 ///
-/// Fails when the owner still runs after `within`, or something cannot be removed.
+/// Fails when the owner still runs after `within`, or a file cannot be removed.
 pub async fn stop(path: &Path, within: Duration) -> Result<()> {
     if let Some(pid) = owner(path) {
         signal_process(pid, Signal::Terminate)
@@ -116,14 +118,14 @@ pub async fn stop(path: &Path, within: Duration) -> Result<()> {
     remove(path)
 }
 
-/// Removes the directory `path`; one that is not there is removed already.
+/// Removes the directory `path`; a directory that does not exist counts as removed.
 ///
 /// # Errors
 ///
-/// Fails when something in it cannot be removed.
+/// Fails when a file in it cannot be removed.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let mut last = None;
-    // A process that has just been killed may still have written a file while we were removing.
+    // A process that has just been killed may still have written a file during the removal.
     for _ in 0..5 {
         match std::fs::remove_dir_all(path) {
             Ok(()) => return Ok(()),
@@ -135,8 +137,8 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
         .with_context(|| format!("failed to remove {}", path.display()))
 }
 
-/// Removes the state directories in `directory` whose owners are dead. What cannot be read or
-/// removed is somebody else's and stays.
+/// Removes the state directories in `directory` whose owners are dead. A directory that cannot be
+/// read or removed belongs to another user and stays.
 fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

@@ -11,16 +11,17 @@ const BIT_STRING: u8 = 0x03;
 const UTF8_STRING: u8 = 0x0c;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-/// [0] and [3] of TBSCertificate.
+/// The tags [0] and [3] of TBSCertificate.
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-/// 2.5.4.3 and 2.5.4.10.
+/// The object identifiers 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
-/// In TBSCertificate: version, serialNumber, signature, issuer, validity, subject.
+/// The index of the subject in TBSCertificate: version, serialNumber, signature, issuer, validity,
+/// subject.
 const SUBJECT: usize = 5;
 
-/// The DER of `certificate` with the subject `CN=user, O=group…`, signed by `key`.
+/// Returns the DER of `certificate` with the subject `CN=user, O=group…`, signed by `key`.
 ///
 /// # Errors
 ///
@@ -43,7 +44,7 @@ pub(crate) fn with_subject(
     signed(&fields, algorithm, key)
 }
 
-/// The same certificate as one of version 1, as a plain `openssl x509 -req` makes them: without a
+/// Returns the same certificate in version 1, as a plain `openssl x509 -req` makes it: without a
 /// version and without extensions, signed by `key`.
 ///
 /// # Errors
@@ -63,7 +64,7 @@ pub(crate) fn of_version_1(certificate: &[u8], key: &KeyPair) -> Result<Vec<u8>>
     signed(&fields, algorithm, key)
 }
 
-/// A certificate of these fields.
+/// Returns a certificate with these fields.
 fn signed(fields: &[&[u8]], algorithm: &[u8], key: &KeyPair) -> Result<Vec<u8>> {
     let tbs = encode(SEQUENCE, &fields.concat());
     let mut signature = vec![0]; // no unused bits
@@ -107,7 +108,7 @@ fn encode(tag: u8, content: &[u8]) -> Vec<u8> {
     element
 }
 
-/// The length of an element's tag and length bytes, and of its content.
+/// Returns the length of an element's tag and length bytes, and of its content.
 fn header(element: &[u8]) -> Result<(usize, usize)> {
     let truncated = "failed to read a certificate: it is truncated";
     let first = usize::from(*element.get(1).context(truncated)?);
@@ -128,7 +129,7 @@ fn content(element: &[u8]) -> Result<&[u8]> {
         .context("failed to read a certificate: it is truncated")
 }
 
-/// The elements that follow one another in `content`, each with its tag and length.
+/// Returns the elements that follow one another in `content`, each with its tag and length.
 fn elements(mut content: &[u8]) -> Result<Vec<&[u8]>> {
     let mut elements = Vec::new();
     while !content.is_empty() {

@@ -1,6 +1,6 @@
-//! The few system calls that the standard library has no safe form of: a child that dies with its
-//! parent, signals to a process group, and a session of one's own. Separate so that `unsafe` stays
-//! in one short file.
+//! The few system calls that have no safe form in the standard library: a child that dies with its
+//! parent, signals to a process group, and a new session. Separate so that `unsafe` stays in one
+//! short file.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -9,9 +9,9 @@ use std::process::Command;
 /// A signal that ends a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM: asks.
+    /// SIGTERM: a request to end.
     Terminate,
-    /// SIGKILL: does not ask.
+    /// SIGKILL: a forced end.
     Kill,
 }
 
@@ -24,9 +24,9 @@ impl Signal {
     }
 }
 
-/// Has the kernel send `signal` to the command's process when the *thread* that spawned it ends
-/// (`PR_SET_PDEATHSIG`, Linux only; elsewhere children end on drop only). See [`crate::spawn`] for
-/// the thread that never ends.
+/// Configures the kernel to send `signal` to the command's process when the *thread* that spawned
+/// it ends (`PR_SET_PDEATHSIG`, Linux only; elsewhere children end on drop only). See
+/// [`crate::spawn`] for the thread that never ends.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "pre_exec and prctl have no safe form")]
 pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
@@ -37,7 +37,7 @@ pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
             if libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The parent may have ended before the call above: then no signal will ever come.
+            // The parent may have ended before the call above: then the signal is never sent.
             if libc::getppid().cast_unsigned() != parent {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
@@ -46,7 +46,7 @@ pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Without the kernel's help, children end on drop only.
+/// Does nothing: without the kernel's help, children end on drop only.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with_parent(_command: &mut Command, _signal: Signal) {}
 
@@ -64,8 +64,8 @@ pub(crate) fn signal_process(pid: u32, signal: Signal) -> io::Result<()> {
     check(unsafe { libc::kill(pid.cast_signed(), signal.number()) })
 }
 
-/// Makes this process the leader of a session of its own, so that neither the terminal's Ctrl-C nor
-/// its hang-up reaches it.
+/// Makes this process the leader of a new session, so that neither the terminal's Ctrl-C nor its
+/// hang-up reaches it.
 ///
 /// # Errors
 ///

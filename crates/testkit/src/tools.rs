@@ -1,5 +1,6 @@
-//! The programs a cluster is made of, with those that install oz on it, and where they come from: `KUBEBUILDER_ASSETS`, or this
-//! project's cache, which is filled by compiling the Go modules of `hack/tools`.
+//! The programs of a cluster, with those that install oz on it, and their sources:
+//! `KUBEBUILDER_ASSETS`, or this project's cache, which is filled by compiling the Go modules of
+//! `hack/tools`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -35,7 +36,7 @@ pub enum Tool {
     Scheduler,
     /// kubectl.
     Kubectl,
-    /// kubectl 1.30, which forwards ports over SPDY, and all else if it is told to.
+    /// kubectl 1.30, which forwards ports over SPDY, and all other streams if it is configured so.
     Kubectl130,
     /// kubectl 1.32.
     Kubectl132,
@@ -49,9 +50,9 @@ pub enum Tool {
     Helm,
     /// kubeconform, which compares manifests with schemas.
     Kubeconform,
-    /// OPA, which policies in process are compared with.
+    /// OPA, the reference for policies in process.
     Opa,
-    /// age, which what is encrypted is compared with.
+    /// age, the reference for encrypted data.
     Age,
     /// The reader of WebSockets of API server and kubelet, with which the gate is compared.
     WsStream,
@@ -60,7 +61,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// What the embedded cluster needs: everything but a real node.
+    /// The programs of the embedded cluster: everything but a real node.
     pub const CLUSTER: [Self; 6] = [
         Self::Etcd,
         Self::ApiServer,
@@ -70,7 +71,7 @@ impl Tool {
         Self::Kwok,
     ];
 
-    /// What a cluster with a real node needs: a kubelet and kube-proxy instead of kwok.
+    /// The programs of a cluster with a real node: a kubelet and kube-proxy instead of kwok.
     pub const CLUSTER_WITH_KUBELET: [Self; 7] = [
         Self::Etcd,
         Self::ApiServer,
@@ -81,10 +82,10 @@ impl Tool {
         Self::KubeProxy,
     ];
 
-    /// What the chart is tested with.
+    /// The programs that test the chart.
     pub const CHART: [Self; 2] = [Self::Helm, Self::Kubeconform];
 
-    /// The program's file name.
+    /// Returns the program's file name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,7 +108,7 @@ impl Tool {
         }
     }
 
-    /// The Go package that the program is compiled from.
+    /// Returns the Go package of the program.
     pub(crate) fn package(self) -> String {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
@@ -122,7 +123,8 @@ impl Tool {
         }
     }
 
-    /// The module of `hack/tools` that pins the program: their requirements conflict.
+    /// Returns the module of `hack/tools` that pins the program: the requirements of the modules
+    /// conflict.
     const fn module(self) -> &'static Module {
         match self {
             Self::Kwok => &KWOK,
@@ -147,7 +149,7 @@ static KUBERNETES: Module = Module {
     go_mod: include_str!("../../../hack/tools/kubernetes/go.mod"),
     go_sum: include_str!("../../../hack/tools/kubernetes/go.sum"),
     source: None,
-    // Without them the server says that it is v0.0.0.
+    // Without these variables the server reports the version v0.0.0.
     variables: &[
         ("k8s.io/component-base/version.gitVersion", "v1.35.4"),
         ("k8s.io/component-base/version.gitMajor", "1"),
@@ -155,7 +157,7 @@ static KUBERNETES: Module = Module {
     ],
 };
 
-/// A kubectl that people have besides that of the cluster.
+/// A version of kubectl that users have in addition to the cluster's version.
 macro_rules! kubectl {
     ($minor:literal, $patch:literal) => {
         Module {
@@ -178,14 +180,14 @@ macro_rules! kubectl {
     };
 }
 
-// The oldest and the newest of its ways to stream.
+// The versions with the oldest and the newest protocol of kubectl's streams.
 static KUBECTL_1_30: Module = kubectl!("30", "14");
 static KUBECTL_1_32: Module = kubectl!("32", "13");
 
 static KWOK: Module = Module {
     name: "kwok",
     version: KWOK_VERSION,
-    // Those that Kubernetes, which is compiled first, does not share.
+    // The packages that Kubernetes, which is compiled first, does not share.
     packages: 690,
     takes: "about a minute",
     go_mod: include_str!("../../../hack/tools/kwok/go.mod"),
@@ -202,7 +204,8 @@ static HELM: Module = Module {
     go_mod: include_str!("../../../hack/tools/helm/go.mod"),
     go_sum: include_str!("../../../hack/tools/helm/go.sum"),
     source: None,
-    // Without them a chart that is rendered without a cluster is rendered for Kubernetes 1.20.
+    // Without these variables a chart that is rendered without a cluster is rendered for Kubernetes
+    // 1.20.
     variables: &[
         ("helm.sh/helm/v3/internal/version.version", "v3.22.0"),
         ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
@@ -266,7 +269,7 @@ macro_rules! program {
 static WSSTREAM: Module = program!("wsstream", 250, "half a minute");
 static CLIENT_GO: Module = program!("client-go", 600, "about a minute");
 
-/// In the order in which they are compiled.
+/// All modules, in the order in which they are compiled.
 const MODULES: [&Module; 10] = [
     &KUBERNETES,
     &KWOK,
@@ -280,18 +283,19 @@ const MODULES: [&Module; 10] = [
     &CLIENT_GO,
 ];
 
-/// Programs that are there and match the pinned versions.
+/// The paths of programs that exist and match the pinned versions.
 #[derive(Debug, Clone)]
 pub struct Tools {
     paths: BTreeMap<Tool, PathBuf>,
 }
 
 impl Tools {
-    /// Finds `wanted`, compiling what is missing. The first time this takes minutes and says so on
-    /// standard error; it blocks, and several processes may call it at once.
+    /// Finds `wanted`, and compiles missing programs. The first time this takes minutes and is
+    /// reported on standard error; it blocks, and several processes may call it at once.
     ///
-    /// `KUBEBUILDER_ASSETS` is used for the parts of Kubernetes if it has all of those wanted (a
-    /// cluster of mixed versions proves nothing), and for each of the others if it has that.
+    /// `KUBEBUILDER_ASSETS` is used for the parts of Kubernetes if it has all of the wanted ones (a
+    /// cluster of mixed versions proves nothing), and for each of the other programs if it has that
+    /// program.
     ///
     /// # Errors
     ///
@@ -324,11 +328,11 @@ impl Tools {
         Ok(Self { paths })
     }
 
-    /// Where the program is.
+    /// Returns the path of the program.
     ///
     /// # Errors
     ///
-    /// Fails when it was not among those wanted.
+    /// Fails when the program was not among the wanted ones.
     pub fn path(&self, tool: Tool) -> Result<&Path> {
         self.paths
             .get(&tool)
@@ -343,8 +347,8 @@ fn pinned_by(module: &Module, tools: impl Iterator<Item = Tool>) -> Vec<Tool> {
         .collect()
 }
 
-/// `~/.cache/oz/k8s-<version>/`: `bin/` with a stamp beside each program that says what it was
-/// compiled from, and a lock for whoever compiles.
+/// The cache in `~/.cache/oz/k8s-<version>/`: `bin/` with a stamp next to each program that
+/// contains the inputs of its compilation, and a lock for the compiling process.
 struct Cache {
     directory: PathBuf,
 }
@@ -379,7 +383,7 @@ impl Cache {
         }
         let _lock = self.lock()?;
         for module in MODULES {
-            // Asked again under the lock: another process may have compiled meanwhile.
+            // Checked again under the lock: another process may have compiled it in the meantime.
             let missing = pinned_by(module, wanted.iter().copied().filter(lacks));
             if !missing.is_empty() {
                 self.compile(module, &missing)?;
@@ -388,7 +392,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until no other process compiles, and removes what one left that was interrupted.
+    /// Waits until no other process compiles, and removes the directories of interrupted
+    /// compilations.
     fn lock(&self) -> Result<File> {
         let path = self.directory.join("lock");
         let failed = || format!("failed to lock {}", path.display());
@@ -417,7 +422,8 @@ impl Cache {
         for tool in missing {
             let stamp = self.stamp(*tool);
             let failed = || format!("failed to keep {} in the cache", tool.name());
-            // The stamp goes first and comes last, so that it never vouches for another binary.
+            // The stamp is removed first and written last, so that it never belongs to another
+            // binary.
             let _ = std::fs::remove_file(&stamp);
             std::fs::rename(compile::output(scratch.path(), *tool), self.binary(*tool))
                 .with_context(failed)?;

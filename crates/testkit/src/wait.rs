@@ -6,17 +6,18 @@ use anyhow::{Result, bail};
 
 use crate::profile::record_wait;
 
-/// How long a test waits for a condition before it fails: far above what one takes on a busy machine.
+/// The time for which a test waits for a condition before it fails: far above the time that a
+/// condition takes on a busy machine.
 pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Calls `probe` until it gives a value, at most for `within`; asks again after 10 ms at first and
-/// 200 ms at last.
+/// Calls `probe` until it returns a value, at most for `within`; the pause between calls is 10 ms
+/// at first and 200 ms at last.
 ///
-/// A probe says `Ok(None)` for "not yet" and `Err` for "not yet, and this is what I saw": the last
-/// error is in the message when the time is over.
+/// A probe returns `Ok(None)` for "not yet" and `Err` for "not yet, with the observed state": the
+/// message at the timeout contains the last error.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The embedded cluster: what it offers to a test, and that it leaves nothing behind.
+//! The embedded cluster: its features for tests, and its complete removal.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use oz_testkit::{
 };
 use serde_json::json;
 
-/// Who the API server takes the owner of a kubeconfig for: user and groups.
+/// Returns the identity of the owner of a kubeconfig at the API server: user and groups.
 async fn whoami(cluster: &Cluster, user: &str) -> Result<(String, Vec<String>)> {
     let reviews = Api::<SelfSubjectReview>::all(cluster.client(user).await?);
     let review = reviews
@@ -116,7 +116,7 @@ async fn an_exec_runs_a_real_process_and_rbac_decides_who_may() -> Result<()> {
     .await
 }
 
-/// Lets `user` write ConfigMaps in `namespace`.
+/// Permits `user` to write ConfigMaps in `namespace`.
 async fn grant_config_maps(cluster: &Cluster, namespace: &str, user: &str) -> Result<()> {
     let client = cluster.client("admin").await?;
     let role: Role = serde_json::from_value(json!({
@@ -201,7 +201,7 @@ async fn what_is_in_a_namespace_can_be_dumped_and_the_namespace_goes_with_the_te
     .await
 }
 
-/// Whether the process runs: it exists and is not only waiting to be reaped.
+/// Checks whether the process runs: it exists and is not only waiting to be reaped.
 fn runs(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -240,9 +240,9 @@ async fn clusters_are_independent_and_a_dropped_one_leaves_nothing() -> Result<(
     Ok(())
 }
 
-/// The variable that makes [`own_a_cluster_until_killed`] do so, and names the file it reports in.
+/// The variable that makes [`own_a_cluster_until_killed`] run, and names the file of its report.
 const REPORT: &str = "TESTKIT_REPORT";
-/// A duration by which the process is recognised that an exec leaves behind.
+/// A duration that identifies the process that an exec leaves behind.
 const LONG_SLEEP: &str = "987654";
 
 #[tokio::test]
@@ -260,8 +260,8 @@ async fn own_a_cluster_until_killed() -> Result<()> {
         .spawn()?;
     let kwok = *cluster.components().get("kwok").context("no kwok")?;
     let sleeping = eventually("the exec's process", CONDITION_TIMEOUT, async || {
-        // The child of the shell that guards kwok is kwok. Its own child is a copy of it until it has
-        // become the program.
+        // The child of the shell that guards kwok is kwok. Its own child is a copy of kwok until
+        // the program is loaded.
         let child = child_of(kwok).and_then(child_of);
         Ok(child.filter(|pid| command_line(*pid).contains(LONG_SLEEP)))
     })
@@ -274,12 +274,12 @@ async fn own_a_cluster_until_killed() -> Result<()> {
     Ok(())
 }
 
-/// The program and arguments of a process, separated by NUL.
+/// Returns the program and arguments of a process, separated by NUL.
 fn command_line(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
-/// A process whose parent is `parent`.
+/// Returns a child process of `parent`.
 fn child_of(parent: u32) -> Option<u32> {
     let children = format!("/proc/{parent}/task");
     std::fs::read_dir(children)
@@ -304,7 +304,8 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
             "--nocapture",
         ])
         .env(REPORT, &report);
-    // Ends with this test, also when that fails: its cluster would go on, and hold the test's output.
+    // Ends with this test, also when the test fails: its cluster would continue, and hold the
+    // test's output.
     let mut owner = spawn_dependent(owner)?;
     let facts: serde_json::Value =
         eventually("the owner's report", CONDITION_TIMEOUT, async || {

@@ -1,5 +1,5 @@
-//! A real node: two run side by side, and whether a cluster is dropped or its owner is killed, nothing
-//! of its node is left: no process, container, mount or device.
+//! A real node: two run at the same time, and whether a cluster is dropped or its owner is killed,
+//! no process, container, mount or device of its node remains.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, ClusterOptions, Node, eventually, fixtures};
 use serde_json::{Value, json};
 
-/// The variable that makes [`own_a_node_until_killed`] do so, and names the file it reports in.
+/// The variable that makes [`own_a_node_until_killed`] run, and names the file of its report.
 const REPORT: &str = "TESTKIT_REPORT";
 
 async fn start() -> Result<Cluster> {
@@ -19,7 +19,7 @@ async fn start() -> Result<Cluster> {
     Cluster::start(options).await
 }
 
-/// What a cluster's node has on this machine.
+/// The traces of a cluster's node on this machine.
 #[derive(Debug, Clone)]
 struct Traces {
     directory: PathBuf,
@@ -47,8 +47,8 @@ impl Traces {
         })
     }
 
-    /// Everything that runs for the node: it was started with a path in its directory, or is in its
-    /// control group, as containers are.
+    /// Returns all processes of the node: they were started with a path in its directory, or are in
+    /// its control group, as containers are.
     fn processes(&self) -> Vec<String> {
         let directory = self.directory.display().to_string();
         let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Traces {
             .filter_map(|process| {
                 let command = text(read(process.join("cmdline")));
                 let groups = text(read(process.join("cgroup")));
-                // One that only waits to be reaped has no command.
+                // A process that only waits to be reaped has no command.
                 let ours = command.contains(&directory) || groups.contains(&self.control_group);
                 (ours && !command.is_empty()).then_some(command)
             })
@@ -77,7 +77,7 @@ impl Traces {
         groups
     }
 
-    /// That no process, device or mount is left.
+    /// Checks that no process, device or mount remains.
     fn are_gone(&self) -> Result<()> {
         let processes = self.processes();
         ensure!(processes.is_empty(), "still running: {processes:#?}");
@@ -101,7 +101,7 @@ async fn run_a_pod(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The variable that makes [`tell_what_is_missing`] do so.
+/// The variable that makes [`tell_what_is_missing`] run.
 const TELL: &str = "TESTKIT_TELL";
 
 #[test]
@@ -138,7 +138,7 @@ async fn two_run_side_by_side_and_a_dropped_one_leaves_nothing() -> Result<()> {
     let traces = Traces::of(&first)?;
     assert_ne!(traces.device, Traces::of(&second)?.device);
     // unshare, its first process, nsenter and containerd, nsenter and the kubelet, and for each of
-    // two containers a process and what it waits for; and the shim.
+    // two containers a process and its child; and the shim.
     assert!(traces.processes().len() >= 9, "{:#?}", traces.processes());
 
     drop(first);
@@ -208,7 +208,8 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
         traces.are_gone().map(Some)
     })
     .await?;
-    // What the kernel does not remove, the next start does: the directory and the control group.
+    // The next start removes the remains that the kernel does not remove: the directory and the
+    // control group.
     drop(start().await?);
     assert_eq!(traces.control_groups(), Vec::<PathBuf>::new());
     assert!(!traces.directory.exists());

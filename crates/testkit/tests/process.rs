@@ -1,4 +1,4 @@
-//! Processes of a test: what they print is found, they end when told to, and their clock can lie.
+//! Processes of a test: their output is found, they end on request, and their clock can be shifted.
 
 use std::process::Command;
 

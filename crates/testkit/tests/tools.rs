@@ -1,4 +1,4 @@
-//! The cache of compiled programs, with a stand-in for `go` that leaves a note whenever it compiles.
+//! The cache of compiled programs, with a stand-in for `go` that writes a note at each compilation.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,10 +8,11 @@ use anyhow::{Result, ensure};
 use oz_testkit::{Tool, Tools};
 use tempfile::TempDir;
 
-/// The variable that makes [`obtain_the_tools`] do so.
+/// The variable that makes [`obtain_the_tools`] run.
 const OBTAIN: &str = "TESTKIT_OBTAIN";
 
-/// Leaves a program for each package named, after `$BEFORE`; the last element of etcd's path is v3.
+/// A script that writes a program for each named package, after `$BEFORE`; the last element of
+/// etcd's path is v3.
 const GO: &str = r#"#!/bin/sh
 eval "$BEFORE"
 while [ "$1" != -o ]; do shift; done
@@ -67,7 +68,7 @@ impl Sandbox {
         Ok(child)
     }
 
-    /// How often something was compiled.
+    /// Returns the number of compilations.
     fn compiled(&self) -> usize {
         std::fs::read_to_string(self.path().join("notes")).map_or(0, |notes| notes.lines().count())
     }

@@ -1,12 +1,12 @@
-//! One encoding for one value, so that a digest can be computed again from what was read back:
-//! compact JSON, every object sorted by key. Over what is there, not over what this version knows:
-//! a field that a later version adds is covered as well.
+//! The canonical encoding of a value, so that a verifier can compute its digest again: compact JSON, every object
+//! sorted by key. It covers all fields that exist, not only those that this version knows: a field that a later version
+//! adds is covered as well.
 
 use oz_api::encode::hex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The canonical bytes of a value.
+/// Returns the canonical bytes of a value.
 #[must_use]
 pub fn canonical(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1024);
@@ -14,7 +14,7 @@ pub fn canonical(value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// `sha256:` and the digest of an object for one purpose, without some of its fields.
+/// Returns `sha256:` and the digest of an object for one purpose, without some of its fields.
 #[must_use]
 pub fn digest_without(purpose: &str, value: &Value, without: &[&str]) -> String {
     let mut bytes = Vec::with_capacity(1024);
@@ -27,7 +27,7 @@ pub fn digest_without(purpose: &str, value: &Value, without: &[&str]) -> String 
 fn write(value: &Value, without: &[&str], bytes: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {
-            // Sorted here and not by the map's type, which a feature of a dependency could change.
+            // Sorted here, not by the type of the map, which a feature of a dependency could change.
             let mut keys: Vec<&String> = fields.keys().collect();
             keys.sort_unstable();
             bytes.push(b'{');
@@ -66,6 +66,6 @@ fn write(value: &Value, without: &[&str], bytes: &mut Vec<u8>) {
 }
 
 fn text(string: &str, bytes: &mut Vec<u8>) {
-    // Into memory, strings always serialise.
+    // A string always serialises into memory.
     let _ = serde_json::to_writer(bytes, string);
 }

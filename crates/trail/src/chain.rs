@@ -1,6 +1,6 @@
-//! The chain of one writer: each record carries the digest of the one before it, so none can be
-//! changed, left out, moved or put in between without all later ones showing it. A process begins
-//! a chain of its own each time it starts: two that wrote at once could not share one.
+//! The chain of one writer: each record carries the digest of the preceding record, so all later records show that a
+//! record was changed, left out, moved or inserted. A process begins a separate chain at each start: two processes that
+//! write at once cannot share a chain.
 
 use jiff::{SignedDuration, Timestamp, Unit};
 use oz_api::schema::timestamp;
@@ -14,18 +14,18 @@ use super::record::Record;
 use super::writer::Writer;
 use super::{Action, Decision, digest_without};
 
-/// What the digest of a record is made for.
+/// The purpose of the digest of a record.
 pub(super) const RECORD: &str = "oz-audit-record/v1";
-/// What the signature of a record is made for.
+/// The purpose of the signature of a record.
 pub(super) const SIGNED_RECORD: &str = "oz-audit-record-signature/v1\n";
 
-/// A record is signed itself when the one that was signed last is this much older, or younger: what
-/// is not signed follows closely on what is.
+/// The age difference to the last signed record, in either direction, from which a record is signed: an unsigned record
+/// follows closely on a signed one.
 const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
 /// Detail: the time of the decision, on a record that was written after a later one and has the time of that one.
 pub const DECIDED_AT: &str = "decidedAt";
-/// The maximum time by which a record may precede the record before it and still take its time. A summary of a minute is that
-/// late; a clock that was set back differs by more.
+/// The maximum time by which a record may precede the record before it and still take its time. A summary of a minute
+/// is that late; a clock that was set back differs by more.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
 /// What ties a record to the one before it.
@@ -57,26 +57,26 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Its place.
+    /// The position in the chain.
     #[serde(flatten)]
     pub link: Link,
-    /// What it says.
+    /// The content.
     #[serde(flatten)]
     pub record: Record,
 }
 
 impl Entry {
-    /// The entry as a value, which is what is written and digested.
+    /// Returns the entry as a value, which is written and digested.
     #[must_use]
     pub fn value(&self) -> Value {
         // Strings, numbers and timestamps always serialise.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Whether its digest is its own, and signed by whom is trusted.
+    /// Checks the digest and the signature of an entry. A trusted key of the writer must have signed it.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason for which the signature is not accepted.
     pub fn check_signature(value: &Value, trust: &Trust) -> Result<Self, KeyError> {
         let entry: Self = serde_json::from_value(value.clone()).map_err(|_| KeyError::Malformed)?;
         let digest = Self::digest_of(value);
@@ -89,13 +89,13 @@ impl Entry {
         }
     }
 
-    /// The digest that the entry must carry.
+    /// Returns the digest that the entry must carry.
     #[must_use]
     pub fn digest_of(value: &Value) -> String {
         digest_without(RECORD, value, &["digest", "signature"])
     }
 
-    /// The head of the chain that ends with it.
+    /// Returns the head of the chain that ends with this entry.
     #[must_use]
     pub fn head(&self, media: &[Medium]) -> Head {
         let time = self.record.time;
@@ -109,7 +109,7 @@ impl Entry {
     }
 }
 
-/// A chain as its writer holds it.
+/// The state of a chain in the process that writes it.
 #[derive(Clone, Debug)]
 pub struct Chain {
     writer: Writer,
@@ -120,8 +120,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Begins a chain, with its first record: signed, and naming the chains that were known then,
-    /// so that none of those can vanish as a whole.
+    /// Begins a chain with its first record. The record is signed and names the chains that are known at that time, so
+    /// that none of these can disappear as a whole.
     #[must_use]
     pub fn begin(writer: Writer, now: Timestamp, known: &[Head], key: &AuditKey) -> (Self, Entry) {
         let mut record = Record::about(
@@ -147,13 +147,13 @@ impl Chain {
         (chain, entry)
     }
 
-    /// The next entry, with `record`; signed when it is time to.
+    /// Appends `record` and returns its entry; signs it if a signature is due.
     pub fn append(&mut self, record: Record, key: &AuditKey) -> Entry {
         let mut record = record;
-        // As `bounded` rounds it, before it is compared with a rounded one.
+        // Rounded as `bounded` rounds it, for the comparison with a rounded time.
         record.time = record.time.round(Unit::Microsecond).unwrap_or(record.time);
         self.seq += 1;
-        // Events are read, kept and thrown away by time: within a chain that must be its order.
+        // AuditEvents are read, kept and deleted by time, so the order of a chain must be the order of time.
         if let Some(before) = self.time
             && before > record.time
             && before.duration_since(record.time) <= BEHIND
@@ -164,7 +164,7 @@ impl Chain {
         }
         let record = record.bounded();
         let time = record.time;
-        // What lets others be missing, and what seals evidence, is believed by its own signature.
+        // The signature of such a record is its only proof: one allows records to be missing, the other seals evidence.
         let due = matches!(
             record.action,
             Action::TrailShortened | Action::EvidenceSealed
@@ -189,24 +189,24 @@ impl Chain {
             entry.link.signature = Some(key.sign(SIGNED_RECORD, digest));
         }
         self.digest.clone_from(&entry.link.digest);
-        // A clock that steps back must not make what follows look older than it is.
+        // A clock that is set back must not make later records look older than they are.
         self.time = Some(self.time.map_or(time, |before| before.max(time)));
         entry
     }
 
-    /// Who writes it.
+    /// Returns the writer of the chain.
     #[must_use]
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// How many records it has.
+    /// Returns the number of records in the chain.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.seq
     }
 
-    /// Whether nothing was written yet; never, since a chain begins with a record.
+    /// Checks whether the chain has no record; always false, since a chain begins with a record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seq == 0

@@ -1,5 +1,5 @@
-//! Checkpoints: a writer's signed statement of how far its chain has come, kept apart from the
-//! records. Whoever takes away the end of a chain has to take it away here too, and cannot sign.
+//! Checkpoints: the signed statement of a writer about the head of its chain, stored apart from the records. An
+//! attacker who removes the end of a chain has to remove it here too, and cannot sign.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,10 +14,10 @@ const CHECKPOINT: &str = "oz-audit-checkpoint/v1\n";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
-    /// What is stated.
+    /// The head that the checkpoint states.
     #[serde(flatten)]
     pub head: Head,
-    /// KEY:SIGNATURE.
+    /// The signature, `KEY:SIGNATURE`.
     pub signature: String,
 }
 
@@ -32,20 +32,20 @@ impl Checkpoint {
     /// Checks the signature.
     ///
     /// # Errors
-    /// Why it proves nothing.
+    /// The reason for which the signature is not accepted.
     pub fn check(&self, trust: &Trust) -> Result<(), KeyError> {
         let writer = &self.head.writer.component;
         let content = canonical(&value(&self.head));
         trust.check(writer, CHECKPOINT, &content, &self.signature)
     }
 
-    /// The checkpoint as a line of the log: an object with the one field `checkpoint`.
+    /// Returns the checkpoint as a line of the log: an object with the one field `checkpoint`.
     #[must_use]
     pub fn line(&self) -> String {
         serde_json::json!({ "checkpoint": self }).to_string()
     }
 
-    /// Under which key a ConfigMap keeps the newest checkpoint of a replica.
+    /// Returns the key of the newest checkpoint of a replica in the ConfigMap.
     #[must_use]
     pub fn slot(&self) -> String {
         format!(

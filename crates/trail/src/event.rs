@@ -1,5 +1,5 @@
-//! An entry as an AuditEvent: its name, by which events sort by time, and its labels, by which they
-//! are found. Both follow from the entry, so a verifier sees when somebody has changed them.
+//! An entry as an AuditEvent: its name, by which events are sorted by time, and its labels, by which events are
+//! selected. Both are derived from the entry, so a verifier detects that they were changed.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,13 @@ use super::chain::Entry;
 use crate::{AuditEvent, AuditEventSpec};
 
 const TIME: &str = "%Y%m%dt%H%M%S";
-/// How long [`TIME`] is, written out.
+/// The length of a time in the format [`TIME`].
 const TIME_LENGTH: usize = "20060102t150405".len();
-/// The microseconds after it.
+/// The length of the microseconds after the time.
 const MICROS_LENGTH: usize = 6;
 
-/// The name of an entry's event: its time to the microsecond, then what makes it unique.
+/// Returns the name of the event of an entry: its time to the microsecond, and a part of its digest that makes the name
+/// unique.
 #[must_use]
 pub fn name_of(entry: &Entry) -> String {
     let time = entry.record.time;
@@ -28,7 +29,7 @@ pub fn name_of(entry: &Entry) -> String {
     format!("{}{micros:06}z-{short}", time.strftime(TIME))
 }
 
-/// The time that a name tells; `None` if it is not one of ours.
+/// Returns the time that a name contains; `None` if oz did not create the name.
 #[must_use]
 pub fn time_in_name(name: &str) -> Option<Timestamp> {
     let (time, rest) = name.split_at_checked(TIME_LENGTH)?;
@@ -42,7 +43,7 @@ pub fn time_in_name(name: &str) -> Option<Timestamp> {
     Timestamp::new(time.as_second(), micros * 1_000).ok()
 }
 
-/// The labels of an entry's event.
+/// Returns the labels of the event of an entry.
 #[must_use]
 pub(super) fn labels_of(entry: &Entry) -> BTreeMap<String, String> {
     let record = &entry.record;

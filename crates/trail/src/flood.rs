@@ -1,7 +1,7 @@
-//! Nobody floods the record: what a user does again within a minute is counted, and written as one
-//! record with how often. The first is written before it takes effect; what differs in a way that tells
-//! something is told apart, up to a bound for each user. Connections where a namespace enforces are not counted:
-//! each has its record, and a user's quota of them bounds how many there are.
+//! Flood control of the audit trail: repeated events of a user within a minute are counted, and written as one record
+//! with their number. The first record is written before the event takes effect. Records that differ in a relevant
+//! field are counted separately, up to a limit for each user. Connections in enforcing namespaces are not counted: each
+//! has a record, and the quota of the user limits their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -13,35 +13,36 @@ use super::quota::{ConnectionQuota, Quota, is_recorded_each};
 use super::record::{Record, Repeated, SAMPLES};
 use super::{Action, Decision};
 
-/// How long repeats are counted before they are written.
+/// The time for which repeated events are counted before their summary is written.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
-/// How many refusals are written as they are: whoever mistypes sees each try.
+/// The number of refusals that are written individually: a user who mistypes a name finds each attempt.
 const PLAIN_REFUSALS: u64 = 3;
-/// How many facts are told apart at once that differ in their particulars only: of one user, in one
-/// namespace, decided for one reason. More are counted together.
+/// The maximum number of records that are counted separately and differ in their particulars only: of one user, in one
+/// namespace, decided for one reason. Further records are counted together.
 const DISTINCT: usize = 30;
-/// How many are told apart at once of all users.
+/// The maximum number of records of all users that are counted separately.
 const ENTRIES: usize = 4_096;
-/// How many users, namespaces and reasons are told apart at once. More refusals are counted together.
+/// The maximum number of combinations of user, namespace and reason that are counted separately. Further refusals are
+/// counted together.
 const KINDS: usize = 1_024;
-/// How many particulars a summary of several lists.
+/// The maximum number of particulars that a summary of several records lists.
 const LISTED: usize = 32;
 
-/// What becomes of a record.
+/// The result of flood control for one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// It is written.
+    /// The record is written.
     Write(Box<Record>),
-    /// It was counted, after one that was written and is equal.
+    /// The record was counted after an equal record that was written.
     Counted {
-        /// Id of that one: what has to be on record before it happens is, when this is.
+        /// Id of the written record: if the event must be recorded before it takes effect, that record is sufficient.
         first: String,
     },
-    /// It is not recorded: this quota is used up.
+    /// The record is not written: this quota is exhausted.
     Exceeded(Quota),
 }
 
-/// What is never counted with anything else.
+/// The fields in which records that are counted together are always equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     user: String,
@@ -49,44 +50,45 @@ struct Kind {
     action: Action,
     decision: Decision,
     reason: String,
-    /// The address of an unproven caller: what it says is never counted with what an API server says.
+    /// The address of an unproven caller: its statements are never counted with those of an API server.
     peer: Option<String>,
-    /// UID of the request of a session, which its end looks for, and the way in.
+    /// UID of the request of a session, by which the operator finds it at the end of the grant, and the way of
+    /// connecting.
     session: Option<(String, String)>,
 }
 
-/// What is counted of one kind.
+/// The counts of one kind.
 #[derive(Debug, Default)]
 struct Group {
-    /// By a digest of the particulars.
+    /// The counts by the digest of the particulars.
     distinct: BTreeMap<[u8; 32], Counting>,
-    /// What differs from all of these, together.
+    /// The common count of all other records.
     others: Option<Counting>,
 }
 
-/// Counts what happens again and again.
+/// A counter of repeated events.
 #[derive(Debug, Default)]
 pub struct FloodCounter {
     kinds: BTreeMap<Kind, Group>,
     entries: usize,
     quota: ConnectionQuota,
-    /// Of all records of unproven callers together.
+    /// The common quota for the records of all unproven callers.
     unproven: ConnectionQuota,
 }
 
 #[derive(Debug)]
 struct Counting {
     since: Timestamp,
-    /// Id of the last that was written as it is.
+    /// Id of the last record that was written individually.
     first: String,
     plain: u64,
     counted: Option<Record>,
-    /// Of several together: what they were about.
+    /// The subjects of the records, if several different records are counted together.
     about: Option<BTreeSet<String>>,
 }
 
-/// Whether a record is ever counted. What follows from a decision of oz's own, such as a grant and its
-/// end, is as rare as what is counted makes it, and always written.
+/// Checks whether a record can be counted. Records that follow from a decision of oz, such as a grant and its end, are
+/// as rare as the counted events permit, and are always written.
 fn is_counted(record: &Record) -> bool {
     let asked = matches!(
         record.action,
@@ -99,8 +101,8 @@ fn is_counted(record: &Record) -> bool {
     record.decision == Decision::Deny || asked && record.decision == Decision::Allow
 }
 
-/// What tells two of a kind apart. Of a refusal, the name is the user's to invent, as is the reason that
-/// they state, and tells nothing.
+/// Returns a digest of the fields that separate records of one kind. The name in a refusal and the stated reason are
+/// chosen by the user, and are not included.
 fn particulars(record: &Record) -> [u8; 32] {
     let detail = |name: &str| record.details.get(name);
     let pod = record.pod.as_ref();
@@ -123,7 +125,8 @@ fn particulars(record: &Record) -> [u8; 32] {
     ];
     let mut digest = Sha256::new();
     for part in parts {
-        // What is absent is nothing that is there, and no two parts are another two.
+        // An absent part differs from every present part, and the lengths prevent two parts from being read as another
+        // two.
         let length = part.and_then(|part| u64::try_from(part.len()).ok());
         digest.update(length.unwrap_or(u64::MAX).to_be_bytes());
         digest.update(part.map_or("", String::as_str));
@@ -152,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// Whoever it was: for refusals beyond all bounds.
+    /// Returns the kind for all users: for refusals beyond all limits.
     fn of_anybody(record: &Record) -> Self {
         Self {
             action: record.action,
@@ -164,8 +167,8 @@ impl Kind {
 }
 
 impl FloodCounter {
-    /// A counter with another quota of connections that each have a record: so many of one user in a minute, or any
-    /// number.
+    /// Creates a counter with another quota of connections with individual records: the number for one user in a
+    /// minute; no limit if absent.
     #[must_use]
     pub fn with_connections_per_minute(per_minute: Option<NonZeroU32>) -> Self {
         Self {
@@ -174,10 +177,10 @@ impl FloodCounter {
         }
     }
 
-    /// Lets a record through, or counts it.
+    /// Admits a record for writing, or counts it.
     pub fn admit(&mut self, record: Record) -> Admitted {
         if record.unproven_peer().is_some() {
-            // They cost the user whom they name nothing.
+            // Records of unproven callers do not use the quota of the user whom they name.
             if !self.unproven.admit("", record.time) {
                 return Admitted::Exceeded(Quota::Unproven);
             }
@@ -186,7 +189,7 @@ impl FloodCounter {
             }
         } else if is_recorded_each(&record) {
             let user = record.user.as_ref().map_or("", |user| &user.user);
-            // Break-glass is never refused, so none of it goes without a record.
+            // Break-glass is never refused, so each use has a record.
             let is_free = record.action == Action::BreakGlassOpened;
             return if is_free || self.quota.admit(user, record.time) {
                 Admitted::Write(Box::new(record))
@@ -201,7 +204,7 @@ impl FloodCounter {
         let known = self.kinds.contains_key(&kind);
         if !known && self.kinds.len() >= KINDS {
             if record.decision == Decision::Allow {
-                // Nobody gets in on somebody else's record.
+                // No user gets access on the record of another user.
                 return Admitted::Write(Box::new(record));
             }
             kind = Kind::of_anybody(&record);
@@ -225,7 +228,7 @@ impl FloodCounter {
         counting.admit(record, anybody)
     }
 
-    /// The record with this id was not written after all: the next that is equal is.
+    /// Marks the record with this id as not written: the next equal record is written.
     pub fn lost(&mut self, id: &str) {
         for group in self.kinds.values_mut() {
             let all = group.distinct.values_mut().chain(&mut group.others);
@@ -235,7 +238,7 @@ impl FloodCounter {
         }
     }
 
-    /// The summaries that are due at `now`. With `now` at the end of time, all of them.
+    /// Returns the summaries that are due at `now`. If `now` is the end of time, returns all of them.
     pub fn due(&mut self, now: Timestamp) -> Vec<Record> {
         let mut due = Vec::new();
         let mut over = |counting: &mut Counting| {
@@ -258,7 +261,7 @@ impl FloodCounter {
         due
     }
 
-    /// When the next summary is due.
+    /// Returns the time at which the next summary is due.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         let all = self
@@ -300,7 +303,7 @@ impl Counting {
         }
     }
 
-    /// `anybody`: along with those of other users, and of other reasons.
+    /// Counts a record. `anybody`: together with the records of other users and other reasons.
     fn count(&mut self, record: Record, anybody: bool) {
         let time = record.time;
         let mut sample = format!("{}: {}", record.request.name, record.message);
@@ -342,8 +345,8 @@ impl Counting {
     }
 }
 
-/// The first of those that are counted becomes the record of all of them. Of several that differ, what
-/// it was about says nothing of the rest.
+/// Turns the first of the counted records into the summary of all of them. If several different records are counted,
+/// the subject of the first is left out, since it does not apply to the rest.
 fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
     let repeated = Repeated {
         count: 0,
@@ -376,7 +379,7 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
             of.user = record.user;
             of.request.namespace = record.request.namespace;
             if record.action == Action::SessionOpened {
-                // All of one grant, which its end looks for.
+                // All are sessions of one grant: the operator finds them by it at its end.
                 of.request.kind = record.request.kind;
                 of.request.name = record.request.name;
                 of.request.uid = record.request.uid;
@@ -398,7 +401,7 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
     }
 }
 
-/// What a record among several was about, in a word: of anybody's, the reason.
+/// Returns the subject of one of several records, in a word: for records of all users, the reason.
 fn subject(record: &Record, anybody: bool) -> String {
     if anybody {
         return record.reason.clone();

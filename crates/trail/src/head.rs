@@ -1,11 +1,11 @@
-//! How far a chain has come, as checkpoints and the first records of other chains state it.
+//! The head of a chain, as checkpoints and the first records of other chains state it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::writer::Writer;
 
-/// Where records are kept.
+/// A storage medium of records.
 #[derive(
     Clone,
     Copy,
@@ -29,32 +29,32 @@ pub enum Medium {
     Objects,
 }
 
-/// How far a chain has come, without a gap, in each of some media.
+/// The last record of a chain up to which there is no gap, and the media to which this applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head {
-    /// Whose chain.
+    /// The writer of the chain.
     #[serde(flatten)]
     pub writer: Writer,
-    /// The last record.
+    /// The position of the last record.
     pub seq: u64,
-    /// Its digest.
+    /// The digest of the last record.
     pub digest: String,
-    /// Its time; no record before it is younger.
+    /// The time of the last record; no earlier record is younger.
     pub time: Timestamp,
-    /// Where all records up to this one are.
+    /// The media that contain all records up to this one.
     pub media: Vec<Medium>,
 }
 
 const DETAIL: &str = "after/";
 
 impl Head {
-    /// Under which name the first record of another chain mentions this one.
+    /// Returns the name of the detail with which the first record of another chain mentions this chain.
     pub(super) fn detail_name(&self) -> String {
         format!("{DETAIL}{}", self.writer)
     }
 
-    /// What it says of it.
+    /// Returns the value of this detail.
     pub(super) fn detail_value(&self) -> String {
         let media: Vec<String> = self.media.iter().map(ToString::to_string).collect();
         format!(
@@ -66,7 +66,7 @@ impl Head {
         )
     }
 
-    /// The head that a detail of a first record mentions.
+    /// Parses the head from a detail of a first record.
     pub(super) fn mentioned(name: &str, value: &str) -> Option<Self> {
         let mut writer = name.strip_prefix(DETAIL)?.splitn(3, '/');
         let writer = Writer {

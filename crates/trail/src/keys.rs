@@ -1,6 +1,7 @@
-//! The signing keys of the audit trail, and the keys that a verifier trusts. Each writer has a separate key. Auditors pin the
-//! operator's key. It vouches for the operator's next key, so that one pinned key suffices after a rotation, and for the keys of
-//! the other writers, each for one name. A verifier trusts no other key, and each key only for the name of its writer.
+//! The signing keys of the audit trail, and the keys that a verifier trusts. Each writer has a separate key. Auditors
+//! pin the operator's key. It vouches for the operator's next key, so that one pinned key suffices after a rotation,
+//! and for the keys of the other writers, each for one name. A verifier trusts no other key, and each key only for the
+//! name of its writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,7 @@ pub enum KeyError {
          the operator"
     )]
     Unreadable,
-    /// Not of the form `KEY:SIGNATURE`.
+    /// The signature is not of the form `KEY:SIGNATURE`.
     #[error("the signature is not of the form KEY:SIGNATURE")]
     Malformed,
     /// The signing key is neither pinned nor vouched for by a pinned key.
@@ -61,7 +62,7 @@ impl AuditKey {
     /// The length of a secret key.
     pub const BYTES: usize = 32;
 
-    /// The key with this secret.
+    /// Creates the key with this secret.
     #[must_use]
     pub fn new(secret: &[u8; Self::BYTES]) -> Self {
         let key = SigningKey::from_bytes(secret);
@@ -69,19 +70,19 @@ impl AuditKey {
         Self { key, id }
     }
 
-    /// The key's name: the first half of the SHA-256 of its public part, in hexadecimal.
+    /// Returns the name of the key: the first half of the SHA-256 of its public part, in hexadecimal.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The public part, in base64.
+    /// Returns the public part, in base64.
     #[must_use]
     pub fn public(&self) -> String {
         STANDARD.encode(self.key.verifying_key().as_bytes())
     }
 
-    /// `KEY:SIGNATURE` of `content` for one purpose.
+    /// Signs `content` for one purpose. Returns `KEY:SIGNATURE`.
     #[must_use]
     pub fn sign(&self, purpose: &str, content: &[u8]) -> String {
         let signature = self.key.sign(&[purpose.as_bytes(), content].concat());
@@ -99,8 +100,8 @@ impl AuditKey {
         }
     }
 
-    /// Returns the published form of another writer's key, signed by this key, which must be the operator's. `None` if `public`
-    /// is not a key, or the name is the operator's.
+    /// Returns the published form of another writer's key, signed by this key, which must be the operator's. `None` if
+    /// `public` is not a key, or the name is the operator's.
     #[must_use]
     pub fn vouch(&self, writer: &str, public: &str) -> Option<(String, Published)> {
         let key = parse(public).ok().filter(|_| is_other(writer))?;
@@ -183,7 +184,7 @@ struct Believed {
 }
 
 impl Trust {
-    /// Trusts these keys, in base64, each for the writer whose name precedes it, or for the operator.
+    /// Trusts these keys, in base64, each for the writer named before it, or for the operator.
     ///
     /// # Errors
     /// If one of them is not a key.
@@ -200,8 +201,8 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Trusts all published keys, also those without a signature. If none of them names a writer, they are of an earlier
-    /// release, in which all components shared the operator's key: they are trusted for every writer.
+    /// Trusts all published keys, also those without a signature. If none of them names a writer, they are of an
+    /// earlier release, in which all components shared the operator's key: they are trusted for every writer.
     ///
     /// # Errors
     /// If one of them is not a key.

@@ -1,6 +1,6 @@
-//! The audit trail: the record of who did what, one vocabulary for all components, chained so that nothing can
-//! be changed, left out or put in between unseen; the rules by which that is verified ([`verify`]); and who is notified
-//! of which records ([`notify`]).
+//! The audit trail: the audit records and the vocabulary that all components share, chained so that a change, an
+//! omission or an insertion is detected; the rules by which the trail is verified ([`verify`]); and the notification
+//! routes of audit records ([`notify`]).
 
 mod action;
 mod audit_event;

@@ -1,13 +1,13 @@
-//! How a namespace treats connections to its pods.
+//! The mode of a namespace for connections to its pods.
 
-/// What becomes of a connection that no grant allows.
+/// The treatment of a connection that no grant allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumIter)]
 pub enum Mode {
-    /// It is recorded.
+    /// The connection is recorded.
     Observing,
-    /// It is refused.
+    /// The connection is refused.
     Enforcing,
-    /// It is recorded as a way around grants, which exists for emergencies.
+    /// The connection is recorded as an access without a grant, which exists for emergencies.
     BreakGlass,
 }
 
@@ -15,7 +15,7 @@ impl Mode {
     /// The detail of a record that names the mode.
     pub const DETAIL: &'static str = "mode";
 
-    /// What records and people call it.
+    /// Returns the name of the mode in records and messages.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -25,8 +25,8 @@ impl Mode {
         }
     }
 
-    /// Whether each connection has a record of its own. Where a namespace enforces, none is counted together with
-    /// others: a command would be hidden behind those before it.
+    /// Checks whether each connection has an individual record. In an enforcing namespace no connections are counted
+    /// together: a command would be hidden behind earlier ones.
     #[must_use]
     pub(crate) fn records_each(self) -> bool {
         match self {

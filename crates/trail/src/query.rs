@@ -1,4 +1,4 @@
-//! Which records somebody wants to see.
+//! The selection of records that a user requests.
 
 use jiff::Timestamp;
 use oz_api::labels;
@@ -6,7 +6,7 @@ use oz_api::labels;
 use super::chain::Entry;
 use super::{Action, Decision};
 
-/// What a record must be like; what is `None` does not matter.
+/// The conditions on a record; `None` matches every record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// The user's name.
@@ -17,18 +17,18 @@ pub struct Query {
     pub pod: Option<String>,
     /// The namespace of the request.
     pub namespace: Option<String>,
-    /// What was decided.
+    /// The decision.
     pub decision: Option<Decision>,
-    /// What happened.
+    /// The action.
     pub action: Option<Action>,
-    /// Not before.
+    /// The earliest time, included.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// The latest time, not included.
     pub until: Option<Timestamp>,
 }
 
 impl Query {
-    /// Whether an entry is wanted.
+    /// Checks whether an entry matches.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
         fn is<T>(wanted: Option<&T>, holds: impl Fn(&T) -> bool) -> bool {
@@ -55,8 +55,8 @@ impl Query {
             && is(self.until.as_ref(), |until| record.time < *until)
     }
 
-    /// The label selector by which the API server can leave out most of what is not wanted. A grant
-    /// and a pod may be given by name, which no label has.
+    /// Returns the label selector by which the API server leaves out most of the entries that do not match. A user may
+    /// specify a grant and a pod by name, which is not a label.
     #[must_use]
     pub fn selector(&self) -> String {
         let user = self

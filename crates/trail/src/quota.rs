@@ -1,6 +1,6 @@
-//! How many connections of a user are recorded in a minute, where each has a record of its own, and how many records of
-//! unproven callers. A record is an object in the cluster, and the oldest are deleted when there are too many: whoever
-//! had no limit would have the records of others deleted.
+//! The quota of connections of a user that are recorded individually in a minute, and of records of unproven callers. A
+//! record is an object in the cluster, and the oldest are deleted if there are too many: without a limit, a user could
+//! cause the deletion of the records of others.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,23 +10,24 @@ use strum::IntoEnumIterator as _;
 
 use super::{Action, Mode, Record};
 
-/// The time for which a limit holds.
+/// The time to which a limit applies.
 const WINDOW: SignedDuration = SignedDuration::from_mins(1);
-/// How many users are known at once. Further ones exceed the quota until others have not connected for a minute.
+/// The maximum number of users with a quota at one time. Further users exceed the quota until others have not connected
+/// for a minute.
 const USERS: usize = 4_096;
-/// How many connections of one user are recorded in a minute, if nothing else is configured.
+/// The default number of connections of one user that are recorded in a minute.
 pub const CONNECTIONS_PER_MINUTE: u32 = 300;
 
-/// What bounds how many records are written that are not counted together.
+/// A limit on the number of records that are not counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// That of a user, of connections that each have a record.
+    /// The quota of a user for connections with individual records.
     Connections,
-    /// That of all unproven callers.
+    /// The quota of all unproven callers together.
     Unproven,
 }
 
-/// Whether this is a connection that was admitted where each has a record of its own.
+/// Checks whether a record is of an admitted connection in a mode with individual records.
 #[must_use]
 pub fn is_recorded_each(record: &Record) -> bool {
     let mode = record.details.get(Mode::DETAIL);
@@ -38,13 +39,13 @@ pub fn is_recorded_each(record: &Record) -> bool {
     }
 }
 
-/// The quota of each user. It is used up by a burst of as many connections as the limit says, and refills evenly
-/// within a minute.
+/// The quota of each user. A burst of as many connections as the limit allows exhausts it; it refills evenly within a
+/// minute.
 #[derive(Debug)]
 pub(super) struct ConnectionQuota {
-    /// No limit if absent.
+    /// The limit; no limit if absent.
     per_minute: Option<NonZeroU32>,
-    /// When each user's quota is full again.
+    /// The time at which the quota of each user is full again.
     full_at: BTreeMap<String, Timestamp>,
 }
 
@@ -62,13 +63,13 @@ impl ConnectionQuota {
         }
     }
 
-    /// Whether one more connection of the user is within the quota, which it then uses.
+    /// Checks whether one more connection of the user is within the quota, and deducts it.
     pub(super) fn admit(&mut self, user: &str, now: Timestamp) -> bool {
         let Some(per_minute) = self.per_minute else {
             return true;
         };
         let each = WINDOW / i32::try_from(per_minute.get()).unwrap_or(i32::MAX);
-        // A clock that was set back leaves nobody without a quota for longer than a minute.
+        // After a clock is set back, no user is without a quota for longer than a minute.
         let used = |full_at: Timestamp| full_at.duration_since(now).min(WINDOW);
         if !self.full_at.contains_key(user) && self.full_at.len() >= USERS {
             self.full_at

@@ -1,5 +1,5 @@
-//! One audit record. Records have deterministic ids: the same fact, written twice after a crash, is
-//! recognisably the same.
+//! One audit record. Records have deterministic ids: if a process writes the same event twice after a crash, both
+//! records have the same id.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 
 use super::{Action, Decision};
 
-/// The longest text of a record, in bytes. What a user can make longer is cut.
+/// The maximum length of a text in a record, in bytes. A longer text is truncated.
 const TEXT: usize = 1024;
-/// The longest name of a detail; the cluster stores it several times.
+/// The maximum length of the name of a detail; the cluster stores it several times.
 const NAME: usize = 512;
-/// The most groups of a user, and the most details. All of it at its longest, each character escaped,
-/// is less than the 1.5 MiB that etcd takes.
+/// The maximum number of groups of a user, and of details. A record with all texts at their maximum length, each
+/// character escaped, is smaller than the 1.5 MiB that etcd accepts.
 const MANY: usize = 64;
 
-/// How many of several that are counted together are named.
+/// The number of samples in a record that stands for several events.
 pub(super) const SAMPLES: usize = 3;
 
 /// A fact about access: who, what, where, until when, and how it was decided.
@@ -118,8 +118,8 @@ pub struct PodRef {
 }
 
 impl Record {
-    /// A record about oz itself, or one to which the caller adds what it is about. `subject` and
-    /// the action make its id: they name the fact.
+    /// Creates a record about oz itself, or one to which the caller adds the object. The id is derived from `subject`
+    /// and the action, which identify the event.
     #[must_use]
     pub fn about(
         time: Timestamp,
@@ -140,14 +140,14 @@ impl Record {
         }
     }
 
-    /// With one more detail.
+    /// Adds a detail.
     #[must_use]
     pub fn detail(mut self, name: &str, value: impl Into<String>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The deterministic id of a fact: `action` about the object with `uid`.
+    /// Returns the deterministic id of an event: `action` on the object with `uid`.
     #[must_use]
     pub fn id(action: Action, uid: &str) -> String {
         let digest = Sha256::new()
@@ -158,15 +158,15 @@ impl Record {
         oz_api::encode::hex(&digest[..16])
     }
 
-    /// The record as one line of JSON, without the line feed.
+    /// Returns the record as one line of JSON, without the line feed.
     #[must_use]
     pub fn line(&self) -> String {
         // Strings, numbers and timestamps always serialise.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// With texts of bounded length and times in microseconds: a record that nobody can make so
-    /// large that it cannot be stored, and whose name in the cluster tells its time exactly.
+    /// Limits the length of the texts, and rounds times to microseconds: no user can make a record too large to be
+    /// stored, and its name in the cluster contains its exact time.
     #[must_use]
     pub(super) fn bounded(mut self) -> Self {
         self.time = self.time.round(Unit::Microsecond).unwrap_or(self.time);

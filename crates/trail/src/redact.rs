@@ -1,13 +1,13 @@
-//! What of a command line may be kept. Arguments carry passwords, so by default only the program's
-//! name is; where a template asks for the arguments, what looks like a secret is masked.
+//! Redaction of command lines. Arguments contain passwords, so by default only the name of the program is recorded; if
+//! a template requests the arguments, those that resemble a secret are masked.
 
-/// What stands in place of a secret.
+/// The mask of a secret.
 const MASK: &str = "***";
-/// How many arguments are kept, and how long each may be.
+/// The maximum number of arguments that are recorded, and the maximum length of each, in bytes.
 const MANY: usize = 64;
 const LONG: usize = 256;
 
-/// Words in a name that make its value a secret.
+/// Words that, in a name, make the value of that name a secret.
 const SECRET: [&str; 17] = [
     "pass",
     "pwd",
@@ -27,7 +27,7 @@ const SECRET: [&str; 17] = [
     "bearer",
     "signature",
 ];
-/// How well-known secrets begin.
+/// Prefixes of well-known secrets.
 const BEGINNINGS: [&str; 10] = [
     "eyj",
     "ghp_",
@@ -40,20 +40,20 @@ const BEGINNINGS: [&str; 10] = [
     "asia",
     "sk-",
 ];
-/// Flags of one letter that secrets follow, in the same word or in the next: those of mysql, curl,
-/// ldapsearch, smbclient, sshpass. To other programs they mean other things, which are masked as well.
+/// One-letter flags that a secret follows, in the same word or in the next: those of mysql, curl, ldapsearch,
+/// smbclient, sshpass. In other programs these flags have other meanings; their values are masked as well.
 const ATTACHED: [char; 5] = ['p', 'u', 'U', 'w', 'H'];
-/// Flags that secrets follow in the next word only: redis-cli, curl.
+/// Flags that a secret follows in the next word only: redis-cli, curl.
 const NEXT: [&str; 6] = ["-a", "-b", "-user", "--user", "-header", "--header"];
-/// What secrets come after: names, values of all kinds of lists, parts of addresses.
+/// Characters that precede secrets: after names, in lists of all kinds, in parts of addresses.
 const BOUNDARIES: &[char] = &[
     '=', ':', '&', ',', ';', '?', '{', '}', '[', ']', '(', ')', '|', '<', '>', '/', '@', '"', '\'',
     '`', '\\',
 ];
 const QUOTES: [char; 3] = ['"', '\'', '`'];
 
-/// The command line `argv` as it may be kept: the program's name, and with `record` its arguments,
-/// without what looks like a secret. What looks like one and is none is masked as well.
+/// Returns the command line `argv` in its recorded form: the name of the program, and with `record` its arguments with
+/// secrets masked. An argument that resembles a secret and is not one is masked as well.
 #[must_use]
 pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
     let Some((program, arguments)) = argv.split_first() else {
@@ -61,7 +61,7 @@ pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
     };
     let mut masking = Masking::default();
     if !record {
-        // Somebody may have written the whole line as one word.
+        // A user may pass the whole command line as one word.
         let program = program.split_whitespace().next().unwrap_or_default();
         let mut kept = vec![short(&masking.argument(program))];
         match arguments.len() {
@@ -82,7 +82,7 @@ pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
     kept
 }
 
-/// Goes from word to word.
+/// The state of masking from word to word.
 #[derive(Default)]
 struct Masking {
     /// The next word is a secret.
@@ -90,7 +90,7 @@ struct Masking {
 }
 
 impl Masking {
-    /// An argument. A script is a command line of its own, so each of its words is looked at.
+    /// Masks an argument. A script is a separate command line, so each of its words is checked.
     fn argument(&mut self, text: &str) -> String {
         if self.follows {
             self.follows = goes_on(text);
@@ -120,7 +120,7 @@ impl Masking {
                 rest = &rest[end..];
                 continue;
             };
-            // To the next space, whatever is in between: a password may have any character.
+            // Masked up to the next space: a password may contain any character.
             let value = &rest[at..];
             let length = quoted(value).unwrap_or(end - at);
             kept.push_str(&without_passwords(&word[..at]));
@@ -132,7 +132,7 @@ impl Masking {
     }
 }
 
-/// Where in a word a secret begins.
+/// Returns the position in a word at which a secret begins.
 fn secret_in(word: &str) -> Option<usize> {
     let bare = word.trim_start_matches(QUOTES);
     let mut letters = bare.chars();
@@ -161,7 +161,7 @@ fn secret_in(word: &str) -> Option<usize> {
     None
 }
 
-/// Whether the word after this one is a secret.
+/// Checks whether the word after this one is a secret.
 fn announces(word: &str) -> bool {
     let bare = word.trim_matches(QUOTES).trim_end_matches([':', '=']);
     let mut letters = bare.chars();
@@ -173,7 +173,7 @@ fn announces(word: &str) -> bool {
     short || NEXT.contains(&bare) || bare.eq_ignore_ascii_case("basic") || is_secret(bare)
 }
 
-/// Whether what was taken for a secret only leads to it: `-p` after `sshpass`, `Bearer`, or a name.
+/// Checks whether a supposed secret only precedes the secret: `-p` after `sshpass`, `Bearer`, or a name.
 fn goes_on(word: &str) -> bool {
     let names = is_flag(word) || word.ends_with([':', '=']);
     let scheme = ["bearer", "basic"];
@@ -196,8 +196,8 @@ fn is_known(text: &str) -> bool {
     })
 }
 
-/// How long a value in quotes is, with them; to the end if they are never closed. Backslashes before
-/// the first one are before the last one as well.
+/// Returns the length of a quoted value, including its quotes; up to the end if they are never closed. A value with
+/// backslashes before the first quote also has them before the last.
 fn quoted(value: &str) -> Option<usize> {
     let bare = value.trim_start_matches('\\');
     let escaped = bare.len() < value.len();
@@ -213,7 +213,7 @@ fn quoted(value: &str) -> Option<usize> {
     Some(value.len())
 }
 
-/// `scheme://user:***@host` of `scheme://user:password@host`, as often as there is one.
+/// Replaces each `scheme://user:password@host` in a word by `scheme://user:***@host`.
 fn without_passwords(word: &str) -> String {
     let mut kept = String::new();
     let mut rest = word;
@@ -224,7 +224,7 @@ fn without_passwords(word: &str) -> String {
         let (authority, path) = address.split_at(host);
         match authority.rsplit_once('@') {
             Some((who, host)) => {
-                // Without a password, the name may be one.
+                // An authority without a password may contain the secret as its name.
                 if let Some((user, _)) = who.split_once(':') {
                     kept.push_str(user);
                     kept.push(':');

@@ -1,5 +1,5 @@
-//! Shortening the trail in the cluster: the record that says it, which a verifier believes by its
-//! signature, and how many records are taken at a time.
+//! Shortening of the trail in the cluster: the record of it, which a verifier accepts by its signature, and the number
+//! of records that are deleted at a time.
 
 use jiff::Timestamp;
 use oz_api::names;
@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Decision, Record};
 
-/// The detail that says up to when.
+/// The detail with the time before which records are deleted.
 const BEFORE: &str = "before";
 
-/// What an administrator asks for, in a ConfigMap of oz's namespace.
+/// The order of an administrator, in a ConfigMap in the namespace of oz.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneOrder {
-    /// All records that are older are to go.
+    /// The time before which all records are deleted.
     pub before: Timestamp,
-    /// Who asks, as they say themselves; Kubernetes' own audit log knows it for certain.
+    /// The requester, as stated in the order; only the audit log of Kubernetes proves it.
     #[serde(default)]
     pub by: String,
 }
 
 impl PruneOrder {
-    /// Its key in the ConfigMap [`names::AUDIT_PRUNE`].
+    /// The key of the order in the ConfigMap [`names::AUDIT_PRUNE`].
     pub const KEY: &'static str = "order";
 }
 
-/// Why the trail is shortened.
+/// The reason for shortening the trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shortening {
     /// There are more events than `--audit-max-events`.
     TooMany {
-        /// How many there are.
+        /// The number of events that exist.
         events: u64,
-        /// How many there may be.
+        /// The maximum number of events.
         most: u64,
     },
-    /// An administrator asks for it.
+    /// An administrator requests it.
     Asked(PruneOrder),
 }
 
 impl Shortening {
-    /// The record that all events older than `before` go.
+    /// Creates the record that all events older than `before` are deleted.
     #[must_use]
     pub fn record(&self, now: Timestamp, before: Timestamp) -> Record {
         let (reason, message) = match self {
@@ -79,19 +79,20 @@ impl Shortening {
         }
     }
 
-    /// Up to when a record says that the trail is shortened, if it is one that may.
+    /// Returns the time before which the trail is shortened, if the record states one and its writer may shorten the
+    /// trail.
     pub(super) fn of(component: &str, record: &Record) -> Option<Timestamp> {
         if record.action != Action::TrailShortened || component != names::OPERATOR {
             return None;
         }
         let before: Timestamp = record.details.get(BEFORE)?.parse().ok()?;
-        // It cannot speak of what comes after it.
+        // The record cannot apply to later records.
         (before <= record.time).then_some(before)
     }
 }
 
-/// How many of `events` go where `most` may be: a tenth more than must, so that it is not done anew for
-/// each; none if there are no more than that. 0 is any number.
+/// Returns the number of `events` to delete if `most` are allowed: a tenth more than necessary, so that each new event
+/// does not cause a deletion; none if the limit is not exceeded. 0 is no limit.
 #[must_use]
 pub fn excess(events: u64, most: u64) -> u64 {
     if most == 0 || events <= most {

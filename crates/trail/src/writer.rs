@@ -1,4 +1,4 @@
-//! Who writes the record.
+//! The writer of a chain.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ impl std::fmt::Display for Writer {
 }
 
 impl Writer {
-    /// The writer of a chain that begins at `now`. `nonce` keeps two of one instant apart.
+    /// Creates the writer of a chain that begins at `now`. `nonce` distinguishes two writers of one instant.
     #[must_use]
     pub fn new(component: &str, replica: &str, now: Timestamp, nonce: u32) -> Self {
         Self {

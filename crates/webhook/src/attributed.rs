@@ -1,5 +1,6 @@
-//! Which records of reviews are believed: those of callers that are known to be API servers. What another caller says is
-//! recorded as said by it, whichever hook it calls.
+//! The attribution of audit records of reviews: records from callers that are proven to be API
+//! servers are written as they are. A record from another caller names that caller as its source,
+//! for every hook.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use oz_trail::Record;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// The records of hooks, each with its caller where that is unproven.
+/// The sink for the audit records of hooks, which adds the caller to each record of an unproven
+/// caller.
 pub(crate) struct Attributed {
     records: Arc<dyn Sink>,
     unproven: Counter,
@@ -26,7 +28,7 @@ impl Attributed {
         }
     }
 
-    /// Adds what is counted.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_audit_unproven_records",
@@ -38,7 +40,7 @@ impl Attributed {
 
 impl Sink for Attributed {
     fn record<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
-        // Outside of a review nobody knows on whose word something is recorded.
+        // Outside of a review, the source of a record is unknown.
         let caller = Caller::current();
         if caller.is_some_and(Caller::is_proven) {
             return self.records.record(record);
@@ -51,7 +53,8 @@ impl Sink for Attributed {
     }
 }
 
-/// Logs that a record is not written. Not of an unproven caller: it could fill the log.
+/// Logs that an audit record is not written, except for an unproven caller, which could fill the
+/// log.
 pub(crate) fn log_unwritten(why: &str, record: &Record) {
     if Caller::current().is_some_and(Caller::is_proven) {
         tracing::error!(why, record = %record.line(), "an audit record is not written");

@@ -1,6 +1,7 @@
-//! The hook that observes deletions of what people request, which is how access, bindings and runs are ended early: it
-//! records who deletes, and refuses whoever may only give their own back and deletes that of somebody else. It is in
-//! nobody's way when it does not answer; oz's policy `oz-deletions` refuses the same without us.
+//! The hook that observes deletions of requested objects, which end access, bindings and runs
+//! early: it records the user who deletes, and denies the deletion of another user's object without
+//! the right to revoke. A failure of this hook blocks no deletion; oz's policy `oz-deletions`
+//! denies the same without the webhook.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use oz_trail::{Action, Decision, Record, RequestRef};
 use crate::stamp::requester;
 use crate::{permission, record};
 
-/// Called for people only: what ends access for oz and Kubernetes is not asked about.
+/// The hook for deletions by users only: deletions by oz and Kubernetes, which end access, do not
+/// call it.
 pub(crate) struct DeletionObserver<R> {
     records: Arc<dyn Sink>,
     kind: std::marker::PhantomData<fn() -> R>,
@@ -34,7 +36,7 @@ impl<R> Validate for DeletionObserver<R>
 where
     R: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
-    /// Whatever a request says, it can be deleted.
+    /// A request can be deleted regardless of its contents.
     type Object = PartialObjectMeta<R>;
 
     async fn validate(&self, cx: &Cx, review: &Review<Self::Object>) -> Result<Notes, Rejection> {
@@ -56,8 +58,8 @@ where
 }
 
 impl<R: Resource<DynamicType = ()>> DeletionObserver<R> {
-    /// Why whoever deletes a request of `owner` may not. What cannot be found out is no reason: our
-    /// policy asks the API server itself.
+    /// Returns the reason why the user may not delete a request of `owner`. A failed check is no
+    /// reason: oz's policy asks the API server itself.
     async fn others(
         &self,
         cx: &Cx,
@@ -111,7 +113,7 @@ fn record_of<R: Resource<DynamicType = ()>>(
             },
         ),
     };
-    // One that is refused may be tried again.
+    // The user may retry a deletion that was denied.
     let subject = match refusal {
         Some(_) => &review.uid,
         None => &uid,

@@ -1,5 +1,5 @@
-//! The hooks of CompositeControllers and RegoControllers: whoever declares one acts with its account's rights, and so must be
-//! allowed to impersonate that account.
+//! The hooks of CompositeControllers and RegoControllers: a user who declares one acts with the
+//! rights of its account, and so must be allowed to impersonate that account.
 
 use std::marker::PhantomData;
 
@@ -8,9 +8,9 @@ use oz_composites::{Account, Source, author};
 
 use crate::permission;
 
-/// Called for every declaration of kind `S` that is created or changed, if composites run.
+/// The hook for each created or changed declaration of kind `S`, if composites run.
 pub(crate) struct CompositeGuard<S> {
-    /// As whom composites read and write that name nobody.
+    /// The account with which composites read and write that do not name another account.
     account: Account,
     kind: PhantomData<fn() -> S>,
 }

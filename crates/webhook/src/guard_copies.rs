@@ -1,9 +1,9 @@
-//! The hooks that keep the rights of a grant from being copied: whoever may write Roles and
-//! RoleBindings could, while a grant lasts, hand its rights to themselves for ever, since Kubernetes
-//! asks whether they have them and not how. Called only for what could be such a copy, by somebody who
-//! may not exec into every pod of the namespace. They change nothing, and are called when others may
-//! change things, since the API server's policies, which refuse most of it as well, come after that: what
-//! they refuse is on no record of ours.
+//! The hooks that prevent copies of the rights of a grant: during a grant, a user who may write
+//! Roles and RoleBindings could give its rights to themselves permanently, since Kubernetes checks
+//! whether a user has the rights and not their source. They are called only for objects that could
+//! be such a copy, by a user who may not exec into every pod of the namespace. They change nothing.
+//! They are called among the mutating hooks because the API server's policies, which deny most
+//! copies too, run after those and write no audit record.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::connect::Grants;
 use crate::stamp::requester;
 use crate::{permission, record};
 
-/// What both hooks decide by.
+/// The data and components on which both hooks base their decisions.
 #[derive(Clone)]
 pub(crate) struct Copies {
     grants: Grants,
@@ -32,10 +32,10 @@ pub(crate) struct Copies {
     unknown: Counter,
 }
 
-/// Asked about Roles.
+/// The hook for Roles.
 pub(crate) struct RoleGuard(pub(crate) Copies);
 
-/// Asked about RoleBindings: one that binds to a Role with the same rights is a copy as well.
+/// The hook for RoleBindings: one that binds to a Role with the same rights is a copy as well.
 pub(crate) struct BindingGuard(pub(crate) Copies);
 
 impl Mutate for RoleGuard {
@@ -64,7 +64,7 @@ impl Mutate for BindingGuard {
         binding: &mut RoleBinding,
     ) -> Result<Notes, Rejection> {
         let standings = self.0.standings(review);
-        // Whoever has no grant has nothing of ours to copy: no more is asked.
+        // A user without a grant has no rights of a grant to copy, so no further check is required.
         if standings.is_empty() {
             return Ok(Notes::none());
         }
@@ -73,7 +73,7 @@ impl Mutate for BindingGuard {
         let role = format!("{kind} {name}");
         let read = rules_of(&cx.client, namespace, kind, name);
         match permission::within_permission_timeout(&review.user, read).await {
-            // Kubernetes refuses to bind to what is not there.
+            // Kubernetes denies a binding to a role that does not exist.
             Ok(None) => Ok(Notes::none()),
             Ok(Some(rules)) => self.0.judge(cx, review, &standings, &rules, &role).await,
             Err(why) => {
@@ -109,7 +109,7 @@ impl Copies {
         }
     }
 
-    /// Adds what is counted.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_copied_rights_unknown",
@@ -118,13 +118,13 @@ impl Copies {
         );
     }
 
-    /// The grants that the user has, also those that are over: RBAC may still have them.
+    /// Returns the grants of the user, including expired ones: RBAC may still have them.
     fn standings<K>(&self, review: &Review<K>) -> Vec<Standing> {
         let namespace = review.namespace.as_deref().unwrap_or_default();
         self.grants.of(namespace, &requester(&review.user))
     }
 
-    /// Refuses rules that hand out what the user holds by a grant alone.
+    /// Denies rules that hand out rights which the user has only by a grant.
     async fn judge<K>(
         &self,
         cx: &Cx,
@@ -162,9 +162,10 @@ impl Copies {
         Ok(Notes::none())
     }
 
-    /// The first of the rights that the user does not have with every pod. Every grant is for one, so
-    /// what is held with all is held otherwise. What is held otherwise for this very pod alone cannot
-    /// be told from the grant, and is handed on when the grant is over.
+    /// Returns the first of the rights that the user does not have for every pod. Every grant is
+    /// for one pod, so a right for all pods has another source. A right for exactly this pod from
+    /// another source cannot be distinguished from the grant; the user can hand it on when the
+    /// grant is over.
     async fn held_by_a_grant_alone<K>(
         &self,
         cx: &Cx,
@@ -182,7 +183,7 @@ impl Copies {
         Ok(missing.into_iter().next())
     }
 
-    /// Tells of a binding that could not be judged, and is let through: most are no copies.
+    /// Reports a binding that could not be judged, and admits it: most are no copies.
     async fn alarm<K>(&self, cx: &Cx, review: &Review<K>, role: &str, why: &Rejection) {
         let message = format!(
             "{} has a grant, and binds somebody to {role}, of which oz could not find out whether it \

@@ -1,5 +1,5 @@
-//! The hook that guards the label of enforcing namespaces: whoever could take it off would get in
-//! without a grant.
+//! The hook that guards the label of enforcing namespaces: a user who could remove it would get
+//! access without a grant.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use oz_trail::{Action, Decision, Record};
 use crate::stamp::requester;
 use crate::{permission, record};
 
-/// Called only when the label is taken off, or given another value.
+/// The hook for updates that remove the label or change its value.
 pub(crate) struct NamespaceGuard {
     pub(crate) records: Arc<dyn Sink>,
 }

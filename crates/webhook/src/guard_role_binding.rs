@@ -1,12 +1,13 @@
-//! The hook that keeps other bindings off the Roles of grants. Kubernetes judges what a binding hands
-//! out when it is written. One that names an empty Role hands out nothing, and would wait, the Role
-//! deleted, for the one that oz makes: whoever it binds would be let in with the requester.
+//! The hook that denies other bindings to the Roles of grants. Kubernetes checks the rights that a
+//! binding hands out when the binding is written. A binding to an empty Role hands out nothing;
+//! after the deletion of that Role, it would wait for the Role with the same name that oz creates,
+//! and its subjects would get access together with the requester.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_api::names;
 
-/// Called only for names that are reserved for Roles of grants.
+/// The hook for names that are reserved for Roles of grants only.
 pub(crate) struct RoleBindingGuard;
 
 impl Validate for RoleBindingGuard {

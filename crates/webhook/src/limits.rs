@@ -1,5 +1,6 @@
-//! How many requests one user, and one namespace, may have at a time. All of them are stored, kept in
-//! memory by every process of oz, and ended one by one; whoever may ask for access can ask in a loop.
+//! The limits on concurrent requests of one user, and of one namespace. Each request is stored,
+//! cached by every process of oz, and ended individually; a user who may request access can do so
+//! in a loop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::connect::Grants;
 
-/// How long a request counts that was admitted here and that the watch has not shown yet. One that was
-/// never stored counts as long.
+/// The period for which a request counts that this replica admitted and that the watch has not
+/// shown yet. A request that was never stored counts for the same period.
 pub(crate) const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The most requests there may be. 0 is no limit.
@@ -51,18 +52,19 @@ impl Default for RequestLimits {
     }
 }
 
-/// A request that somebody wants to create.
+/// A request that a user tries to create.
 pub(crate) struct Asking<'a> {
     pub(crate) user: &'a str,
     pub(crate) namespace: &'a str,
-    /// UID, by which the watch will show it.
+    /// The UID with which the watch will show it.
     pub(crate) uid: &'a str,
-    /// Name of the request that it continues, which goes when this one comes.
+    /// The name of the request that it extends, which ends when this one starts.
     pub(crate) extends: Option<&'a str>,
 }
 
-/// Counts requests: those that the watch has shown, and those of the last moments that it has not. Each
-/// replica counts for itself: a burst that outruns the watch gets as much as this from each.
+/// The counter of requests: those that the watch has shown, and recently admitted ones that it has
+/// not shown yet. Each replica counts separately: a burst that is faster than the watch gets this
+/// many from each.
 #[derive(Clone)]
 pub(crate) struct RequestCounter {
     limits: RequestLimits,
@@ -70,20 +72,20 @@ pub(crate) struct RequestCounter {
     admitted: Arc<Mutex<HashMap<String, Admitted>>>,
 }
 
-/// A request that was admitted here.
+/// A request that this replica admitted.
 struct Admitted {
     user: String,
     namespace: String,
     at: Timestamp,
 }
 
-/// How many there are.
+/// The numbers of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     waiting: usize,
     active: usize,
     finished: usize,
-    /// Of all users, waiting or active.
+    /// The requests of all users, waiting or active.
     namespace: usize,
 }
 
@@ -112,17 +114,18 @@ impl RequestCounter {
         }
     }
 
-    /// Whether there may be one more request; if so it counts from now on, unless it is only tried.
+    /// Checks whether one more request is allowed; if so, it counts from now on, except for a dry
+    /// run.
     ///
     /// # Errors
-    /// Which limit is reached, and what to end.
+    /// The limit that is reached, and the requests to end.
     pub(crate) fn admit(
         &self,
         asking: &Asking<'_>,
         now: Timestamp,
         dry_run: bool,
     ) -> Result<(), Rejection> {
-        // Under one lock: of two at once, each counts the other.
+        // Under one lock: each of two concurrent requests counts the other.
         let mut admitted = self.admitted.lock();
         admitted.retain(|uid, one| {
             now.duration_since(one.at).abs() < UNSEEN && !self.grants.knows_request(uid)
@@ -198,13 +201,13 @@ impl RequestLimits {
     }
 }
 
-/// Who created it. Stamped, and immutable from then on.
+/// Returns the user that created the request. It is stamped, and immutable from then on.
 fn requester(metadata: &ObjectMeta) -> Option<&str> {
     let annotations = metadata.annotations.as_ref()?;
     annotations.get(labels::REQUESTED_BY).map(String::as_str)
 }
 
-/// How far it came, if it is not over.
+/// Returns the phase, if the request is not over.
 fn live(metadata: &ObjectMeta, status: Option<&RequestStatus>) -> Option<Phase> {
     let phase = status.map(|status| status.phase).unwrap_or_default();
     let over = phase.is_terminal() || metadata.deletion_timestamp.is_some();

@@ -1,4 +1,5 @@
-//! The oz webhook: says who asks, and keeps out what could only be denied later.
+//! The oz webhook: stamps requests with their requesters, and denies requests that the operator
+//! could only deny later.
 
 mod approval;
 mod args;
@@ -35,7 +36,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // First of all: every connection needs to know which cryptography to use.
+    // Before any connection, which requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
     args.common.start_logging()?;

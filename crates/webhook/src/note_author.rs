@@ -1,5 +1,5 @@
-//! The hook that notes on a template who wrote it, over whatever the user put there: the operator can
-//! then have a pod admitted as its author would be.
+//! The hook that notes the author of a template on it, over any value from the user: the operator
+//! can then have a pod admitted as for its author.
 
 use oz_admission::{Cx, Notes, Rejection, Review};
 use oz_core::access::author;

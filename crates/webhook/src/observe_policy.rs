@@ -1,5 +1,6 @@
-//! The hook that sees the ConfigMaps of policies change: what they say decides about the children of composites, so
-//! who changed them is put on record. It refuses nothing, and is in nobody's way when it does not answer.
+//! The hook that observes changes of the ConfigMaps of policies: the policies decide about the
+//! children of composites, so the audit record names the author of a change. The hook denies
+//! nothing, and its failure blocks no change.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use oz_trail::{Action, Decision, Record};
 use crate::record;
 use crate::stamp::requester;
 
-/// Called for ConfigMaps in namespaces of policies alone.
+/// The hook for ConfigMaps in the namespaces of policies only.
 pub(crate) struct PolicyObserver {
     pub(crate) records: Arc<dyn Sink>,
 }
@@ -34,7 +35,8 @@ impl Validate for PolicyObserver {
     }
 }
 
-/// The record of a policy that has another digest than before; `None` where there is none.
+/// Returns the audit record of a policy with a changed digest; `None` means that the policy did not
+/// or does not exist.
 fn changed(
     cx: &Cx,
     review: &Review<ConfigMap>,

@@ -1,5 +1,5 @@
-//! Whether a user may do something themselves: the API server's own authorization is asked, by
-//! SubjectAccessReview, as the user whom it authenticated.
+//! The checks of a user's own rights: the webhook asks the API server's authorization, by
+//! SubjectAccessReview, for the user that the API server authenticated.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use kube::{Api, Client};
 use oz_admission::{Rejection, UserInfo};
 use oz_core::kinds::Right;
 
-/// How long all answers together may take: well below what the API server waits for ours.
+/// The timeout of all checks together: well below the time that the API server waits for the
+/// webhook.
 const PERMISSION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether the user may do everything with everything, as an administrator of the cluster may.
+/// Checks whether the user has all rights on all resources, as a cluster administrator does.
 ///
 /// # Errors
-/// When it could not be found out; what depends on it must then be refused.
+/// The failure of the check; the caller must then deny the request.
 pub(crate) async fn is_administrator(client: &Client, user: &UserInfo) -> Result<bool, Rejection> {
     let any = || Some("*".to_owned());
     let everything = ResourceAttributes {
@@ -30,10 +31,10 @@ pub(crate) async fn is_administrator(client: &Client, user: &UserInfo) -> Result
     allowed(client, user, review(user, everything)).await
 }
 
-/// Whether the user has one right.
+/// Checks whether the user has one right.
 ///
 /// # Errors
-/// When it could not be found out; what depends on it must then be refused.
+/// The failure of the check; the caller must then deny the request.
 pub(crate) async fn may(
     client: &Client,
     user: &UserInfo,
@@ -42,10 +43,10 @@ pub(crate) async fn may(
     allowed(client, user, review(user, right)).await
 }
 
-/// Those of the rights that the user does not have in the namespace.
+/// Returns the rights that the user does not have in the namespace.
 ///
 /// # Errors
-/// When it could not be found out; what depends on it must then be refused.
+/// The failure of the check; the caller must then deny the request.
 pub(crate) async fn missing(
     client: &Client,
     user: &UserInfo,
@@ -69,7 +70,7 @@ pub(crate) async fn missing(
         .collect())
 }
 
-/// What the API server answers to a review that was put together elsewhere.
+/// Sends a review that the caller prepared to the API server, and returns the result.
 ///
 /// # Errors
 /// As [`missing`].
@@ -78,7 +79,7 @@ pub(crate) async fn allowed(
     user: &UserInfo,
     mut review: SubjectAccessReview,
 ) -> Result<bool, Rejection> {
-    // What the identity provider adds is known here only.
+    // Only the webhook has the extra fields of the identity provider.
     review.spec.extra = (!user.extra.is_empty()).then(|| user.extra.clone());
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let parameters = PostParams::default();
@@ -86,10 +87,11 @@ pub(crate) async fn allowed(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Whether the user may end what others asked for in the namespace, of a kind that people request.
+/// Checks whether the user may end the requests of other users in the namespace, for a kind that
+/// users request.
 ///
 /// # Errors
-/// When it could not be found out.
+/// The failure of the check.
 pub(crate) async fn may_revoke(
     client: &Client,
     user: &UserInfo,
@@ -106,7 +108,7 @@ pub(crate) async fn may_revoke(
     allowed(client, user, review(user, revoking)).await
 }
 
-/// Waits for what must be known of a user; refuses if it does not come.
+/// Waits for a required read about a user; denies the request after a failure or the timeout.
 pub(crate) async fn within_permission_timeout<T>(
     user: &UserInfo,
     answer: impl Future<Output = kube::Result<T>>,

@@ -1,4 +1,4 @@
-//! The audit records of admission: that a request was let in, and that one was not.
+//! The audit records of admission: of admitted and of denied requests.
 
 use jiff::Timestamp;
 use oz_admission::{Rejection, Review};
@@ -11,7 +11,7 @@ use oz_trail::{Action, Decision, Record};
 use crate::attributed::log_unwritten;
 use crate::stamp::requester;
 
-/// The record of a request that is let in.
+/// Returns the audit record of an admitted request.
 pub(crate) fn admitted<R: AccessRequest>(
     now: Timestamp,
     review: &Review<R>,
@@ -40,7 +40,7 @@ pub(crate) fn admitted<R: AccessRequest>(
     }
 }
 
-/// With the policies that applied to it, as they were, and whether its template's own rules did.
+/// Adds the applied policies, as they were, and whether the template's own rules applied.
 pub(crate) fn judged(mut record: Record, judgement: Option<&Judgement>) -> Record {
     let Some(judgement) = judgement else {
         return record;
@@ -57,7 +57,7 @@ pub(crate) fn judged(mut record: Record, judgement: Option<&Judgement>) -> Recor
     record.detail("approvalWhen", when)
 }
 
-/// The record of a request that is refused.
+/// Returns the audit record of a denied request.
 pub(crate) fn refused<R: AccessRequest>(
     now: Timestamp,
     review: &Review<R>,
@@ -69,7 +69,7 @@ pub(crate) fn refused<R: AccessRequest>(
     with_review(record, review)
 }
 
-/// The record of a template that was made, or whose spec was changed.
+/// Returns the audit record of a template that was created, or that has a changed spec.
 pub(crate) fn template_changed<T: AccessTemplate>(
     now: Timestamp,
     review: &Review<T>,
@@ -108,7 +108,7 @@ pub(crate) fn template_changed<T: AccessTemplate>(
     record
 }
 
-/// The record of a template that somebody was not to make, or to change so.
+/// Returns the audit record of the denied creation or change of a template.
 pub(crate) fn template_refused<T: AccessTemplate>(
     now: Timestamp,
     review: &Review<T>,
@@ -123,7 +123,7 @@ pub(crate) fn template_refused<T: AccessTemplate>(
     }
 }
 
-/// Puts something on record before it is let through.
+/// Records an operation before it is admitted.
 pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rejection> {
     records.record(record).await.map_err(|failure| {
         Rejection::new(
@@ -134,19 +134,19 @@ pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rej
     })
 }
 
-/// Puts a refusal on record, as far as that can be done: it is refused either way.
+/// Records a denial if possible: the denial does not depend on the audit record.
 pub(crate) async fn write_refusal(records: &dyn Sink, record: &Record) {
     write_if_possible(records, record).await;
 }
 
-/// Puts on record what does not wait for that.
+/// Records an operation that does not wait for its audit record.
 pub(crate) async fn write_if_possible(records: &dyn Sink, record: &Record) {
     if let Err(unwritten) = write(records, record).await {
         log_unwritten(&unwritten.to_string(), record);
     }
 }
 
-/// Who and where, as the API server says it rather than as the object does.
+/// Adds the user, the name and the namespace from the API server instead of from the object.
 fn with_review<R>(mut record: Record, review: &Review<R>) -> Record {
     record.user = Some(requester(&review.user));
     review.display_name().clone_into(&mut record.request.name);

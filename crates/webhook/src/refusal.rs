@@ -1,11 +1,11 @@
-//! The refusals that several hooks give, each with what to do next.
+//! The denials that several hooks use, each with the next step.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Notes, Rejection, Review};
 use oz_core::access::denial::Denial;
 use oz_core::validate::{MetadataBounds, Violation, metadata};
 
-/// An object breaks rules for its fields.
+/// Returns the denial of an object that violates the rules of its fields.
 pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
     let message = format!("{kind} is invalid: {}", Violation::list(violations));
     violations.iter().fold(
@@ -20,10 +20,10 @@ pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
     )
 }
 
-/// Refuses metadata beyond its bounds, unless that is how `old` was.
+/// Denies metadata that exceeds its bounds, unless `old` exceeded them in the same way.
 ///
 /// # Errors
-/// The refusal.
+/// The denial.
 pub(crate) fn bounded(
     new: &ObjectMeta,
     old: Option<&ObjectMeta>,
@@ -46,7 +46,7 @@ pub(crate) fn bounded(
     ))
 }
 
-/// Something is wrong with one field.
+/// Returns the denial because of one field.
 pub(crate) fn forbidden(reason: &'static str, field: &str, message: &str) -> Rejection {
     Rejection::forbidden(reason, message.to_owned()).cause(
         field.to_owned(),
@@ -55,17 +55,17 @@ pub(crate) fn forbidden(reason: &'static str, field: &str, message: &str) -> Rej
     )
 }
 
-/// What was decided against whoever asks, in its own words.
+/// Returns a denial by the rules as the response of a hook, with its reason and message.
 pub(crate) fn denied(denial: Denial) -> Rejection {
     Rejection::forbidden(denial.reason, denial.message)
 }
 
-/// What cannot change is changed.
+/// Returns the denial of a change of an immutable field.
 pub(crate) fn immutable(field: &str, message: &str) -> Rejection {
     forbidden("Immutable", field, message)
 }
 
-/// Access to oz itself is asked for or offered.
+/// Returns the denial of access to oz's own namespace.
 pub(crate) fn own_namespace(namespace: &str) -> Rejection {
     Rejection::forbidden(
         "OwnNamespace",
@@ -76,11 +76,12 @@ pub(crate) fn own_namespace(namespace: &str) -> Rejection {
     )
 }
 
-/// Refuses what is asked for in a namespace that the operator does not watch: it would never be given,
-/// and what has a finalizer would never go. What has no namespace is served everywhere.
+/// Denies a request in a namespace that the operator does not watch: it would never be granted, and
+/// an object with a finalizer would never be removed. An object without a namespace is served
+/// everywhere.
 ///
 /// # Errors
-/// The refusal.
+/// The denial.
 pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(), Rejection> {
     let Some(namespace) = namespace else {
         return Ok(());
@@ -98,7 +99,7 @@ pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(
     ))
 }
 
-/// A status is written, which only the operator may: people and programs rely on what stands there.
+/// Denies a write of a status by others than the operator: users and programs rely on the status.
 pub(crate) fn status_is_the_operators<K>(
     review: &Review<K>,
     operator: &str,

@@ -1,4 +1,4 @@
-//! What the webhook consists of, put together.
+//! The assembly of the webhook from its components.
 
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU32;
@@ -25,7 +25,7 @@ use crate::limits::RequestCounter;
 /// The owner of the private keys in this process.
 const OWNER: Owner = Owner::Webhook;
 
-/// Runs until a signal, or until what it needs is lost.
+/// Runs until a signal, or until the loss of a required component.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         namespace,
         (OWNER, keys),
         trail.clone(),
-        // What the operator seals opens by other keys.
+        // Other keys verify the operator's seals from now on.
         move || grants.open_again(),
     );
     let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
-/// Adds the tasks that keep the signing key of the trail.
+/// Adds the tasks that maintain the signing key of the trail.
 fn signs(runtime: &mut Runtime, trail: &Trail, args: &AuditArgs) {
     let watch = AuditKeyWatch {
         trail: trail.clone(),
@@ -118,7 +118,7 @@ fn signs(runtime: &mut Runtime, trail: &Trail, args: &AuditArgs) {
     );
 }
 
-/// What the hooks decide by.
+/// Creates the data and components on which the hooks base their decisions.
 fn grounds(
     args: &Args,
     runtime: &mut Runtime,
@@ -163,7 +163,7 @@ fn grounds(
     }
 }
 
-/// Puts on record what the upkeep of the registration has met with.
+/// Returns the observer that records events of the registration's upkeep.
 fn observer(trail: Trail, clock: impl Clock) -> Observer {
     Arc::new(move |upkeep| {
         let now = clock.now();

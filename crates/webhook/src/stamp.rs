@@ -1,5 +1,5 @@
-//! The stamp hook: writes on every new request who asks, sealed, over whatever the user put there.
-//! Everything else in oz that needs to know who asked reads it from this stamp.
+//! The stamp hook: writes the requester into every new request, sealed, over any value from the
+//! user. All other parts of oz read the requester from this stamp.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use rustls::crypto::SecureRandom;
 use crate::policy::{Asking, Judges};
 use crate::watched::Watched;
 
-/// 128 bits: no two stamps are the same.
+/// The size of a nonce, 128 bits: no two stamps are the same.
 const NONCE_BYTES: usize = 16;
 
-/// Makes stamps.
+/// The signer of stamps.
 pub(crate) struct Sealing {
     keys: Keys,
     random: &'static dyn SecureRandom,
 }
 
-/// What a stamp says of an object besides its name.
+/// The contents of a stamp without the name of the object.
 pub(crate) struct Subject {
     pub(crate) kind: String,
     pub(crate) spec_digest: String,
-    /// What policies came to, if any was asked.
+    /// The result of the access policies, if any was evaluated.
     pub(crate) judgement: Option<Judgement>,
 }
 
@@ -54,7 +54,7 @@ impl Sealing {
         Ok(encode::hex(&bytes))
     }
 
-    /// Writes on the metadata of a new object who creates it.
+    /// Stamps the metadata of a new object with its creator.
     pub(crate) fn stamp<K>(
         &self,
         cx: &Cx,
@@ -65,8 +65,7 @@ impl Sealing {
         self.seal(cx, review, subject, vec![identified(review)?], metadata)
     }
 
-    /// Writes on metadata who had a hand in what is called so: `authors`, of whom there is one at least, the
-    /// creator first.
+    /// Stamps metadata with the authors of an object: `authors`, at least one, the creator first.
     pub(crate) fn seal<K>(
         &self,
         cx: &Cx,
@@ -82,7 +81,8 @@ impl Sealing {
             "" => metadata.generate_name.clone().unwrap_or_default(),
             _ => String::new(),
         };
-        // Nothing that is created has one: a stamp for a UID is good for as long as the object, so nobody chooses it.
+        // An object has no UID at its creation. A stamp for a UID is valid as long as the object,
+        // so a user must not choose the UID.
         let object_uid = match review.operation {
             Operation::Create => None,
             _ => metadata.uid.clone(),
@@ -114,11 +114,11 @@ impl Sealing {
     }
 }
 
-/// What is stored must be what was stamped: another webhook may have changed it in between, or ours may not have
-/// been called. `again` says what to do about it.
+/// Checks that the stored object is the stamped object: another webhook may have changed it in
+/// between, or this webhook may not have been called. `again` is the next step for the user.
 ///
 /// # Errors
-/// That the stamp is not believed, or names somebody else.
+/// The stamp is not valid, or names another user.
 pub(crate) fn is_who_asks(
     stamped: Result<Requester, StampError>,
     user: &UserInfo,
@@ -138,7 +138,7 @@ pub(crate) fn is_who_asks(
     ))
 }
 
-/// Who asks, if the API server says so.
+/// Returns the user of the review, if the API server identifies one.
 pub(crate) fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
     if review.user.username.is_empty() {
         return Err(Rejection::forbidden(
@@ -150,15 +150,16 @@ pub(crate) fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> 
     Ok(requester(&review.user))
 }
 
-/// Whether it is the operator, which tries whether requests are stamped and asks for nothing else.
+/// Checks whether the request is the operator's canary, which only tests whether requests are
+/// stamped.
 pub(crate) fn is_canary<K>(review: &Review<K>, operator: &str) -> bool {
     review.dry_run && review.user.username == operator
 }
 
-/// Stamps requests of one kind.
+/// The hook that stamps requests of one kind.
 pub(crate) struct Stamper<R: AccessRequest> {
     pub(crate) sealing: Sealing,
-    /// The words of the canary that were used, and the keys that open them.
+    /// The used words of the canary, and the keys that open them.
     pub(crate) words: (Keys, Arc<UsedWords>),
     pub(crate) templates: Watched<R::Template>,
     pub(crate) judges: Judges,
@@ -167,7 +168,8 @@ pub(crate) struct Stamper<R: AccessRequest> {
 }
 
 impl<R: AccessRequest> Stamper<R> {
-    /// Whether the request carries a word of the operator's canary, which the API server alone passes on.
+    /// Checks whether the request carries a word of the operator's canary, which only the API
+    /// server passes on.
     fn carries_a_word(&self, cx: &Cx, object: &R) -> bool {
         let (keys, used) = &self.words;
         let annotations = object.meta().annotations.as_ref();
@@ -175,8 +177,8 @@ impl<R: AccessRequest> Stamper<R> {
         word.is_some_and(|word| used.is_new(keys, word, cx.now))
     }
 
-    /// Ties the request to its template, so that deleting the template ends the grant, and to
-    /// nothing else: another owner that lives would keep the request from going with it.
+    /// Sets the template as the only owner of the request, so that deleting the template ends the
+    /// grant: with another existing owner, the request would not be deleted with it.
     fn adopt(object: &mut R, template: Option<&R::Template>) {
         object.meta_mut().owner_references = None;
         let owner = template.and_then(|template| {
@@ -185,7 +187,7 @@ impl<R: AccessRequest> Stamper<R> {
         object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
     }
 
-    /// What the policies over all templates come to. The canary asks for nothing but a stamp.
+    /// Returns the judgement of the access policies. The canary requests only a stamp.
     async fn judgement(
         &self,
         cx: &Cx,
@@ -240,7 +242,7 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
     }
 }
 
-/// The user as oz knows them.
+/// Returns the user in oz's form.
 pub(crate) fn requester(user: &UserInfo) -> Requester {
     Requester {
         user: user.username.clone(),

@@ -1,6 +1,7 @@
-//! The hook that stamps the parents of composites whose children hand out rights, or that adopt what they select: who
-//! created one, and who changed it since, sealed. The operator makes such children, and has objects adopted, only if all of
-//! them could do it themselves.
+//! The hook that stamps the parents of composites, if the composite adopts selected objects or its
+//! children hand out rights, with their authors: the creator and each later author, sealed. The
+//! operator creates such children, and adopts objects, only if all authors have the rights to do so
+//! themselves.
 
 use kube::core::DynamicObject;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
@@ -10,7 +11,7 @@ use oz_core::access::seal::Keys;
 
 use crate::stamp::{Sealing, Subject, requester};
 
-/// Stamps parents of any kind.
+/// The hook that stamps parents of any kind.
 pub(crate) struct ParentStamper {
     keys: Keys,
     sealing: Sealing,
@@ -22,13 +23,13 @@ impl ParentStamper {
         Self { keys, sealing }
     }
 
-    /// Who had a hand in an object once this user has changed it; none if that cannot be told.
+    /// Returns the authors of an object after a change by this user; empty if they are unknown.
     fn authors(&self, old: &DynamicObject, user: Requester) -> Vec<Requester> {
         let Ok(mut authors) = rights::authors(&self.keys, old) else {
             return Vec::new();
         };
         let is_same = |known: &Requester| known.user == user.user && known.uid == user.uid;
-        // Groups change: what counts are those of the last time.
+        // Groups change: those of the last change count.
         match authors.iter().position(is_same) {
             Some(at) => authors[at] = user,
             None if authors.len() < MOST_AUTHORS => authors.push(user),

@@ -1,13 +1,13 @@
-//! The hook that keeps the audit trail oz's own: its processes write AuditEvents, the operator
-//! deletes those that are old enough, and nobody else does either, whatever rights they have. Who
-//! they are is what the API server says, never what an object says of itself.
+//! The hook that reserves the audit trail for oz: its processes write AuditEvents, the operator
+//! deletes those that are old enough, and the hook denies both to every other user, regardless of
+//! their rights. The API server identifies the processes; the contents of an object never do.
 
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_trail::AuditEvent;
 
-/// Keeps others away from AuditEvents.
+/// The hook that denies writes of AuditEvents by other users.
 pub(crate) struct AuditEventGuard {
     /// The operator's user name.
     pub(crate) operator: Arc<str>,
@@ -29,7 +29,7 @@ impl Validate for AuditEventGuard {
                 let all = [&self.operator, &self.webhook, &self.broker, &self.gate];
                 all.into_iter().any(|one| &**one == user)
             }
-            // The reaper's.
+            // The reaper of the operator.
             Operation::Delete => user == &*self.operator,
             _ => false,
         };

@@ -1,5 +1,5 @@
-//! The hook that checks access requests. A new one is refused if the operator would deny it for
-//! good; what stands in one that exists is not changed; its status is the operator's.
+//! The hook that checks access requests. It denies a new one that the operator would deny
+//! permanently; the contents of an existing one are immutable; only the operator writes its status.
 
 use std::iter::empty;
 use std::marker::PhantomData;
@@ -31,14 +31,14 @@ use crate::refusal::{
 use crate::stamp::{is_canary, is_who_asks, requester};
 use crate::watched::Watched;
 
-/// Checks requests of one kind.
+/// The hook that checks requests of one kind.
 pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) keys: Keys,
     pub(crate) templates: Watched<R::Template>,
     pub(crate) reviews: Watched<AccessReview>,
-    /// oz's own namespace, into which it lets nobody.
+    /// oz's own namespace, in which oz grants no access.
     pub(crate) namespace: Arc<str>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
@@ -99,8 +99,8 @@ impl<R: AccessRequest> RequestValidator<R> {
         }
     }
 
-    /// Whether there may be one more request. Whoever may not ask at all is not told how many there
-    /// are.
+    /// Checks whether one more request is allowed. A user without the right to request access does
+    /// not learn the number of requests.
     fn counted(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<(), Rejection> {
         if is_canary(review, &self.operator) {
             return Ok(());
@@ -114,7 +114,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         self.counter.admit(&asking, cx.now, cx.dry_run)
     }
 
-    /// Whether the request is let in, by the rules of its template if there is one.
+    /// Checks whether the request is admitted, by the rules of its template if the template exists.
     async fn decide(
         &self,
         cx: &Cx,
@@ -181,8 +181,8 @@ impl<R: AccessRequest> RequestValidator<R> {
         })
     }
 
-    /// Whether so few emergencies of theirs wait for a review that they may have another, as far as the watch
-    /// has come: the operator asks again, and counts those of this moment too.
+    /// Checks whether the requester has few enough unreviewed emergencies for another one, as the
+    /// watch has shown them: the operator checks again, and also counts those of this moment.
     async fn has_room(
         &self,
         person: &Requester,
@@ -200,8 +200,9 @@ impl<R: AccessRequest> RequestValidator<R> {
         emergency::has_room(person, request.template, terms.most, count).map_err(denied)
     }
 
-    /// What it continues must be the requester's own, and last. The API server is asked: a watch may
-    /// not have shown yet what somebody who waited for it goes on from.
+    /// Checks that the request that it extends is the requester's own, and still in effect. The
+    /// hook reads it from the API server: a watch may not have shown yet the request that a waiting
+    /// user extends.
     async fn continues(
         &self,
         cx: &Cx,
@@ -221,14 +222,14 @@ impl<R: AccessRequest> RequestValidator<R> {
     }
 }
 
-/// A request that is let in.
+/// An admitted request.
 struct Admitted<T> {
     notes: Notes,
     template: Option<Arc<T>>,
     judgement: Option<Judgement>,
 }
 
-/// What the requester should know although the request is let in.
+/// Returns the warnings for the requester of an admitted request.
 fn warnings<T: AccessTemplate>(
     request: &Request<'_>,
     template: &T,
@@ -266,14 +267,14 @@ fn warnings<T: AccessTemplate>(
     }
 }
 
-/// Refuses a change of what was asked for, or of who asked.
+/// Denies a change of the requested contents, or of the requester.
 fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
     if let Some(change) = object.change(old) {
         return Err(immutable(change.field, change.message));
     }
     same_requester(old.meta(), object.meta())?;
     if old.meta().owner_references != object.meta().owner_references {
-        // They are what makes a request go with its template.
+        // With its owner references, a request is deleted together with its template.
         let message = "error - metadata.ownerReferences of a request are oz's; they are not \
                        changed by others";
         return Err(immutable("metadata.ownerReferences", message));
@@ -281,8 +282,9 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
     Ok(Notes::none())
 }
 
-/// Refuses new owner references: with these, Kubernetes' garbage collector deletes an object for a user without the right to
-/// delete. References may be removed, as the garbage collector does with `--cascade=orphan`.
+/// Denies new owner references: with these, Kubernetes' garbage collector deletes an object for a
+/// user without the right to delete. References may be removed, as the garbage collector does with
+/// `--cascade=orphan`.
 pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
     let had = old.owner_references.as_deref().unwrap_or_default();
     // With another name, the same UID is an owner that does not exist.
@@ -302,13 +304,13 @@ pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), R
     Err(immutable("metadata.ownerReferences", &message))
 }
 
-/// Refuses a change of who asked.
+/// Denies a change of the requester.
 pub(crate) fn same_requester(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
     let read = |key| (annotation(old, key), annotation(new, key));
     let (was, is) = read(labels::REQUESTED_BY);
     if was != is {
         let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
-        // Word for word as the original says it.
+        // The wording of the original.
         let detail = format!("({was:?}), cannot update to {is:?}");
         return Err(annotation_is_immutable(labels::REQUESTED_BY, &detail));
     }

@@ -1,5 +1,5 @@
-//! The hook that checks templates: whoever writes one decides who gets in, so nobody may hand out
-//! what they could not do themselves.
+//! The hook that checks templates: the author of a template decides who gets access, so a template
+//! must not hand out rights that its author does not have.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_o
 use crate::stamp::requester;
 use crate::{permission, record};
 
-/// Checks templates of one kind.
+/// The hook that checks templates of one kind.
 pub(crate) struct TemplateValidator<T> {
-    /// oz's own namespace, into which it lets nobody.
+    /// oz's own namespace, in which oz grants no access.
     pub(crate) namespace: Arc<str>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
@@ -43,8 +43,8 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         }
         let old = review.old.as_ref().map(Resource::meta);
         bounded(template.meta(), old, &TEMPLATE_METADATA)?;
-        // What is stored was checked when it came in, or is older than the rule. Labels, owners and
-        // finalizers can be changed nevertheless.
+        // A stored template was checked when it was admitted, or is older than the rule. Labels,
+        // owners and finalizers may change nevertheless.
         let digest = template.spec_digest();
         let unchanged = |old: &&T| old.spec_digest() == digest;
         if let Some(old) = review.old.as_ref().filter(unchanged) {
@@ -57,7 +57,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             }
             return Ok(Notes::none());
         }
-        // Another webhook may have changed it after ours noted who writes.
+        // Another webhook may have changed it after oz noted the author.
         let noted = author::noted(template.meta()).map(|_| author::of(template.meta(), &digest));
         if noted.is_some_and(|noted| noted != Some(requester(&review.user))) {
             return Err(Rejection::forbidden(
@@ -95,7 +95,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             }
             return Err(refusal);
         }
-        // Evaluating costs, and is for those alone who may hand out something.
+        // Evaluation is expensive, and is limited to authors who may hand out rights.
         if let Some(policy) = &template.config().command_policy
             && let Err(why) = self.policies.check(namespace, policy).await
         {
@@ -119,7 +119,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
 }
 
 impl<T: AccessTemplate> TemplateValidator<T> {
-    /// Whether the condition of approval rules can be evaluated.
+    /// Checks whether the condition of approval rules can be evaluated.
     async fn condition(&self, namespace: &str, when: &str) -> Result<(), String> {
         let (text, until) = (when.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |_: &Expressions| oz_cel::policy::check_condition(&text, until);

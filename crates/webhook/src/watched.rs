@@ -1,5 +1,5 @@
-//! Objects that a decision goes by, such as templates, locks and policies, from a store that a watch feeds: no decision
-//! waits for the API server.
+//! The objects on which a decision depends, such as templates, locks and policies, from a store
+//! that a watch feeds: no decision waits for the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,14 @@ use oz_runtime::Store;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// How long a decision waits for the first list. Before it is complete, an object that exists
-/// could not be told from one that does not.
+/// The time that a decision waits for the first list. Before it is complete, an existing object
+/// cannot be distinguished from a missing one.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a decision waits for an object that the watch has not shown: it may have been created just before.
+/// The time that a decision waits for an object that the watch has not shown: it may have been
+/// created just before.
 const UNSEEN_TIMEOUT: Duration = Duration::from_millis(500);
-/// Decisions that wait so at a time. Others do not wait: names of nothing, asked for in a flood, hold up nobody.
+/// The maximum number of decisions that wait in this way. Further ones do not wait, so that a flood
+/// of requests with names of nonexistent objects delays no other request.
 static WAITING: Semaphore = Semaphore::const_new(16);
 
 /// The objects of one kind.
@@ -28,7 +30,7 @@ impl<T> Clone for Watched<T> {
 }
 
 impl<T: Resource> Watched<T> {
-    /// The one of this name, if there is one as far as the watch has come.
+    /// Returns the object with this name, if the watch has shown it.
     pub(crate) async fn find(
         &self,
         namespace: Option<&str>,
@@ -38,7 +40,8 @@ impl<T: Resource> Watched<T> {
         Ok(self.0.get(namespace, name))
     }
 
-    /// The one of this name. If it was created just before, as by the same command, it is waited for.
+    /// Returns the object with this name. If it was created just before, as by the same command,
+    /// the call waits for it.
     pub(crate) async fn find_new(
         &self,
         namespace: Option<&str>,
@@ -65,7 +68,7 @@ impl<T: Resource> Watched<T> {
         }
     }
 
-    /// Those that are wanted, as far as the watch has come.
+    /// Returns the objects that satisfy `wanted`, as the watch has shown them.
     pub(crate) async fn select(
         &self,
         wanted: impl Fn(&T) -> bool,
@@ -74,7 +77,7 @@ impl<T: Resource> Watched<T> {
         Ok(self.0.select(wanted))
     }
 
-    /// All of them, as far as the watch has come.
+    /// Returns all objects, as the watch has shown them.
     pub(crate) async fn all(&self) -> Result<Vec<Arc<T>>, Rejection> {
         self.ready().await?;
         Ok(self.0.objects())

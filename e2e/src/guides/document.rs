@@ -1,13 +1,13 @@
-//! What a guide says to type, and what it says to expect: its fenced blocks.
+//! The fenced blocks of a guide: the input that it prescribes, and the expected output.
 //!
-//! - `console`: commands after a prompt, `$ ` or `alice$ `, each with the output that it has. A command
-//!   goes on in the next line after `\`, in a here-document, and where the shell would ask for more.
-//!   Lines after `/ # ` or `~ # ` are typed into the session that the command has opened.
-//! - `sh`: a script, which does not fail. What it prints is not looked at.
-//! - `yaml`: a file, named by a comment in its first line. Without a name it is an excerpt, to read.
-//! - `text`: to read.
+//! - `console`: commands after a prompt, `$ ` or `alice$ `, each with its output. A command continues on the
+//!   next line after `\`, in a here-document, and where the shell would request more input. Lines after
+//!   `/ # ` or `~ # ` are typed into the session that the command has opened.
+//! - `sh`: a script, which does not fail. Its output is ignored.
+//! - `yaml`: a file, named by a comment in its first line. Without a name it is an excerpt, for reading only.
+//! - `text`: for reading only.
 //!
-//! A block whose first line is `# not tested: WHY` is left out.
+//! A block that begins with the line `# not tested: WHY` is left out.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -19,18 +19,18 @@ const NOT_TESTED: &str = "# not tested: ";
 /// The prompts of a shell in a container.
 const INNER_PROMPTS: [&str; 2] = ["/ # ", "~ # "];
 
-/// A fenced block that asks for something to be done.
+/// A fenced block that requires an action.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins.
+    /// The line at which it begins.
     pub line: usize,
-    /// The heading that it is under.
+    /// The heading above it.
     pub section: String,
-    /// What is to be done.
+    /// The action.
     pub content: Content,
 }
 
-/// What is to be done by a block.
+/// The action of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Content {
     /// Commands, one after the other.
@@ -39,43 +39,43 @@ pub enum Content {
     Script(String),
     /// A file.
     File {
-        /// Its name, without a path.
+        /// The name, without a path.
         name: String,
-        /// What is in it.
+        /// The content.
         text: String,
     },
-    /// It is left out, and this is why.
+    /// The reason for which the block is left out.
     NotTested(String),
 }
 
-/// A command, and what it says.
+/// A command and its output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Who types it, if that is not the reader.
+    /// The user who types it, if that is not the reader.
     pub user: Option<String>,
-    /// What is typed, with all its lines.
+    /// The command, with all its lines.
     pub command: String,
-    /// What is typed into the session that it opens, and what that shows.
+    /// The input to the session that it opens, and the output of the session.
     pub inner: Vec<Inner>,
-    /// The lines that it prints.
+    /// The printed lines.
     pub shows: Vec<String>,
 }
 
-/// What is typed into a session.
+/// An input to a session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inner {
-    /// What the session shows before.
+    /// The prompt of the session.
     pub prompt: String,
-    /// What is typed after it.
+    /// The keys after the prompt.
     pub keys: String,
-    /// The lines that it prints.
+    /// The printed lines.
     pub shows: Vec<String>,
 }
 
-/// The blocks of a guide, whose text this is.
+/// Returns the blocks of a guide with this text.
 ///
 /// # Errors
-/// With a block that nobody would know what to do with.
+/// When a block has no defined action.
 pub fn blocks(text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut section = String::new();
@@ -119,7 +119,7 @@ pub fn blocks(text: &str) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// What is to be done by a block; nothing if it is there to be read.
+/// Returns the action of a block; `None` if it is for reading only.
 fn parsed(language: &str, text: &str) -> Result<Option<Content>> {
     if let Some(rest) = text.strip_prefix(NOT_TESTED) {
         let why = rest.lines().next().unwrap_or_default().trim();
@@ -138,7 +138,7 @@ fn parsed(language: &str, text: &str) -> Result<Option<Content>> {
             })
         }
         "text" => None,
-        // The compiler has these.
+        // The compiler tests these blocks.
         language if language.starts_with("rust") => None,
         other => bail!("nobody knows what to do with a block of {other:?}"),
     })
@@ -183,14 +183,14 @@ fn steps(text: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Who types what in this line, if it has a prompt.
+/// Returns the user and the command in this line, if it has a prompt.
 fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     let (user, command) = line.split_once("$ ")?;
     let name = |user: &str| user.bytes().all(|byte| byte.is_ascii_lowercase());
     name(user).then_some(((!user.is_empty()).then_some(user), command))
 }
 
-/// Whether the shell would wait for the next line.
+/// Checks whether the shell would wait for the next line.
 fn is_unfinished(command: &str) -> Result<bool> {
     let last = command.lines().next_back().unwrap_or_default();
     if last.ends_with('\\') {
@@ -201,11 +201,11 @@ fn is_unfinished(command: &str) -> Result<bool> {
         .stdin(Stdio::null())
         .output()
         .context("failed to run bash")?;
-    // A here-document without its end is a warning only.
+    // A here-document without its end causes only a warning.
     Ok(!read.status.success() || String::from_utf8_lossy(&read.stderr).contains("here-document"))
 }
 
-/// The names of those who type something, if they are not the reader.
+/// Returns the names of the users who type commands and are not the reader.
 #[must_use]
 pub fn users(blocks: &[Block]) -> BTreeSet<&str> {
     let steps = blocks.iter().flat_map(|block| match &block.content {

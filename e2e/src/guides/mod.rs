@@ -1,5 +1,5 @@
-//! The guides of the repository: which are followed, command by command, and in which order. Following them takes
-//! a node (`tests/guides`); that each of them can be followed is seen here, without one.
+//! The guides of the repository: those that tests follow, command by command, and their order. Following them
+//! requires a node (`tests/guides`); the tests here check without one that each of them can be followed.
 
 pub mod document;
 
@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 use crate::repository;
 use document::Block;
 
-/// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
-/// with the name of a section are followed in that one only.
+/// The guides in the order in which a test follows them on one cluster, and the reader of each. Of a guide
+/// with the name of a section, only that section is followed.
 pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 18] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
@@ -32,19 +32,19 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 18] = [
     ("install.md", Some("One command"), "admin"),
     ("uninstall.md", Some("By hand"), "admin"),
 ];
-/// It starts a cluster of its own.
+/// The guide that starts a separate cluster.
 pub const QUICKSTART: &str = "quickstart.md";
 
-/// Where the guides are.
+/// Returns the directory of the guides.
 #[must_use]
 pub fn folder() -> PathBuf {
     repository().join("docs/guides")
 }
 
-/// What there is to do in a guide.
+/// Returns the actions of a guide.
 ///
 /// # Errors
-/// When it is not there, or cannot be followed.
+/// When the guide does not exist, or cannot be followed.
 pub fn read(guide: &str) -> Result<Vec<Block>> {
     let path = folder().join(guide);
     let text = std::fs::read_to_string(path)
@@ -52,10 +52,10 @@ pub fn read(guide: &str) -> Result<Vec<Block>> {
     document::blocks(&text).with_context(|| format!("docs/guides/{guide}"))
 }
 
-/// What there is to do in a guide, or in the sections of that name.
+/// Returns the actions of a guide, or of its sections with this name.
 ///
 /// # Errors
-/// When there is nothing, or it cannot be followed.
+/// When there is no action, or the guide cannot be followed.
 pub fn read_section(guide: &str, section: Option<&str>) -> Result<Vec<Block>> {
     let mut blocks = read(guide)?;
     if let Some(section) = section {
@@ -75,10 +75,10 @@ mod tests {
     use super::document::Content;
     use super::*;
 
-    /// How many blocks of all guides may be left out.
+    /// The maximum number of blocks of all guides that may be left out.
     const MOST_NOT_TESTED: usize = 4;
 
-    /// Everything that is typed, and what is not.
+    /// Checks all guides, and the blocks that are left out.
     #[test]
     fn every_guide_is_followed_and_what_is_left_out_says_why() -> Result<()> {
         let mut left_out = Vec::new();

@@ -1,4 +1,4 @@
-//! Requests that others have to approve.
+//! Requests that require approvals.
 
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
@@ -14,7 +14,7 @@ const BOB: Person = Person::named("bob", &["approvers"]);
 const CAROL: Person = Person::named("carol", &["approvers"]);
 const ANSWERS: &str = "accessrequestapprovals";
 
-/// A scene with a template that bob and carol have to approve, each under a rule.
+/// Sets up a scene with a template that requires the approvals of bob and carol, each under a rule.
 async fn with_rules(prefix: &str, timeout: &str) -> Result<Scene> {
     let scene = scene(prefix).await?;
     scene.may_approve("approvers").await?;
@@ -28,7 +28,7 @@ async fn with_rules(prefix: &str, timeout: &str) -> Result<Scene> {
     Ok(scene)
 }
 
-/// A request of alice's that waits for others.
+/// Creates a request of alice and waits until it requires approvals.
 async fn waiting(scene: &Scene, name: &str) -> Result<ExecAccessRequest> {
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request(name, "asked", "5m")).await?;

@@ -1,5 +1,5 @@
-//! Who ends access by deleting its request: their own, or with the right to revoke that of others; and
-//! whoever did is on record.
+//! Revocation by deletion of a request: by its requester, or by a user with the right to revoke the requests of others.
+//! The audit record names the user who deleted the request.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn whoever_ends_access_is_on_record_and_ends_that_of_others_with_the_right
     assert_eq!(deleted.user.context("nobody")?.user, "bob");
     assert_eq!(deleted.details["requester"], "alice");
 
-    // One's own takes no right but to delete.
+    // A requester needs only the right to delete for their own request.
     alice.granted(&exec_request("own", TEMPLATE, "10m")).await?;
     of("alice").await?.delete("own", &delete).await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Emergencies: granted without approvals, and looked at afterwards. Each test has people of its own: what is
-//! unreviewed counts wherever it is.
+//! Emergencies: granted without approvals, and reviewed afterwards. Each test uses its own users, since unreviewed
+//! emergencies count across all namespaces.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
@@ -27,7 +27,7 @@ async fn with_emergencies(prefix: &str, within: &str, open: i32) -> Result<Scene
     Ok(scene)
 }
 
-/// The records of this action about the request.
+/// Returns the audit records of this action about the request.
 async fn on_record(scene: &Scene, action: &str, uid: &str) -> Result<Vec<AuditEvent>> {
     let events: kube::Api<AuditEvent> = kube::Api::all(scene.admin.clone());
     let selected = format!(
@@ -169,7 +169,7 @@ async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_review
     let scene = with_emergencies("too-many", "24h", 1).await?;
     let dana = on_call("dana-four");
     let requests = scene.requests("admin").await?;
-    // Beside each other, before any review is there: the operator counts them one after the other.
+    // Both are created concurrently, before a review exists: the operator counts them one after the other.
     let (first, second) = tokio::join!(
         dana.has_emergency(&scene, "one", "guarded"),
         dana.has_emergency(&scene, "two", "guarded"),
@@ -192,7 +192,7 @@ async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_review
     let line = conditions_line(&denied.status.unwrap_or_default());
     ensure!(line.contains("have not been reviewed"), "{line}");
     let review = scene.review_of(&granted.name_any()).await?;
-    // The watch of the webhook comes to know of it.
+    // The webhook learns of the review from its watch.
     let mut names = (0..).map(|number| format!("next-{number}"));
     let mut ask = async || {
         let name = names.next().context("no more names")?;
@@ -210,7 +210,7 @@ async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_review
     ensure!(told.contains("have not been reviewed"), "{told}");
     ERIN.reviews(&scene, &review.name_any(), &found(Finding::Justified))
         .await?;
-    // Webhook and operator come to know of it one after the other.
+    // The webhook and the operator learn of the review one after the other.
     eventually("the next to be let in", CONDITION_TIMEOUT, async || {
         let (name, answer) = ask().await?;
         answer?;

@@ -1,4 +1,4 @@
-//! How access ends: at the second, by withdrawal, by meddling.
+//! The end of access: expiry at its second, revocation, and drift.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::{scene, system};
 
-/// Waits until nothing of the grant is left, and says when the binding was seen to be gone.
+/// Waits until no object of the grant exists, and returns the time at which the binding was seen to be deleted.
 async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
     let name = asked.object_name();
     let within = Duration::from_secs(60);
@@ -140,7 +140,7 @@ async fn meddling_revokes() -> Result<()> {
             CONDITION_TIMEOUT,
             async || {
                 let (role, _) = scene.grant(&asked.object_name()).await?;
-                // A Role that a finalizer keeps holds nothing any more.
+                // A Role that a finalizer keeps has no rules any more.
                 let rules = role.and_then(|role| role.rules).unwrap_or_default();
                 Ok(rules.is_empty().then_some(()))
             },
@@ -165,11 +165,11 @@ enum Tampering {
     HoldRole,
 }
 
-/// Keeps an object from going.
+/// A finalizer that keeps an object from being deleted.
 const HOLD: &str = "example.test/hold";
 
 impl Tampering {
-    /// Lets go of what was held: the namespace could not go.
+    /// Removes the finalizers of the test: they would block the deletion of the namespace.
     async fn undo(&self, scene: &Scene, asked: &Asked) -> Result<()> {
         let (name, merge) = (asked.object_name(), PatchParams::default());
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -250,7 +250,7 @@ async fn a_foreign_role_of_the_same_name_is_in_nobodys_way_and_never_taken() -> 
     let scene = scene("conflict").await?;
     system().await?.operator.reserves().await?;
     let alice = scene.requests("alice").await?;
-    // The name is known once the request has its UID, and before its template comes.
+    // The name is known as soon as the request has its UID, before its template exists.
     let waiting = alice.create(&exec_request("clash", "later", "5m")).await?;
     let asked = Asked { request: waiting };
     let foreign: Role = serde_json::from_value(json!({
@@ -322,7 +322,7 @@ async fn a_finished_request_says_so_to_kubectl_wait() -> Result<()> {
     let request: ExecAccessRequest = alice.api().get("waited").await?;
     let status = request.status.context("no status")?;
     assert_eq!(status.phase, Phase::Expired);
-    // What waits for access to begin finds out that it is over.
+    // A client that waits for access to begin learns that the access is over.
     let told = conditions_line(&status);
     for type_ in ["AccessResourcesCreated", "AccessResourcesReady"] {
         assert!(told.contains(&format!("{type_}=False (Expired")), "{told}");

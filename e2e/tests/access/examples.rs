@@ -1,4 +1,4 @@
-//! Every manifest in `examples/` is applied, and does what its header says.
+//! Every manifest in `examples/` is applied, and has the effect that its header describes.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use serde_json::json;
 
 use crate::scene;
 
-/// Refused on purpose: the header of each says why.
+/// The manifests that are denied on purpose: the header of each states the reason.
 const REFUSED: [&str; 1] = ["bad_pod_access_template.yaml"];
 
-/// Holds for the whole cluster, in which others ask as well: the suite `audit` applies it, alone.
+/// The manifest that applies to the whole cluster, which other tests share: the suite `audit` applies it, alone.
 const ALONE: &str = "policy.yaml";
 
-/// Names a request that must have been granted.
+/// The part of the names of manifests that name a request that must have been granted.
 const CONTINUES: &str = "extends";
 
-/// Argo Rollouts, as far as an example needs them.
+/// Defines the kind of Argo Rollouts, as far as an example needs it.
 fn define_rollouts(cluster: &Cluster) -> Result<()> {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -56,7 +56,8 @@ fn examples() -> Result<Vec<PathBuf>> {
             .is_some_and(|extension| extension == "yaml")
             && !file.ends_with(ALONE)
     });
-    // Workloads and templates before the requests that name them, and these before what continues them.
+    // Workloads and templates come before the requests that name them, and these before the requests that continue
+    // them.
     let order = |file: &PathBuf| {
         let text = file.to_string_lossy();
         (
@@ -93,7 +94,7 @@ async fn every_example_applies_as_it_is() -> Result<()> {
         };
         let mut output = apply()?;
         if name.contains(CONTINUES) {
-            // What it names is granted in a moment.
+            // The request that it names is granted in a moment.
             output = eventually("what is continued to last", CONDITION_TIMEOUT, async || {
                 let output = apply()?;
                 Ok(output.status.success().then_some(output))

@@ -1,4 +1,4 @@
-//! What a grant gives, to whom, and what it costs.
+//! The rights of a grant, its user, and its cost in requests to the API server.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -70,7 +70,7 @@ async fn access_is_for_the_requester_alone_on_one_pod() -> Result<()> {
     Ok(())
 }
 
-/// By a real exec: through the API server, its authorization and a node.
+/// Checks by a real exec: through the API server, its authorization and a node.
 fn can_exec(scene: &Scene, user: &str, pod: &str) -> Result<bool> {
     let output = scene
         .cluster
@@ -168,15 +168,16 @@ async fn a_grant_costs_three_writes() -> Result<()> {
     Ok(())
 }
 
-/// A list that must be current is read from etcd where the API server's cache is behind, every object of
-/// the namespace: whoever fills one with pods of a megabyte would slow the grants of all. Its RoleBindings, which
-/// are as many as its grants, are not listed at all.
+/// The API server reads a list that must be current from etcd where its cache is behind, every object of the namespace:
+/// a user who fills a namespace with pods of a megabyte would slow the grants of all users. The operator does not list
+/// the
+/// namespace's RoleBindings, which are as many as its grants, at all.
 #[tokio::test]
 async fn a_grant_takes_no_list_that_must_be_current_and_none_of_bindings() -> Result<()> {
     system().await?.operator.reserves().await?;
     let scene = scene("cached").await?;
     let alice = scene.requests("alice").await?;
-    // The first grant of a workload learns its selector.
+    // The first grant of a workload reads its selector.
     alice
         .granted(&exec_request("first", TEMPLATE, "5m"))
         .await?;
@@ -241,7 +242,7 @@ async fn a_pod_that_only_looks_like_the_workloads_is_never_chosen() -> Result<()
         .spec
         .as_ref()
         .and_then(|spec| spec.selector.match_labels.clone());
-    // Without the hash of the replica set it would be adopted by it, and be the workload's own.
+    // With the hash of the replica set, the replica set would adopt the pod, which would then be the workload's own.
     let labels: std::collections::BTreeMap<_, _> = labels
         .unwrap_or_default()
         .into_iter()
@@ -327,7 +328,7 @@ async fn a_request_that_comes_before_its_template_is_granted_when_it_comes() -> 
         ))
         .await?;
     alice.ready("early").await?;
-    // Tied to its template after the fact: deleting that revokes.
+    // The request gets its template as owner later: the deletion of the template revokes the grant.
     let request = alice
         .until("early", "to be ready", |status| status.ready)
         .await?;

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs: access to the pod of a run that is going on.
+//! Jobs and CronJobs: access to the pod of a run in progress.
 
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::system;
 
-/// A Job whose pods go on until they are deleted.
+/// Returns a Job with pods that run until they are deleted.
 fn job() -> Value {
     json!({"template": {
         "metadata": {"labels": {"example.test/takes-time": "yes"}},

@@ -1,4 +1,4 @@
-//! Locks: what they end, what they refuse, and that new access can be had when they are gone.
+//! Locks: the access that they end, the requests that they deny, and new access after their deletion.
 
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -25,7 +25,7 @@ async fn lock(scene: &Scene, target: &Value) -> Result<Api<AccessLock>> {
     Ok(locks)
 }
 
-/// Alice gets in, is locked out, may not ask, and gets in again.
+/// Checks that alice gets access, is locked out, may not request access, and gets access again.
 async fn locked_and_unlocked(scene: &Scene, target: &Value) -> Result<()> {
     let alice = scene.requests("alice").await?;
     alice
@@ -55,7 +55,7 @@ async fn locked_and_unlocked(scene: &Scene, target: &Value) -> Result<()> {
     )
     .await?;
     alice.ready("third").await?;
-    // What it ended stays ended.
+    // The access that it ended stays ended.
     assert_eq!(
         alice.phase("first", Phase::Revoked).await?.phase,
         Phase::Revoked
@@ -77,8 +77,8 @@ async fn a_template_that_is_locked_lets_nobody_in_until_it_is_unlocked() -> Resu
     locked_and_unlocked(&scene, &target).await
 }
 
-/// A request of alice's that waits, since one of the two who approved it is locked out: by a lock that is called like
-/// the scene, on a name that nobody else goes by.
+/// Creates a request of alice that waits, since a lock blocks one of the two users who approved it. The lock has the
+/// name of the scene; no other test uses the name of the locked user.
 async fn waits_for_who_is_locked_out(
     scene: &Scene,
     locked: &'static str,
@@ -106,7 +106,7 @@ async fn waits_for_who_is_locked_out(
     };
     give(locked, "one").await?;
     let locks = lock(scene, &json!({"user": locked})).await?;
-    // A lock is looked at as soon as it is there.
+    // A lock takes effect as soon as it exists.
     let void = alice.until("mine", "not to count who is locked out", |status| {
         conditions_line(status).contains("by somebody who is locked out")
     });

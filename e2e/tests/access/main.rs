@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 
 static SYSTEM: OnceCell<System> = OnceCell::const_new();
 
-/// The oz of this process, started by whoever comes first.
+/// Returns the oz of this process, which the first test starts.
 async fn system() -> Result<&'static System> {
     let cluster = Cluster::shared().await?;
     SYSTEM.get_or_try_init(|| System::start(cluster)).await

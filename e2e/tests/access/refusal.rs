@@ -1,4 +1,4 @@
-//! Who gets nothing, and what they are told.
+//! Denied requests, and the reasons that their requesters see.
 
 use anyhow::{Context, Result};
 use kube::api::{Patch, PatchParams};
@@ -140,7 +140,7 @@ async fn a_stamp_that_the_user_brings_is_overwritten() -> Result<()> {
     let first = alice
         .granted(&exec_request("first", TEMPLATE, "5m"))
         .await?;
-    // Mallory knows no group that is let in, so the copied stamp would be worth something.
+    // Mallory is in no group with access, so the copied stamp would give mallory access.
     let mut copied = exec_request("first-again", "unknown", "5m");
     copied.metadata.annotations = first.request.metadata.annotations.clone();
     let created = mallory.create(&copied).await?;

@@ -1,7 +1,7 @@
-//! Either process killed without warning while requests wait for others and are approved: what is granted was approved,
-//! on record, and is granted once.
+//! Kills of either process without warning while requests wait for approvals and are approved: each granted request
+//! was approved, is recorded, and is granted once.
 //!
-//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
+//! The test runs a few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,17 +24,17 @@ use crate::support::clean;
 const BOB: Person = Person::named("bob", &["approvers"]);
 const CAROL: Person = Person::named("carol", &["approvers"]);
 
-/// How long to wait for what is away.
+/// The pause between two attempts to reach a process that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Does it again and again until it is done: whoever is asked may be away.
+/// Repeats an attempt until it succeeds: the process that it calls may be down.
 async fn until_done(attempt: impl AsyncFn() -> kube::Result<()>) {
     while attempt().await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// A request of alice's that both approve.
+/// Creates a request of alice that both approve.
 async fn asked(scene: &Scene, number: usize) -> Result<()> {
     let name = format!("grant-{number}");
     let alice = scene.requests("alice").await?;
@@ -48,7 +48,7 @@ async fn asked(scene: &Scene, number: usize) -> Result<()> {
         let answer = answer_to(&request, &format!("{name}-{rule}"), true)?;
         let name = answer.name_any();
         until_done(async || {
-            // One whose answer was lost is there already.
+            // An approval exists already if only its response was lost.
             if scene
                 .api::<AccessRequestApproval>()
                 .get_opt(&name)
@@ -76,7 +76,7 @@ async fn killed(
     let nanos = u64::from(began.elapsed().subsec_nanos());
     tokio::time::sleep(Duration::from_millis(50 + nanos % 900)).await;
     let (cluster, options) = (scene.cluster, Options::default());
-    // The operator decides: it is killed the more often.
+    // The operator decides: the test kills it more often.
     if kill % 4 == 3 {
         system.webhook.process.kill9();
         auditor.log(&system.webhook.process);
@@ -89,7 +89,7 @@ async fn killed(
     Ok(())
 }
 
-/// That each of these requests was approved by both, and granted once.
+/// Checks that each of these requests was approved by both, and granted once.
 async fn on_record(auditor: &Auditor, requests: impl Iterator<Item = &String>) -> Result<()> {
     let records: Vec<Value> = auditor.records().await?;
     for uid in requests {

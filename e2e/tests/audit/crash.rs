@@ -1,6 +1,6 @@
-//! Either process killed without warning, again and again, while requests and sessions come in.
+//! Kills of either process without warning, repeatedly, while requests and sessions arrive.
 //!
-//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
+//! The test runs a few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::alone;
 use crate::support::clean;
 
-/// A command that leaves a line in `opened`: it has run, whoever did not hear of it.
+/// Returns a command that adds a line to `opened`: the line proves that it ran, even if its client did not see that.
 fn command(number: usize, opened: &Path) -> Vec<String> {
     let script = format!("echo {number} >> {}", opened.display());
     ["/bin/sh", "-c", &script].map(ToOwned::to_owned).into()
@@ -43,11 +43,11 @@ async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_wh
     let opened = files.path().join("opened");
     let ask = async |number: usize| {
         let request = exec_request(&format!("grant-{number}"), TEMPLATE, "3h");
-        // Refused while the webhook is away: asked again.
+        // The webhook is down: the request fails, and is repeated.
         while alice.create(&request).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // Refused as well, or broken off at any moment; or it runs.
+        // The exec is denied as well, or is interrupted at any moment; or it runs.
         let (pod, command) = (&names[number % names.len()], command(number, &opened));
         let session = async {
             let process = pods.exec(pod, command, &AttachParams::default()).await?;

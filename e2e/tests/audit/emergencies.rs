@@ -1,7 +1,7 @@
-//! The operator killed without warning while emergencies are granted, and their requests deleted right after: each
-//! has exactly one review in the end.
+//! Kills of the operator without warning while emergencies are granted, and their requests deleted right after: each
+//! emergency has exactly one review in the end.
 //!
-//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
+//! The test runs a few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,13 +16,14 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually, scaled};
 use crate::alone;
 use crate::support::clean;
 
-/// How long to wait for what is away.
+/// The pause between two attempts to reach a process that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// An emergency that is granted, and whose request is deleted as soon as it can be used. Its UID.
+/// Creates an emergency that is granted, deletes its request as soon as the grant is ready, and returns the UID of the
+/// request.
 async fn had(scene: &Scene, number: usize) -> Result<String> {
     let name = format!("inc-{number}");
-    // The most that a person may have unreviewed is no matter here.
+    // The limit on unreviewed emergencies of a user does not matter here.
     let user: &'static str = Box::leak(format!("dana-{number}").into_boxed_str());
     let dana = Person::named(user, &["devs", "oncall"]);
     while dana.has_emergency(scene, &name, "guarded").await.is_err() {

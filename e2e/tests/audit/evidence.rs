@@ -1,4 +1,5 @@
-//! Evidence of what oz did, made by an auditor who may read and ask for a seal and nothing else; and who could get in.
+//! Evidence of oz's actions, made by an auditor who may only read and request a seal; and the list of users who could
+//! get access.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +22,7 @@ use crate::support::{clean, settled};
 
 const BOB: Person = Person::named("bob", &["approvers"]);
 
-/// What came of `ozctl audit …`.
+/// The result of `ozctl audit …`.
 struct Answer {
     code: Option<i32>,
     stdout: String,
@@ -42,7 +43,7 @@ fn audit(cluster: &Cluster, user: &str, words: &[&str]) -> Result<Answer> {
     })
 }
 
-/// Binds somebody to what a role of oz's for people gives, in all namespaces or in oz's.
+/// Binds a user to the rights of oz's roles for users, in all namespaces or in oz's.
 async fn bound(cluster: &Cluster, user: &str, roles: &[&str]) -> Result<()> {
     let admin = cluster.client("admin").await?;
     let ours = PatchParams::apply("test").force();
@@ -71,7 +72,7 @@ async fn bound(cluster: &Cluster, user: &str, roles: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A request of alice's that bob approves.
+/// Creates a request of alice that bob approves.
 async fn approved(scene: &Scene) -> Result<()> {
     scene.may_approve("approvers").await?;
     let rules = vec![approval_rule("security", &["bob"], &[], 1)];
@@ -82,7 +83,7 @@ async fn approved(scene: &Scene) -> Result<()> {
     let waits = |status: &oz_api::RequestStatus| status.approval.is_some();
     let request = alice.until("mine", "to wait for others", waits).await?;
     let answer = answer_to(&request, "mine-security", true)?;
-    // The webhook that is asked may not have seen the template yet.
+    // The webhook that receives the approval may not have seen the template yet.
     eventually("bob to approve", CONDITION_TIMEOUT, async || {
         let (namespace, answers) = (scene.name(), "accessrequestapprovals");
         let given = BOB.create(&scene.admin, namespace, answers, &answer);
@@ -93,7 +94,7 @@ async fn approved(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// An attestation of erin's, from the list to its name: first without decisions, then with.
+/// Makes an attestation of erin, from the list to its name: first without decisions, then with.
 async fn attested(cluster: &Cluster, file: &Path) -> Result<String> {
     cluster.issue_kubeconfig("erin", &[])?;
     bound(cluster, "erin", &["oz-audit-reader"]).await?;
@@ -128,7 +129,7 @@ async fn attested(cluster: &Cluster, file: &Path) -> Result<String> {
         }
     }
     std::fs::write(file, lines.join("\n"))?;
-    // Whoever has no right to: by the API server.
+    // The API server refuses a user who lacks the right.
     let refused = audit(cluster, "erin", &["attest", &path])?;
     assert_eq!(
         refused.code,
@@ -172,12 +173,12 @@ async fn attested(cluster: &Cluster, file: &Path) -> Result<String> {
     assert_eq!(stored.annotations()[labels::REVIEWED_BY], "erin");
     let removed = stored.spec.attestation.context("no attestation")?.removed;
     assert_eq!(removed, 1);
-    // It stays, whoever wants it gone or another.
+    // It stays; deleting and changing it fail.
     refused_for_good(&reviews, &name).await?;
     Ok(name)
 }
 
-/// That an administrator neither changes nor deletes it.
+/// Checks that an administrator can neither change nor delete it.
 async fn refused_for_good(reviews: &Api<AccessReview>, name: &str) -> Result<()> {
     let patch = Patch::Merge(json!({ "spec": { "attestation": { "kept": 0 } } }));
     let patched = reviews.patch(name, &PatchParams::default(), &patch).await;
@@ -229,7 +230,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
             &words.iter().map(String::as_str).collect::<Vec<_>>(),
         )
     };
-    // Who may only read has no seal, and no file.
+    // A user who may only read gets no seal, and no file.
     let refused = make(reader, &[])?;
     assert_eq!(
         refused.code,
@@ -248,7 +249,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
         "a file that is not whole was left"
     );
     let made = make(sealer, &["--sample", "1", "--seed", "7"])?;
-    // The processes of the tests have no Deployment, which is said.
+    // The processes of the tests have no Deployment; the command reports that.
     assert_eq!(made.code, Some(3), "{}{}", made.stdout, made.stderr);
     assert!(made.stdout.contains("granted: 1, "), "{}", made.stdout);
     let gaps: Vec<&str> = made
@@ -279,7 +280,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
         "{said}"
     );
 
-    // What is in it.
+    // The content of the file.
     let list = Command::new("tar")
         .args(["-xf", &file, "-C"])
         .arg(files.path())
@@ -287,7 +288,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
     ensure!(list.success());
     let inside = |name: &str| std::fs::read_to_string(files.path().join("oz-evidence").join(name));
     let summary = inside("summary.csv")?;
-    // What other tests left may end meanwhile.
+    // Grants of other tests may end in between.
     let ours = |line: &&str| line.contains(scene.name());
     let ours: Vec<&str> = summary.lines().filter(ours).collect();
     ensure!(
@@ -316,7 +317,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
         .status()?;
     ensure!(sums.success(), "sha256sum does not take the sums");
 
-    // On record, once.
+    // The audit trail has it once.
     let listed = audit(
         cluster,
         reader,
@@ -327,7 +328,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
     assert_eq!(records[0]["details"]["by"], "saul");
     settled(&auditor).await?;
 
-    // A byte, and a file without its end.
+    // One file has a changed byte, and one lacks its second half.
     let bytes = std::fs::read(&file)?;
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 1;
@@ -378,13 +379,13 @@ async fn who_could_get_in_is_told_with_what_could_not_be_read() -> Result<()> {
     ] {
         assert!(found.stdout.contains(&row), "{row}: {}", found.stdout);
     }
-    // The grant and no more is told of as ending.
+    // The list names the grant, and no other access, with its expiry.
     let granted = found
         .stdout
         .lines()
         .filter(|line| line.starts_with("Granted,"));
     assert_eq!(granted.count(), 1, "{}", found.stdout);
-    // `edit` is an aggregated role: the right comes from another.
+    // `edit` is an aggregated role: another role supplies the right.
     let standing = found.stdout.lines().find(|line| line.contains("=mallory"));
     let standing = standing.context("no row")?;
     ensure!(
@@ -397,7 +398,7 @@ async fn who_could_get_in_is_told_with_what_could_not_be_read() -> Result<()> {
     let digest = list["digest"].as_str().context("no digest")?;
     assert!(found.stderr.contains(digest), "{} {digest}", found.stderr);
 
-    // Somebody who may read nothing sees what that is.
+    // A user who may read nothing sees which rights are missing.
     cluster.issue_kubeconfig("nadia", &[])?;
     let nothing = audit(cluster, "nadia", &["entitlements"])?;
     assert_eq!(

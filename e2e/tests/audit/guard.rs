@@ -1,4 +1,4 @@
-//! Nobody but oz writes or deletes AuditEvents, whatever rights they have.
+//! Only oz writes or deletes AuditEvents; all other users are refused, regardless of their rights.
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ async fn an_administrator_can_neither_forge_nor_change_nor_delete_events() -> Re
 
     let events: Api<AuditEvent> = Api::all(scene.admin.clone());
     let writer = Writer::new("oz-operator", "oz-0", Timestamp::now(), 1);
-    // As good a forgery as can be made without the key.
+    // This is the best forgery that is possible without the key.
     let (_, entry) = Chain::begin(writer, Timestamp::now(), &[], &AuditKey::new(&[1; 32]));
     let forged = AuditEvent::from(entry);
     assert!(refused(
@@ -63,7 +63,7 @@ async fn an_administrator_can_neither_forge_nor_change_nor_delete_events() -> Re
         .await;
     assert!(all.is_err());
 
-    // With the webhook gone nobody can either, and oz writes on.
+    // With the webhook down, other users still cannot, and oz still writes.
     system.webhook.process.kill9();
     assert!(
         events

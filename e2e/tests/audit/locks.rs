@@ -1,7 +1,7 @@
-//! One lock ends many grants and nobody else's, also if the operator is killed in between; each end is on record once,
-//! with the lock's name.
+//! One lock ends many grants, and only those of its user, also if the operator is killed in between. Each end is
+//! recorded once, with the lock's name.
 //!
-//! Sixty; 200 in the long form (`OZ_LONG=1`).
+//! Sixty grants; 200 in the long form (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::alone;
 use crate::support::clean;
 
-/// So many grants of alice's.
+/// Creates this number of grants of alice.
 async fn granted(scene: &Scene, grants: usize) -> Result<BTreeSet<String>> {
     let alice = scene.requests("alice").await?;
     for number in 0..grants {
@@ -34,7 +34,7 @@ async fn granted(scene: &Scene, grants: usize) -> Result<BTreeSet<String>> {
     Ok(uids)
 }
 
-/// How many of the requests are over.
+/// Returns the number of requests that are over.
 async fn over(scene: &Scene) -> Result<usize> {
     let requests = scene.api::<ExecAccessRequest>();
     let all = requests.list(&ListParams::default()).await?;
@@ -52,7 +52,7 @@ async fn bindings(scene: &Scene) -> Result<usize> {
     Ok(all.iter().filter(of_grant).count())
 }
 
-/// That the end of each of these is on record once, by the lock: in the logs, where it is first.
+/// Checks that the end of each of these is recorded once, by the lock: in the logs, where the record appears first.
 fn on_record(records: &[Record], uids: &BTreeSet<String>, lock: &str) {
     for uid in uids {
         let ends = records
@@ -119,7 +119,7 @@ async fn one_lock_ends_all_that_it_is_about_and_nothing_else_also_if_the_operato
         let ending = request.status.and_then(|status| status.ending);
         assert_eq!(ending.context("no ending")?.reason, EndReason::Locked);
     }
-    // Nobody else's, and nothing was written for them.
+    // The grants of other users stay, and nothing was written for them.
     let after = kept.list(&ListParams::default()).await?;
     let versions = |all: &kube::core::ObjectList<ExecAccessRequest>| {
         let versions = all.iter().map(|one| one.resource_version());

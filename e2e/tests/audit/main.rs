@@ -1,5 +1,6 @@
-//! The audit trail: on record before it takes effect, whole whatever happens to the processes, and
-//! not whole as soon as somebody lays hands on it. One cluster for all tests, one test at a time.
+//! The audit trail: recorded before an action takes effect, complete after any failure of the processes, and reported
+//! as
+//! incomplete as soon as a user tampers with it. One cluster for all tests, one test at a time.
 
 mod approvals;
 mod crash;
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// The cluster, for as long as the guard is held.
+/// Returns the cluster, for as long as the guard is held.
 async fn alone() -> Result<(MutexGuard<'static, ()>, &'static Cluster)> {
     let turn = TURN.lock().await;
     Ok((turn, Cluster::shared().await?))

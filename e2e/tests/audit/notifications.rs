@@ -1,4 +1,4 @@
-//! Servers that are told of what is on record, and are away, stall, or are not where anything may be sent.
+//! Servers of notification routes that are down, stall, or have an address to which oz must not send.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::support::clean;
 const BOB: Person = Person::named("bob", &["approvers"]);
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-token-that-nobody-logs";
-/// Of Slack's URLs the path is the secret.
+/// The path of a Slack URL is its secret.
 const SECRET_PATH: &str = "/services/T0/B0/nobody-logs-this";
 
 fn told(routes: &Value, allowed: &[&str]) -> Options {
@@ -30,7 +30,7 @@ fn told(routes: &Value, allowed: &[&str]) -> Options {
     Options::default().flag(&format!("--notifications={told}"))
 }
 
-/// The counter of a route, in what an operator tells of itself.
+/// Returns the counter of a route, from the metrics of an operator.
 async fn counted(system: &System, name: &str, route: &str) -> Result<u64> {
     let wanted = format!("oz_notifications_{name}_total{{route=\"{route}\"}} ");
     let metrics = system.operator.metrics().await?;
@@ -38,7 +38,7 @@ async fn counted(system: &System, name: &str, route: &str) -> Result<u64> {
     Ok(value.map(str::parse).transpose()?.unwrap_or(0))
 }
 
-/// Waits until a server has taken something for each of these texts, in this order.
+/// Waits until a server has accepted a request for each of these texts, in this order.
 async fn has_in_order(server: &Server, texts: &[&str]) -> Result<Vec<Received>> {
     eventually("the server to have them", CONDITION_TIMEOUT, async || {
         let taken = server.taken();
@@ -53,7 +53,7 @@ async fn has_in_order(server: &Server, texts: &[&str]) -> Result<Vec<Received>> 
     .await
 }
 
-/// The servers that are told, and none of them takes anything yet.
+/// The servers of the notification routes; at first none of them accepts a request.
 struct Servers {
     chat: Server,
     alerts: Server,
@@ -106,7 +106,7 @@ impl Servers {
         ]))
     }
 
-    /// What people read says who may decide and how, and nothing that they wrote means anything.
+    /// Checks that the message for users names the approvers and the command, and that markup of users has no effect.
     async fn people_are_told(&self) -> Result<()> {
         let said = has_in_order(&self.chat, &["Approval requested", "Access granted"]).await?;
         let begins = format!("POST {SECRET_PATH} ");
@@ -124,7 +124,7 @@ impl Servers {
         Ok(())
     }
 
-    /// One alert for the grant and its end.
+    /// Checks that the grant and its end are one alert.
     async fn the_alert_resolves(&self) -> Result<()> {
         let said = has_in_order(&self.alerts, &["Access granted", "Access revoked"]).await?;
         assert_eq!(said[0].body[0]["labels"], said[1].body[0]["labels"]);
@@ -134,7 +134,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Operator and webhook send each their own, once, signed, and only what the route asks for.
+    /// Checks that operator and webhook each send their own events, once, signed, and only those that the route
+    /// selects.
     async fn events_are_signed(&self) -> Result<()> {
         let operators = ["ApprovalRequested", "AccessGranted", "AccessRevoked"];
         has_in_order(&self.events, &operators).await?;
@@ -154,7 +155,7 @@ impl Servers {
     }
 }
 
-/// Alice asks, bob approves, and access is there and over.
+/// Lets alice request access, bob approve it, and the access begin and end.
 async fn access_comes_and_goes(scene: &Scene) -> Result<()> {
     scene.may_approve("approvers").await?;
     let rule = approval_rule("security", &["bob"], &[], 1);
@@ -223,7 +224,7 @@ async fn nothing_is_sent_to_where_only_oz_can_reach_nor_after_a_redirect() -> Re
     )?;
     let route =
         |name: &str, url: String| json!({"name": name, "url": url, "events": ["AccessGranted"]});
-    // A name that stands for loopback is found out when it is looked up.
+    // A name for the loopback address is detected when it is resolved.
     let named = here.url("/").replace("127.0.0.1", "localhost");
     let routes = json!([route("named", named), route("away", away.url("/first"))]);
     let system = System::start_with(cluster, &told(&routes, &["127.0.0.1"])).await?;

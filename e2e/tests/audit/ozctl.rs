@@ -1,5 +1,6 @@
-//! `ozctl audit` on a trail that oz has written: what an administrator reads, and what an auditor is
-//! told of a trail that is whole, broken, or not there.
+//! `ozctl audit` on a trail that oz has written: the output for an administrator, and the findings for an auditor about
+//! a
+//! trail that is complete, broken, or missing.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -17,7 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::alone;
 use crate::support::{clean, settled};
 
-/// What came of `ozctl audit …` as an administrator.
+/// The result of `ozctl audit …` as an administrator.
 struct Answer {
     code: Option<i32>,
     stdout: String,
@@ -43,7 +44,7 @@ fn audit(cluster: &Cluster, words: &[&str]) -> Result<Answer> {
     })
 }
 
-/// What it says on standard output, if it succeeds.
+/// Returns the standard output of the command, if it succeeds.
 fn read(cluster: &Cluster, words: &[&str]) -> Result<String> {
     let answer = audit(cluster, words)?;
     ensure!(answer.code == Some(0), "{words:?}: {}", answer.stderr);
@@ -61,7 +62,7 @@ async fn a_trail_is_listed_shown_followed_and_exported() -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()?;
     let mut tailed = BufReader::new(tail.stdout.take().context("no output")?).lines();
-    // The head of the table: from here on it follows.
+    // The head of the table: the command follows the trail from here on.
     let head = tailed.next().context("no head")??;
     assert!(head.contains("WRITER"), "{head}");
 
@@ -118,7 +119,7 @@ async fn a_trail_is_listed_shown_followed_and_exported() -> Result<()> {
     let nothing = audit(cluster, &["show", "20200101t000000000000z-000000000000"])?;
     assert_eq!(nothing.code, Some(1));
 
-    // It came while it was followed.
+    // The event arrived while the command followed the trail.
     let line = tailed
         .find(|line| {
             line.as_ref()
@@ -151,7 +152,7 @@ async fn verifying_tells_whole_from_broken_and_both_from_nothing() -> Result<()>
     settled(&auditor).await?;
     std::fs::write(&pin, read(cluster, &["keys"])?)?;
     std::fs::write(&log, read(cluster, &["export"])?)?;
-    // Nobody writes any more: what is judged stays as it is.
+    // No process writes any more: the trail does not change while it is verified.
     for process in [&mut system.operator.process, &mut system.webhook.process] {
         process.terminate(Duration::from_secs(30)).await?;
     }
@@ -207,7 +208,7 @@ async fn verifying_tells_whole_from_broken_and_both_from_nothing() -> Result<()>
         altered.stdout
     );
 
-    // Events and checkpoints: all that there was.
+    // Deletes all events and checkpoints: the trail is empty.
     clean(cluster).await?;
     let nothing = verify(&[])?;
     assert_eq!(
@@ -246,7 +247,7 @@ async fn what_is_written_while_a_trail_is_verified_is_not_missing() -> Result<()
     settled(&auditor).await?;
     let before = read(cluster, &["export"])?;
 
-    // The log is a pipe: it is open as soon as the command reads it, and read once it is written.
+    // The log is a pipe: it opens as soon as the command reads it, and the command reads it once it is written.
     let made = Command::new("mkfifo").arg(&log).status()?;
     ensure!(made.success(), "no pipe");
     let words = ["verify", "--log", &log.display().to_string()];

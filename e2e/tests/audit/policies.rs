@@ -1,4 +1,4 @@
-//! Policies over all templates, from the request to the grant, and what is on record of them.
+//! Access policies for all templates, from the request to the grant, and their audit records.
 
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
@@ -44,7 +44,7 @@ async fn the_example_applies_and_is_ready() -> Result<()> {
     Ok(())
 }
 
-/// Waits until the operator says that a policy can be asked.
+/// Waits until the operator reports that a policy is ready.
 async fn ready(scene: &Scene, name: &str) -> Result<()> {
     let policies = Api::<AccessPolicy>::all(scene.admin.clone());
     eventually("the policy to be ready", CONDITION_TIMEOUT, async || {
@@ -57,7 +57,7 @@ async fn ready(scene: &Scene, name: &str) -> Result<()> {
     .await
 }
 
-/// The records of an action about an object of this name.
+/// Returns the records of an action about an object of this name.
 async fn records(scene: &Scene, action: &str, name: &str) -> Result<Vec<Value>> {
     let events = Api::<AuditEvent>::all(scene.admin.clone());
     let listed = events.list(&ListParams::default()).await?;
@@ -95,7 +95,7 @@ async fn policies_refuse_shorten_and_have_others_agree_and_are_on_record() -> Re
     ];
     let policies = Api::<AccessPolicy>::all(scene.admin.clone());
     let (short, agree) = (format!("{namespace}-short"), format!("{namespace}-agree"));
-    // Only the first matches the probe; the others are there before anybody asks.
+    // Only the first matches the probe; the others exist before the first request.
     with_policies(&scene, &all[..1], async || {
         for policy in &all[1..] {
             policies.create(&Default::default(), policy).await?;
@@ -181,7 +181,7 @@ async fn policies_refuse_shorten_and_have_others_agree_and_are_on_record() -> Re
         changes.iter().all(|it| it["user"]["user"] == "admin"),
         "{changes:?}"
     );
-    // The policies are gone, and what is asked for lasts as long as it is.
+    // The policies no longer exist, and the access lasts as long as it was requested for.
     let alice = scene.requests("alice").await?;
     let later = exec_request("later", TEMPLATE, "3h");
     let later = alice.granted(&later).await?;

@@ -1,7 +1,7 @@
-//! The operator killed again and again while harness runs share workspaces: each run ends, once and on record,
-//! no workspace is left locked or was held twice, and the trail is whole.
+//! Repeated kills of the operator while harness runs share workspaces: each run ends, once and with a record, no
+//! workspace stays locked or was held twice, and the trail is complete.
 //!
-//! A few times; hundreds of times in the long form (`OZ_LONG=1`).
+//! The test runs a few times; hundreds of times in the long form (`OZ_LONG=1`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::alone;
 use crate::support::clean;
 
-/// How many workspaces the runs share.
+/// The number of workspaces that the runs share.
 const WORKSPACES: usize = 5;
 
 fn options() -> Options {
@@ -52,13 +52,13 @@ async fn submit(scene: &Scene, runs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Starts the operator and kills it, at moments that move through all that it does. Gives what it put on record.
+/// Starts the operator and kills it, at moments that move through all its work. Returns its audit records.
 async fn killed(cluster: &Cluster, kills: usize, auditor: &mut Auditor) -> Result<Vec<Record>> {
     let began = Instant::now();
     let mut records = Vec::new();
     for _ in 0..kills {
         let mut operator = Operator::spawn(cluster, &options())?;
-        // Moments that no two runs share: most of them when it leads and writes.
+        // No two runs share these moments: at most of them the operator leads and writes.
         let nanos = u64::from(began.elapsed().subsec_nanos());
         tokio::time::sleep(Duration::from_millis(nanos % 2_000)).await;
         operator.process.kill9();
@@ -68,7 +68,7 @@ async fn killed(cluster: &Cluster, kills: usize, auditor: &mut Auditor) -> Resul
     Ok(records)
 }
 
-/// The records of an operator that was killed: the last line may be torn.
+/// Returns the records of an operator that was killed: the last line may be incomplete.
 fn whole(operator: &Operator) -> Result<Vec<Record>> {
     let lines = operator.process.lines()?;
     let records = lines
@@ -77,7 +77,7 @@ fn whole(operator: &Operator) -> Result<Vec<Record>> {
     Ok(records.collect())
 }
 
-/// That no two pods that may run have the same claim.
+/// Checks that no two pods that may run have the same claim.
 async fn alone_on_workspaces(scene: &Scene) -> Result<()> {
     let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
     let mut held: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -100,7 +100,7 @@ async fn alone_on_workspaces(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Sees all the while that no two pods share a workspace; it ends when they do.
+/// Checks continuously that no two pods share a workspace; it ends when they do.
 async fn never_shared(scene: &Scene) -> Result<()> {
     loop {
         alone_on_workspaces(scene).await?;
@@ -108,10 +108,10 @@ async fn never_shared(scene: &Scene) -> Result<()> {
     }
 }
 
-/// Waits until every run has succeeded. Nobody gave another run a reason to end otherwise.
+/// Waits until every run has succeeded. The test gives no run a reason to end otherwise.
 async fn all_over(scene: &Scene, runs: usize) -> Result<()> {
     let api = scene.api::<HarnessRun>();
-    // What takes turns on a workspace takes the longer the more there are.
+    // Runs that take turns on a workspace take longer the more there are.
     let turns = u32::try_from(runs.div_ceil(WORKSPACES))?;
     let within = CONDITION_TIMEOUT + Duration::from_secs(5) * turns;
     let mut ended = Vec::new();
@@ -137,7 +137,7 @@ async fn all_over(scene: &Scene, runs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nobody holds a workspace, and sees that each run had its own once.
+/// Waits until no run holds a workspace, and checks that each run had its own once.
 async fn all_free(scene: &Scene, runs: usize) -> Result<()> {
     let workspaces = scene.api::<Workspace>();
     eventually("workspaces to be free", CONDITION_TIMEOUT, async || {
@@ -187,7 +187,7 @@ async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> 
     }
     all_free(&scene, runs).await?;
 
-    // A record that was written twice is one: it has the same ID.
+    // A record that was written twice counts once: both have the same ID.
     let before = records.len();
     records.extend(records_in(&operator.process)?);
     let about = |run: &str, action: Action| -> usize {

@@ -1,4 +1,4 @@
-//! A server that is sent what oz tells others, and answers as a test says.
+//! A server that receives the requests that oz sends to others, and answers as a test defines.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,20 +13,20 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it says.
+/// The response of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
-    /// With this status and nothing more.
+    /// This status without a body.
     With(u16),
-    /// With a page of HTML that is no success.
+    /// A page of HTML with a status of failure.
     Html,
     /// A redirect to itself.
     Redirect,
-    /// Nothing, as long as the client waits.
+    /// No response, as long as the client waits.
     Never,
 }
 
-/// A request as it came.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) head: String,
@@ -35,7 +35,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The value of a header.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, wanted: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -45,7 +45,7 @@ impl Received {
     }
 }
 
-/// The server.
+/// The server, with the requests that it received.
 #[derive(Clone)]
 pub(crate) struct Server {
     address: String,
@@ -80,12 +80,12 @@ impl Server {
         *self.answers.lock() = answers;
     }
 
-    /// What it answered with success.
+    /// Returns the requests that it answered with success.
     pub(crate) fn taken(&self) -> Vec<Received> {
         self.taken.lock().clone()
     }
 
-    /// What it did not.
+    /// Returns the requests that it did not answer with success.
     pub(crate) fn refused(&self) -> Vec<Received> {
         self.refused.lock().clone()
     }
@@ -121,7 +121,7 @@ impl Server {
     }
 }
 
-/// The first whole request, if there is one, and what follows.
+/// Returns the first complete request, if there is one, and the bytes that follow.
 fn request(bytes: &[u8]) -> Option<(Received, Vec<u8>)> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();

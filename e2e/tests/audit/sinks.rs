@@ -1,4 +1,4 @@
-//! The places that records go to, one of them out of order.
+//! The sinks of audit records, one of them out of order.
 
 use std::time::Duration;
 
@@ -84,10 +84,10 @@ async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<
     Ok(())
 }
 
-/// Where a collector takes events.
+/// The path at which a collector accepts events.
 const PATH: &str = "/events?from=oz";
 
-/// The events that a collector took, as they are to come.
+/// Returns the events that a collector accepted, in their expected form.
 fn events(collector: &Server) -> Vec<Value> {
     let taken = collector.taken();
     let right = |it: &Received| {
@@ -133,7 +133,7 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
         assert_eq!(event["type"], format!("co.wizardofoz.audit.{kind}"));
         lines.push(event["data"].to_string());
     }
-    // What the collector has is a log that verifies by itself.
+    // The collector's events are a log that verifies without other sinks.
     let mut evidence = Evidence::default();
     evidence.log("collector", &lines.join("\n"));
     let terms = Terms {
@@ -196,7 +196,7 @@ async fn refusals_without_end_cost_a_handful_of_writes() -> Result<()> {
         let refusal = try_it(number).await?;
         assert!(refusal.contains("devs"), "{refusal}");
     }
-    // The summary comes after a minute, or when the process ends.
+    // The summary follows after a minute, or when the process ends.
     system
         .webhook
         .process
@@ -236,7 +236,7 @@ async fn events_go_when_they_are_old_enough_and_the_rest_still_verifies() -> Res
         let request = exec_request(&format!("debug-{number}"), TEMPLATE, "1h");
         alice.granted(&request).await?;
     }
-    // Whoever reaps is replaced in between, and nothing is forgotten.
+    // The process that enforces retention is replaced in between, and no event is lost.
     system.operator.process.kill9();
     system.operator = Operator::start(cluster, &options).await?;
     alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
@@ -289,7 +289,7 @@ async fn a_log_in_a_file_is_whole_across_restarts() -> Result<()> {
     let report = auditor.report().await?;
     assert!(report.is_whole(), "{:#?}", report.problems);
     assert!(system.operator.process.lines()?.is_empty());
-    // Each grant once, whatever was killed when.
+    // Each grant appears once, regardless of the kills.
     let text = std::fs::read_to_string(&file)?;
     assert_eq!(text.matches(r#""action":"AccessGranted""#).count(), 4);
     Ok(())

@@ -1,4 +1,4 @@
-//! What the tests of the trail have in common.
+//! Functions that the tests of the trail share.
 
 use anyhow::{Result, bail};
 use kube::api::{DeleteParams, ListParams};
@@ -6,7 +6,7 @@ use oz_e2e::{Auditor, unregister};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use oz_trail::verify::Report;
 
-/// Takes away what other tests have left: without oz running, an administrator can.
+/// Removes the objects that other tests have left: without oz running, an administrator can.
 pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
     oz_e2e::install(cluster).await?;
     unregister(cluster)?;
@@ -31,7 +31,7 @@ pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until everything that is on record is signed, and gives the report.
+/// Waits until all records are signed, and returns the report.
 pub(crate) async fn settled(auditor: &Auditor) -> Result<Report> {
     eventually(
         "the trail to be signed to its end",

@@ -1,6 +1,5 @@
-//! An administrator with every right in the cluster takes oz out of the way and lays hands on the
-//! trail. Each time verifying says what was done and where; each time the trail is put back before
-//! the next.
+//! An administrator with every right in the cluster stops oz and tampers with the trail. Each time verification reports
+//! the fault and its place; each time the trail is restored before the next.
 
 use anyhow::{Context, Result};
 use jiff::SignedDuration;
@@ -32,7 +31,7 @@ impl TamperingScene {
         Api::namespaced(self.admin.clone(), NAMESPACE)
     }
 
-    /// The operator's events, in the order of its chain.
+    /// Returns the operator's events, in the order of its chain.
     fn chain(&self) -> Vec<DynamicObject> {
         let mut events = self.before.clone();
         events.retain(|event| event.data["spec"]["component"] == "oz-operator");
@@ -62,7 +61,7 @@ impl TamperingScene {
         self.create(&serde_json::from_value(event)?).await
     }
 
-    /// What verifying says; and everything as it was again.
+    /// Checks the finding of verification, and restores the trail.
     async fn found(&self, fault: Fault, what: &str) -> Result<()> {
         let report = self.auditor.report().await?;
         let faults: Vec<_> = report
@@ -94,7 +93,7 @@ impl TamperingScene {
     }
 }
 
-/// The entry of an event, to be changed and chained anew.
+/// Returns the entry of an event, to be changed and chained anew.
 fn entry(event: &DynamicObject) -> Result<Entry> {
     Ok(serde_json::from_value(event.data["spec"].clone())?)
 }
@@ -216,7 +215,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         )
         .await?;
 
-    // What the webhook holds signs in the webhook's name alone.
+    // The webhook's key signs in the webhook's name alone.
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     let data = secrets.get("oz-webhook-key").await?.data;
     let stolen = data.and_then(|mut data| data.remove("audit"));
@@ -260,7 +259,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         )
         .await?;
 
-    // Whoever reads Secrets has the key of the moment; what is pinned outside is another matter.
+    // A user who reads Secrets has the current key; a key that is pinned outside of the cluster is not affected.
     assert!(secrets.get("oz-audit-key").await?.data.is_some());
     let head = next.head(&[Medium::Objects]);
     let checkpoint = Checkpoint::sign(head, &key);

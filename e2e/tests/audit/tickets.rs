@@ -1,4 +1,4 @@
-//! Servers that are asked about tickets: they close them, stall, fail, and answer what is none.
+//! Servers of ticket checks: they close tickets, stall, fail, and return invalid answers.
 
 use std::fs;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::support::clean;
 
 const TOKEN: &str = "a-token-that-nobody-logs";
 
-/// Why the ticket of a request is or is not accepted.
+/// Returns the reason why the ticket of a request is or is not accepted.
 fn said(status: &RequestStatus) -> (String, String) {
     let found = conditions::find(&status.conditions, TICKET_ACCEPTED);
     found.map_or_else(Default::default, |found| {
@@ -36,7 +36,7 @@ async fn metric(system: &System, wanted: &str) -> Result<u64> {
         .unwrap_or(0))
 }
 
-/// Asks as alice by a ticket.
+/// Creates a request of alice with a ticket.
 async fn asks(scene: &Scene, name: &str, template: &str, ticket: &str) -> Result<()> {
     let mut request = exec_request(name, template, "1h");
     request.spec.ticket = Some(ticket.to_owned());
@@ -54,7 +54,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     fs::write(&token, format!("{TOKEN}\n"))?;
     let mut check = server.check("Refuse");
     check["tokenFile"] = json!(token);
-    // A server that answers late on a busy machine is not away.
+    // A server that answers late on a busy machine is not unavailable.
     check["timeout"] = json!("10s");
     let options = ticket_checks(&json!({"jira": check}));
     let mut system = System::start_with(cluster, &options).await?;
@@ -76,7 +76,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
         "{head}"
     );
 
-    // It is asked again and again; then it is closed.
+    // The operator asks the server repeatedly; then the ticket is closed.
     eventually("it to be asked again", CONDITION_TIMEOUT, async || {
         Ok((server.asked().len() > 2).then_some(()))
     })
@@ -88,7 +88,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     let (role, binding) = scene.grant("debug").await?;
     assert!(role.is_none() && binding.is_none());
 
-    // Nobody gets in by a ticket that is closed, and it is on record.
+    // A closed ticket gives no access, and the denial is recorded.
     asks(&scene, "again", "asked", "INC-7").await?;
     let status = alice.phase("again", Phase::Denied).await?;
     assert_eq!(said(&status).0, "TicketRefused");
@@ -128,7 +128,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     Ok(())
 }
 
-/// What is no answer about a ticket.
+/// Returns responses that are no valid answers about a ticket.
 fn no_answers() -> Vec<TicketAnswer> {
     vec![
         TicketAnswer::With(500, r#"{"state": "open"}"#.into()),
@@ -186,12 +186,13 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
         metric(&system, "oz_tickets_away{check=\"strict\"}").await?,
         1
     );
-    // Whoever needs no ticket waits for nobody.
+    // A request that needs no ticket does not wait for the server.
     alice
         .granted(&exec_request("plain", TEMPLATE, "1h"))
         .await?;
 
-    // When it is back, what waited is granted; what let pass goes on.
+    // When the server is available again, the waiting requests are granted; the grants that its failure policy allowed
+    // continue.
     server.answer(TicketAnswer::Open);
     alice.ready("waits-0").await?;
     for number in 0..no_answers().len() {
@@ -203,7 +204,7 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
     })
     .await?;
 
-    // Strict ends what nobody answers about for long, lenient does not.
+    // The strict check ends access after a long failure of its server, the lenient check does not.
     server.answer(TicketAnswer::With(503, String::new()));
     let status = alice.phase("waits-0", Phase::Revoked).await?;
     assert_eq!(
@@ -235,7 +236,8 @@ async fn many_requests_by_one_ticket_are_one_question() -> Result<()> {
         alice.ready(name).await?;
     }
     let asked = server.asked().len();
-    // Not before the request was made, in whole seconds: one for each second that creating them took.
+    // An answer must not be older than its request, in whole seconds: so the operator asks once for each second that
+    // creating the requests took.
     ensure!(asked < names.len(), "{asked} questions");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is on record, where, and since when.
+//! The content of the audit trail, its places, and its beginning.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
@@ -73,7 +73,7 @@ async fn a_key_that_is_replaced_leaves_the_old_pin_good() -> Result<()> {
     let auditor = Auditor::pinning(&scene.admin).await?;
     settled(&auditor).await?;
 
-    // Long ago, says the Secret: the next operator makes a new key.
+    // The Secret dates the key to long ago: the next operator makes a new key.
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     let before = secrets.get("oz-audit-key").await?.data;
     let old = json!({"metadata": {"annotations": {"oz.wizardofoz.co/key-made-at": "2020-01-01T00:00:00Z"}}});

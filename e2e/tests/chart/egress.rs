@@ -30,7 +30,7 @@ fn packages_that_call_servers_are_those_whose_connections_the_chart_lists() -> R
     Ok(())
 }
 
-/// The NetworkPolicies and the Deployments of an installation, by their components.
+/// Returns the NetworkPolicies and the Deployments of an installation, by their components.
 fn parts(flags: &[&str]) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Value>)> {
     let (mut policies, mut programs) = (BTreeMap::new(), BTreeMap::new());
     for object in rendered(flags)? {
@@ -45,7 +45,7 @@ fn parts(flags: &[&str]) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Va
     Ok((policies, programs))
 }
 
-/// The ports of the URLs in the flags of a program, those of links left out: people follow these.
+/// Returns the ports of the URLs in the flags of a program, except those of links, which users follow.
 fn called(program: &Value) -> Result<BTreeSet<u64>> {
     let mut ports = BTreeSet::new();
     let args = &program["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -87,7 +87,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// The ports that a policy opens to any address.
+/// Returns the ports that a policy opens to any address.
 fn open(policy: &Value) -> BTreeSet<(u64, String)> {
     let rules = policy["spec"]["egress"].as_array().into_iter().flatten();
     let anywhere = rules.filter(|rule| rule["to"].is_null());
@@ -144,7 +144,7 @@ fn addresses_of_the_api_server_and_pods_behind_services_are_named_where_they_are
         let named: Vec<&Value> = rules.iter().map(|rule| &rule["to"]).collect();
         let namespace = |name: &str| json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}]);
         for expected in [
-            // What comes from there need not be reached there.
+            // The source of incoming connections need not be a destination.
             json!([{"ipBlock": {"cidr": "10.0.0.0/28"}}]),
             namespace("logging"),
             json!([{"ipBlock": {"cidr": "192.0.2.7/32"}}]),

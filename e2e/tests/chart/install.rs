@@ -1,5 +1,6 @@
-//! Helm's way with the chart on a real API server: installed, upgraded, rolled back, uninstalled. The
-//! pods are kwok's here and do nothing; on a real node they do.
+//! The chart on a real API server with Helm: installed, upgraded, rolled back, uninstalled. The pods are kwok's here
+//! and
+//! do nothing; on a real node they do.
 
 use anyhow::Result;
 use oz_e2e::{Scene, run};
@@ -44,7 +45,8 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     let chart = oz_e2e::chart();
     let wait = ["--wait", "--timeout=120s"];
 
-    // Over what other tests of this cluster applied by hand, as over an installation of the original.
+    // Helm installs over the objects that other tests of this cluster applied by hand, as over an installation of the
+    // original.
     let install = [
         "install",
         "oz",
@@ -80,30 +82,30 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     assert_eq!(kubectl(cluster, &["get", left, selector, "-oname"])?, "");
     let left = "all,serviceaccounts,roles,rolebindings,secrets,poddisruptionbudgets,jobs";
     let get = ["get", left, selector, "-oname", "--namespace=oz-system"];
-    // The trail outlives the release, and so does the key that signs it; one that other tests applied
-    // by hand is not Helm's.
+    // The trail outlives the release, and so does the key that signs it; a key that other tests applied by hand is not
+    // Helm's.
     let left = kubectl(cluster, &get)?;
     assert!(
         ["", "secret/oz-audit-key\n"].contains(&left.as_str()),
         "{left}"
     );
-    // Kept: with them go all templates and records.
+    // The definitions stay: their deletion would delete all templates and records.
     let kept = kubectl(cluster, &["get", "crds", "-oname"])?;
     assert!(kept.contains("execaccesstemplates.crds.wizardofoz.co"));
 
-    // And installed again over what was kept.
+    // The chart installs again over the objects that stayed.
     helm(&["install", "oz", &chart])?;
     helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
     Ok(())
 }
 
-/// Nothing of oz runs in kwok's pods, and nobody registers a webhook.
+/// The pods of kwok run no process of oz, and no component registers a webhook.
 #[tokio::test]
 async fn the_policies_refuse_while_nothing_of_oz_runs() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;
     let helm = |arguments: &[&str]| helm(cluster, arguments);
-    // Also the policies that other tests applied by hand: they would answer first.
+    // This also removes the admission policies that other tests applied by hand: they would answer first.
     oz_e2e::unregister(cluster)?;
     let names = ["install", "oz", &oz_e2e::chart(), "--take-ownership"];
     helm(

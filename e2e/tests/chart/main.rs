@@ -1,5 +1,6 @@
-//! The chart: what it renders, that it may do exactly what `deploy/rbac` says, and that the API server
-//! takes it. Whether it works is shown on a real node (`e2e/tests/node/chart.rs`).
+//! The chart: its rendering, its rights, which are exactly those of `deploy/rbac`, and its acceptance by the API
+//! server.
+//! A real node shows that it works (`e2e/tests/node/chart.rs`).
 
 mod egress;
 mod install;
@@ -20,14 +21,14 @@ use oz_testkit::{Cluster, Tool, Tools};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-/// Installations take turns: a cluster has one oz.
+/// The turn of an installation: a cluster has one oz.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 fn chart() -> PathBuf {
     repository().join("charts/oz")
 }
 
-/// helm, for a chart and no cluster unless a kubeconfig is given.
+/// Returns helm, for a chart and no cluster unless a kubeconfig is given.
 fn helm() -> Result<Command> {
     let tools = Tools::obtain(&Tool::CHART)?;
     let mut command = Command::new(tools.path(Tool::Helm)?);
@@ -35,7 +36,7 @@ fn helm() -> Result<Command> {
     Ok(command)
 }
 
-/// What `helm template` says with these flags.
+/// Runs `helm template` with these flags and returns its output.
 fn template(flags: &[&str]) -> Result<Output> {
     let mut command = helm()?;
     command
@@ -45,7 +46,7 @@ fn template(flags: &[&str]) -> Result<Output> {
     command.output().context("failed to run helm")
 }
 
-/// The objects that the chart consists of with these flags. Many tests look at the same, and helm takes a second of a
+/// Returns the objects of the chart with these flags. Many tests use the same objects, and helm takes a second of a
 /// processor each time.
 fn rendered(flags: &[&str]) -> Result<Vec<Value>> {
     static RENDERED: parking_lot::Mutex<BTreeMap<Vec<String>, Vec<Value>>> =
@@ -76,7 +77,7 @@ fn render(flags: &[&str]) -> Result<Vec<Value>> {
         .collect())
 }
 
-/// Does with these objects what kubectl's `verb` does, as the administrator.
+/// Runs kubectl's `verb` with these objects, as the administrator.
 fn kubectl(cluster: &Cluster, verb: &[&str], objects: &[Value]) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("objects.json");
@@ -87,7 +88,7 @@ fn kubectl(cluster: &Cluster, verb: &[&str], objects: &[Value]) -> Result<()> {
     run(kubectl).map(drop)
 }
 
-/// Kind and name, or what stands for them.
+/// Returns the kind and the name of an object, with its namespace if that is not oz-system.
 fn name_of(object: &Value) -> String {
     let part = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
@@ -101,7 +102,7 @@ fn name_of(object: &Value) -> String {
     }
 }
 
-/// The files of values that the chart is tested with: name and path.
+/// Returns the files of values that the chart is tested with: name and path.
 fn value_files() -> Result<Vec<(String, PathBuf)>> {
     let directory = repository().join("e2e/tests/chart/values");
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! Less than there was: transient bindings that are switched off while some are in effect, and an oz
-//! that serves single namespaces. Under the very rights that it has then.
+//! A reduced installation: transient bindings that are switched off while some are in effect, and an oz that serves
+//! single namespaces. The operator has only the rights of the reduced chart.
 
 use anyhow::{Context as _, Result, bail};
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::permissions::KINDS;
 use crate::{TURN, kubectl, rendered};
 
-/// A binding of alison to `view` that begins at once.
+/// Returns a binding of alison to `view` that begins at once.
 fn binding<K: Kind>(name: &str, lasts: SignedDuration) -> Result<K> {
     Ok(serde_json::from_value(json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -111,7 +111,7 @@ async fn what_is_bound_ends_on_time_after_bindings_were_switched_off() -> Result
 
     reaches(&bindings, "soon", Phase::Expired).await?;
     reaches(&everywhere, "off-soon", Phase::Expired).await?;
-    // What is in effect stays so until its end, or until somebody ends it.
+    // A binding in effect stays in effect until its expiry, or until a user deletes it.
     reaches(&bindings, "late", Phase::Active).await?;
     goes(&bindings, "late").await?;
     goes(&bindings, "soon").await?;
@@ -126,8 +126,8 @@ async fn what_is_bound_ends_on_time_after_bindings_were_switched_off() -> Result
     unregister(cluster)
 }
 
-/// The chart's roles, service accounts and bindings, without those of hooks, in place of those that
-/// other tests applied.
+/// Applies the chart's roles, service accounts and bindings, without those of hooks, and deletes those that other tests
+/// applied.
 fn permit(cluster: &Cluster, flags: &[&str]) -> Result<Vec<Value>> {
     for names in [
         "oz-operator",
@@ -149,7 +149,8 @@ fn permit(cluster: &Cluster, flags: &[&str]) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// To take the namespace away now would leave behind what was given in it: the chart names all of it.
+/// Checks that helm refuses to remove the namespace: that would now leave the access behind that was granted in it, and
+/// the chart names all of it.
 fn it_cannot_be_taken_away(cluster: &Cluster, scene: &Scene, other: &Scene) -> Result<()> {
     let install = |namespace: &str| {
         let mut helm = oz_e2e::helm(cluster)?;

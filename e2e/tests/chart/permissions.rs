@@ -18,8 +18,8 @@ pub(crate) const KINDS: [&str; 5] = [
     "ClusterRoleBinding",
 ];
 
-/// Each single permission of a role, or whom a binding is for: the order of rules, and which rules are
-/// written as one, mean nothing.
+/// Returns each single permission of a role, or the subjects of a binding: the order of rules, and the grouping of
+/// permissions into rules, have no meaning.
 fn meaning(object: &Value) -> BTreeSet<String> {
     let empty = vec![json!(null)];
     let list = |value: &Value| value.as_array().unwrap_or(&empty).clone();
@@ -57,7 +57,7 @@ fn meanings(objects: Vec<Value>) -> BTreeMap<String, BTreeSet<String>> {
     objects
         .iter()
         .filter(|object| KINDS.contains(&object["kind"].as_str().unwrap_or_default()))
-        // Rights of hooks exist only while one runs.
+        // Rights of hooks exist only while a hook runs.
         .filter(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_null())
         .map(|object| (name_of(object), meaning(object)))
         .collect()
@@ -80,14 +80,14 @@ fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
     let mut written = Vec::new();
     for entry in std::fs::read_dir(repository().join("deploy/rbac"))? {
         let path = entry?.path();
-        // What is in there is for what is switched on.
+        // The directory has the rights of optional features.
         if path.is_dir() {
             continue;
         }
         written.extend(manifests(&path)?);
     }
     let (mut written, charts) = (meanings(written), meanings(rendered(&[])?));
-    // A role of its own there, so that it can be left out; a value here.
+    // `deploy/rbac` has a separate role, so that it can be left out; the chart has a value.
     for part in ["pods", "role-names"] {
         let of_part = written.remove(&format!("ClusterRole oz-operator-{part}"));
         written.remove(&format!("ClusterRoleBinding oz-operator-{part}"));
@@ -193,7 +193,7 @@ fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<
         assert_eq!(Some(meaning), charts.get(name), "{name}");
     }
     for (name, meanings) in &written {
-        // The operator grants nothing that it may not do itself.
+        // The operator may grant only rights that it has itself.
         let granted = name.contains("oz-operator");
         for meaning in meanings {
             let on_pods = meaning.contains("pods");
@@ -202,7 +202,7 @@ fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<
             assert!(!on_pods || to_debug, "{name}: {meaning}");
         }
     }
-    // Under another name it acts as itself all the same.
+    // Under another name it still impersonates itself.
     let named = meanings(rendered(&[
         "--set=gate.enabled=true,fullnameOverride=team-oz",
     ])?);
@@ -259,7 +259,7 @@ fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
         2,
         "{bound:?}"
     );
-    // What is left of the cluster-wide rights is on nothing that is in a namespace.
+    // The remaining cluster-wide rights concern no namespaced object.
     let namespaced = &some["ClusterRole oz-operator-access"];
     let left = some.get("ClusterRole oz-operator").cloned();
     let left = left.unwrap_or_default();
@@ -284,7 +284,7 @@ fn no_role_has_a_wildcard_or_a_verb_that_escalates() -> Result<()> {
             let is_forbidden = ["\"*\"", "\"escalate\"", "\"impersonate\""];
             let is_forbidden = is_forbidden.iter().any(|it| permission.contains(it));
             assert!(!is_forbidden, "{name}: {permission}");
-            // `bind` on named roles only.
+            // A right to `bind` is only on named roles.
             let is_bind = permission.starts_with("\"bind\"");
             assert!(!is_bind || !permission.ends_with("null"), "{name}");
         }

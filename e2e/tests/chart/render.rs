@@ -1,4 +1,5 @@
-//! The rendering of the chart, as snapshots: all of it for the default values, and for each other file of values the lines
+//! The rendering of the chart, as snapshots: all of it for the default values, and for each other file of values the
+//! lines
 //! that differ.
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ const COMMON: [&str; 5] = [
     "helm.sh/chart",
 ];
 
-/// The texts, rules and policies that the chart copies from other files of the repository.
+/// Returns the texts, rules and policies that the chart copies from other files of the repository.
 fn copied() -> Result<Vec<Value>> {
     let mut copied = Vec::new();
     for directory in ["deploy", "charts/oz/alerts", "charts/oz/dashboards"] {
@@ -75,7 +76,7 @@ fn objects(flags: &[&str], copied: &[Value]) -> Result<BTreeMap<String, Value>> 
             COMMON.iter().for_each(|label| drop(labels.remove(*label)));
         }
         if object["kind"] == "CustomResourceDefinition" {
-            // The schema is generated, and has snapshots of its own.
+            // The schema is generated, and has separate snapshots.
             object["spec"] = json!("…");
         }
         let hook = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
@@ -210,7 +211,7 @@ fn two_objects_never_share_a_key() -> Result<()> {
     Ok(())
 }
 
-/// What Kubernetes calls restricted, and a root file system that cannot be written.
+/// The Pod Security Standard `restricted` of Kubernetes, and a read-only root file system.
 #[test]
 fn every_container_is_restricted() -> Result<()> {
     let mut seen = 0;

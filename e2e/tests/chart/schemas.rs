@@ -1,6 +1,7 @@
-//! What the chart renders, compared with the schemas that the API server itself publishes, strictly:
-//! a field that it does not know fails. Kinds of the Prometheus operator, which no API server has by
-//! itself, are described in `schemas/`, as far as the chart uses them.
+//! The objects that the chart renders, compared with the schemas that the API server itself publishes, strictly: an
+//! unknown field fails. `schemas/` describes the kinds of the Prometheus operator, which no API server has by default,
+//! as
+//! far as the chart uses them.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{template, value_files};
 
-/// The API groups of which the chart has objects.
+/// The API groups of the chart's objects.
 const GROUPS: [&str; 10] = [
     "api/v1",
     "apis/admissionregistration.k8s.io/v1",
@@ -26,7 +27,7 @@ const GROUPS: [&str; 10] = [
     "apis/apiregistration.k8s.io/v1",
 ];
 
-/// Refuses fields that are not described.
+/// Closes a schema against fields that it does not describe.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -42,7 +43,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Writes a file for each kind, as `<kind>-<group>-<version>.json`.
+/// Writes a file for each kind, as `<kind>-<group>-<version>.json`, and returns their number.
 fn write_schemas(cluster: &Cluster, directory: &Path) -> Result<usize> {
     let mut written = 0;
     for group in GROUPS {
@@ -57,7 +58,7 @@ fn write_schemas(cluster: &Cluster, directory: &Path) -> Result<usize> {
                 .flatten()
             {
                 let part = |name: &str| kind[name].as_str().unwrap_or_default().to_owned();
-                // kubeconform takes the version of the group without a name for its name.
+                // kubeconform takes the version of the core group as its name.
                 let group = match part("group") {
                     group if group.is_empty() => part("version"),
                     group => group,
@@ -81,7 +82,7 @@ fn write_schemas(cluster: &Cluster, directory: &Path) -> Result<usize> {
     Ok(written)
 }
 
-/// Kinds that the chart may have; each file repeats the whole of its group.
+/// Checks whether the chart may have a kind; each file repeats the whole of its group.
 fn is_ours(kind: &str) -> bool {
     [
         "APIService",
@@ -135,7 +136,7 @@ async fn the_api_server_knows_every_field_of_every_object() -> Result<()> {
         assert!(said.contains(all), "{name}: {said}");
         assert!(!said.contains("Valid: 0"), "{name}: {said}");
     }
-    // The schemas do refuse.
+    // The schemas do refuse invalid objects.
     for text in [
         "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, lables: {}}\n",
         "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\n\

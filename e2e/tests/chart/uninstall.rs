@@ -1,5 +1,6 @@
-//! What the chart's pre-delete hook runs, under the very rights that the hook has: all access ends,
-//! with or without an operator, and nothing of oz is in anybody's way.
+//! The chart's pre-delete hook, under exactly the rights that the hook has: all access ends, with or without an
+//! operator,
+//! and no object of oz blocks other users.
 
 use std::process::Command;
 
@@ -24,7 +25,7 @@ use crate::{TURN, kubectl, name_of, rendered};
 
 const USER: &str = "system:serviceaccount:oz-system:oz-uninstall";
 
-/// Gives the hook's service account what the chart gives it.
+/// Grants the hook's service account the rights that the chart grants it.
 fn permit(cluster: &Cluster) -> Result<()> {
     let objects: Vec<Value> = rendered(&["--set=composites.enabled=true,harness.enabled=true"])?
         .into_iter()
@@ -48,7 +49,7 @@ fn uninstall(cluster: &Cluster, patience: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// How long the hook is to wait for the operator, which is killed where it is not to be there.
+/// Returns the timeout of the hook for the operator, and kills the operator if the test is to run without it.
 fn patience(operator: &mut Operator, deserted: bool) -> &'static str {
     if !deserted {
         return "60s";
@@ -78,12 +79,12 @@ async fn the_operator_ends_all_access_before_the_webhooks_go() -> Result<()> {
     alice
         .granted(&exec_request("debug", TEMPLATE, "30m"))
         .await?;
-    // Its Deployment does not exist here: the webhook is this machine's process.
+    // The webhook's Deployment does not exist here: the webhook is a process of this machine.
     system.webhook.process.kill9();
 
     run(uninstall(cluster, "60s")?)?;
 
-    // No Deployment stops the operator here: it goes on, and may make no Secret.
+    // No Deployment stops the operator here: it continues to run, and may not create a Secret.
     assert_nothing_left_but(cluster, &[]).await?;
     let ended = records_of(&system.operator.process, scene.name(), "debug")?;
     let last = ended.last().context("no record")?;
@@ -92,7 +93,7 @@ async fn the_operator_ends_all_access_before_the_webhooks_go() -> Result<()> {
     Ok(())
 }
 
-/// A pod of a webhook that was evicted: it ended, and stays.
+/// Creates a pod of a webhook that was evicted: it has ended, and still exists.
 async fn evicted(cluster: &Cluster) -> Result<(Api<Pod>, Pod)> {
     let pods: Api<Pod> = Api::namespaced(cluster.client("admin").await?, NAMESPACE);
     let pod = serde_json::from_value(json!({
@@ -125,7 +126,7 @@ async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
     permit(cluster)?;
     let scene = Scene::set(cluster, "deserted").await?;
     let alice = scene.requests("alice").await?;
-    // Whoever asks can keep their request by finalizers, ours among them, and holds up nothing by it.
+    // A requester can keep their request with finalizers, including oz's, and that delays nothing.
     let mut request = exec_request("debug", TEMPLATE, "30m");
     request.metadata.finalizers = Some(vec![FINALIZER.to_owned(), "example.com/other".to_owned()]);
     alice.granted(&request).await?;
@@ -147,7 +148,7 @@ async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
     Ok(())
 }
 
-/// Fleets, and the account that may look after them.
+/// Installs Fleets, and the account that may reconcile them.
 fn fleets(cluster: &Cluster) -> Result<()> {
     oz_e2e::install_composites(cluster)?;
     let rights = json!([
@@ -183,7 +184,8 @@ fn fleets(cluster: &Cluster) -> Result<()> {
     oz_e2e::established(cluster)
 }
 
-/// A Fleet with a child that ends, by a RegoController; gives its finalizers.
+/// Creates a Fleet with a child that expires, by a RegoController; checks its finalizers, and returns the API of
+/// Fleets.
 async fn fleet(cluster: &Cluster, scene: &Scene) -> Result<Api<DynamicObject>> {
     let policy = "package controller\n\nchildren contains {\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \
                   \"metadata\": {\"name\": input.parent.metadata.name}}\n";
@@ -219,7 +221,8 @@ async fn fleet(cluster: &Cluster, scene: &Scene) -> Result<Api<DynamicObject>> {
     Ok(fleets)
 }
 
-/// The parent is free, its child that was to end is gone, and so is what declared them.
+/// Checks that the parent has no finalizer, that its child with an expiry is deleted, and that the RegoController is
+/// deleted.
 async fn assert_let_go(cluster: &Cluster, fleets: &Api<DynamicObject>) -> Result<()> {
     let one = fleets.get("one").await?;
     assert!(one.finalizers().is_empty(), "{:?}", one.finalizers());
@@ -238,7 +241,7 @@ async fn assert_let_go(cluster: &Cluster, fleets: &Api<DynamicObject>) -> Result
     Ok(())
 }
 
-/// An operator that runs composites.
+/// Returns the options of an operator that runs composites.
 fn running_composites() -> Options {
     let operator = Options::default().flag("--composites");
     operator.flag("--composite-account=oz-system/oz-composites")
@@ -267,7 +270,7 @@ async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Re
     Ok(())
 }
 
-/// A run with a pod that no node takes, on a workspace that stays.
+/// Creates a run with a pod that no node takes, on a workspace that stays.
 async fn waiting_run(scene: &Scene) -> Result<()> {
     let nowhere = json!({"spec": {"nodeSelector": {"no": "node"}}});
     scene.echo_template(nowhere).await?;

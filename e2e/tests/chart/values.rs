@@ -1,12 +1,11 @@
-//! Values: those of the original's chart are kept or refused by name, and what is misspelt is
-//! refused.
+//! Values: the chart accepts or refuses those of the original's chart by name, and refuses misspelt values.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::{name_of, rendered, template};
 
-/// What helm says when it refuses to render.
+/// Returns the message with which helm refuses to render.
 fn refusal(flag: &str) -> Result<String> {
     let output = template(&[flag])?;
     assert!(!output.status.success(), "{flag} was taken");
@@ -162,7 +161,7 @@ fn a_value_set_to_null_is_as_good_as_empty() -> Result<()> {
     Ok(())
 }
 
-/// The only container's arguments in the Deployment of this name.
+/// Returns the arguments of the only container in the Deployment of this name.
 fn args(flags: &[&str], name: &str) -> Result<Vec<Value>> {
     let all = rendered(flags)?;
     let deployment = all.iter().find(|it| name_of(it) == name);

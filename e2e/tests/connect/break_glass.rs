@@ -1,4 +1,4 @@
-//! What break-glass groups open in enforcing namespaces, and who looks at it.
+//! Connections by break-glass groups in enforcing namespaces, and their reviews.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
@@ -11,10 +11,10 @@ use oz_trail::AuditEvent;
 use crate::alone;
 
 const ERIN: Person = Person::named("erin", &["security"]);
-/// Whoever got in, with every right there is.
+/// The user who connected, with all rights.
 const ADMIN: Person = Person::named("admin", &["system:masters"]);
 
-/// All reviews in the scene of what break-glass opened.
+/// Returns all reviews in the scene of connections by break-glass.
 async fn reviews(scene: &Scene) -> Result<Vec<AccessReview>> {
     let all = scene
         .api::<AccessReview>()
@@ -33,7 +33,8 @@ async fn opened(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Has it opened until the webhook was told of it: that a namespace enforces gets known to the API server by and by.
+/// Connects until the webhook has seen a connection, and returns its review: the API server learns with a delay that a
+/// namespace is enforcing.
 async fn opened_and_told_of(scene: &Scene) -> Result<AccessReview> {
     eventually("a review of it", CONDITION_TIMEOUT, async || {
         opened(scene).await?;
@@ -61,7 +62,7 @@ async fn what_break_glass_opens_is_reviewed_by_somebody_else_once_it_is_over() -
     );
     ensure!(spec.records.count >= 1, "{:?}", spec.records);
     let name = review.name_any();
-    // Not by whoever got in, and not before the time is over: then others may.
+    // The user who connected may not review, and other users may only after the window is over.
     let reviewed = async |who: Person| {
         who.reviews(&scene, &name, &found(Finding::Unjustified))
             .await
@@ -69,7 +70,7 @@ async fn what_break_glass_opens_is_reviewed_by_somebody_else_once_it_is_over() -
     refused(reviewed(ADMIN).await)?;
     let early = reviewed(ERIN).await;
     if let Ok(written) = &early {
-        // A slow machine: it was over by then.
+        // On a slow machine the window was over by then.
         ensure!(written["spec"]["finding"] == "Unjustified", "{written}");
     }
     let written = eventually("erin to be let write", CONDITION_TIMEOUT, async || {
@@ -85,7 +86,7 @@ async fn what_break_glass_opens_is_reviewed_by_somebody_else_once_it_is_over() -
         why.contains("written once") || why.contains("wrote review"),
         "{why}"
     );
-    // What is opened in another time is another review, and nobody writing it in time is told.
+    // A connection in another window has another review, and an alert fires if no user writes it in time.
     let another = eventually("another review", CONDITION_TIMEOUT, async || {
         opened(&scene).await?;
         let all = reviews(&scene).await?;

@@ -1,4 +1,4 @@
-//! Enforcing and observing, and what remains of them when oz is gone.
+//! Enforcing and observing namespaces, and their behaviour while oz is down.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -126,7 +126,7 @@ async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
     Ok(())
 }
 
-/// Takes from the webhook's role what has to do with AuditEvents.
+/// Removes the rights on AuditEvents from the webhook's role.
 async fn without_events(admin: &kube::Client) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(admin.clone());
     let role = roles.get("oz-webhook").await?;
@@ -218,7 +218,7 @@ async fn with_every_replica_dead_break_glass_gets_in_and_grantees_of_enforcing_n
     }
     let refused = reach(&enforcing, "alice", &granted[0].pod())?;
     assert!(refused.is_some_and(|why| why.contains("connect.kb.io")));
-    // Where nothing is enforced, nobody is in anybody's way.
+    // An observing namespace denies no connection.
     assert_eq!(reach(&observing, "alice", &granted[1].pod())?, None);
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn a_pod_that_comes_back_under_its_name_is_another_pod() -> Result<()> {
     };
     assert_eq!(enter()?, None);
 
-    // Nobody takes the grant away: the hook alone must tell the two apart.
+    // No operator revokes the grant: the hook alone must distinguish the two pods.
     system.operator.process.kill9();
     let pods: Api<Pod> = scene.api();
     let before = pods.get("db-0").await?.metadata.uid;
@@ -314,7 +314,7 @@ async fn the_label_that_makes_a_namespace_enforcing_is_guarded() -> Result<()> {
         assert!(refused.is_some_and(|why| why.contains("may not take the label")));
     }
     assert_eq!(change("bob", &harmless).await?, None);
-    // An administrator, by RBAC or by break-glass, may.
+    // An administrator may, by RBAC or by break-glass.
     assert_eq!(change("alice", &off).await?, None);
     scene.enforce().await?;
     assert_eq!(change("admin", &off).await?, None);

@@ -1,4 +1,4 @@
-//! A grant that follows: its pod is replaced, and it lets in again, into the successor alone.
+//! A grant with a successor: its pod is replaced, and it gives access again, to the successor alone.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -12,7 +12,7 @@ use oz_trail::Action;
 
 use crate::alone;
 
-/// A template that lets grants follow.
+/// Creates a template with `follow: Successor`.
 async fn following(scene: &Scene, kind: TargetKind, workload: &str) -> Result<()> {
     let mut template = exec_template(workload, kind, workload);
     template.spec.access_config.follow = Follow::Successor;

@@ -1,4 +1,4 @@
-//! Requests that others have to approve, while parts of oz are missing or cannot write down what they do.
+//! Requests that require approvals, while parts of oz are missing or cannot write audit records.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
@@ -17,7 +17,7 @@ use crate::alone;
 const BOB: Person = Person::named("bob", &["approvers"]);
 const CAROL: Person = Person::named("carol", &["approvers"]);
 
-/// A scene with a template that bob and carol have to approve.
+/// Sets up a scene with a template that requires the approvals of bob and carol.
 async fn scene(cluster: &'static Cluster, prefix: &str, timeout: &str) -> Result<Scene> {
     let scene = Scene::set(cluster, prefix).await?;
     scene.may_approve("approvers").await?;
@@ -31,7 +31,7 @@ async fn scene(cluster: &'static Cluster, prefix: &str, timeout: &str) -> Result
     Ok(scene)
 }
 
-/// A request of alice's that waits for both.
+/// Creates a request of alice that waits for both.
 async fn waiting(scene: &Scene) -> Result<ExecAccessRequest> {
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request("mine", "asked", "1h")).await?;
@@ -50,7 +50,7 @@ async fn approves(scene: &Scene, by: Person, request: &ExecAccessRequest) -> Res
     Ok(())
 }
 
-/// How many Roles, RoleBindings to them, and records of a grant there are of this request.
+/// Returns the numbers of Roles, of RoleBindings to them, and of records of a grant of this request.
 async fn grants(scene: &Scene, request: &ExecAccessRequest) -> Result<(usize, usize, usize)> {
     let uid = request.metadata.uid.as_deref().context("no UID")?;
     let of = ListParams::default().labels(&format!("{}={uid}", labels::OWNER_UID));

@@ -1,4 +1,4 @@
-//! Clocks that are wrong from the start, or set while oz runs. The API server's counts.
+//! Clocks that are wrong from the start, or set while oz runs. The API server's clock decides.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -15,8 +15,7 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, libfaketime};
 
 use crate::alone;
 
-/// Grants for some seconds, and checks that access lasts as long as was agreed, ending at most
-/// `early` before its time.
+/// Grants for some seconds, and checks that access lasts as long as was agreed, ending at most `early` before its time.
 async fn lasts_as_agreed(
     scene: &Scene,
     name: &str,
@@ -35,7 +34,7 @@ async fn lasts_as_agreed(
     disturb().await?;
     let (binding, within) = (asked.object_name(), CONDITION_TIMEOUT);
     scene.gone::<RoleBinding>(&binding, within).await?;
-    // This machine is the API server's: its clock is the true one.
+    // This machine runs the API server: its clock is the true one.
     let late = Timestamp::now().duration_since(until);
     assert!(late >= -early, "{name} ended {late:#} before its time");
     assert!(
@@ -52,7 +51,7 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
     let webhook = Webhook::start(cluster, &shifted).await?;
     let operator = Operator::start(cluster, &shifted).await?;
     let scene = Scene::set(cluster, name).await?;
-    // What the server says of its time has whole seconds.
+    // The API server states its time in whole seconds.
     lasts_as_agreed(&scene, name, SignedDuration::from_secs(1), async || Ok(())).await?;
     let metrics = operator.metrics().await?;
     let skew = metrics
@@ -68,7 +67,7 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
         code == 200 && said.contains(direction) && said.contains(" the API server's"),
         "{said}"
     );
-    // Both processes say so, each on its own pod.
+    // Both processes report that, each about its own pod.
     eventually("the alarms", CONDITION_TIMEOUT, async || {
         let skewed = webhook.metrics().await?.lines().any(|line| {
             let skew = line.strip_prefix("oz_clock_skew_seconds ");

@@ -1,4 +1,4 @@
-//! The operator killed while composites run.
+//! Kills of the operator while composites run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::alone;
 
-/// Sprints, each with a quota until its end, and an operator that may be killed.
+/// A cluster with Sprints, each with a quota until its expiry, and an operator that may be killed.
 struct World {
     cluster: &'static Cluster,
     namespace: TestNamespace,
@@ -66,7 +66,7 @@ impl World {
         self.quota(name, "5").await.map(drop)
     }
 
-    /// A quota with this limit, of which the cluster's quota controller has written how much is used.
+    /// Waits for a quota with this limit, in which the cluster's quota controller has written how much is used.
     async fn quota(&self, name: &str, pods: &str) -> Result<ResourceQuota> {
         let what = format!("{name} to have a quota of {pods}");
         eventually(&what, CONDITION_TIMEOUT, async || {
@@ -125,7 +125,7 @@ async fn what_ended_while_the_operator_was_down_goes_though_its_policy_is_broken
     world
         .sprint("long", until + SignedDuration::from_hours(1))
         .await?;
-    // Settled: what is written of it is written.
+    // Both have converged: their status is written.
     eventually("the status of both", CONDITION_TIMEOUT, async || {
         let list = world.sprints.list(&Default::default()).await?;
         let settled = list.iter().filter(|one| !one.data["status"].is_null());
@@ -171,7 +171,7 @@ async fn killed_at_any_moment_of_an_exchange_the_next_one_completes_it() -> Resu
     world.runs().await?;
     let until = Timestamp::now() + SignedDuration::from_hours(1);
     world.sprint("one", until).await?;
-    // The moment of death moves through the few milliseconds that an exchange takes.
+    // The moment of the kill moves through the few milliseconds that an exchange takes.
     for (number, milliseconds) in (0..=30).step_by(5).enumerate() {
         let before = world.quotas.get("sprint-one").await?;
         let pods = 10 + number;

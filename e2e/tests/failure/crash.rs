@@ -1,4 +1,4 @@
-//! The operator killed without warning, at any moment.
+//! Kills of the operator without warning, at any moment.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
     system.operator.process.kill9();
     alice.api().delete("gone", &DeleteParams::default()).await?;
     let (name, role) = (asked.object_name(), asked.role_name());
-    // Nobody of ours is there: the garbage collector ends access.
+    // No operator runs: the garbage collector ends access.
     scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;
     assert!(
         scene.api::<Role>().get_opt(&role).await?.is_some(),
@@ -77,7 +77,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
         annotations: ours.metadata.annotations,
         ..ObjectMeta::default()
     };
-    // With the policy in place nobody makes one.
+    // The policy, while it is in place, denies such a binding.
     unregister(cluster)?;
     bindings.create(&PostParams::default(), &forged).await?;
     install(cluster).await?;
@@ -130,7 +130,7 @@ async fn killed_at_any_moment_of_a_grant_the_next_one_completes_it() -> Result<(
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "kill").await?;
     let alice = scene.requests("alice").await?;
-    // The moment of death moves through the few milliseconds that a grant takes.
+    // The moment of the kill moves through the few milliseconds that a grant takes.
     for milliseconds in (0..=44).step_by(4) {
         let name = format!("kill-{milliseconds}");
         alice.create(&exec_request(&name, TEMPLATE, "1h")).await?;
@@ -158,7 +158,7 @@ async fn killed_at_any_moment_of_a_grant_the_next_one_completes_it() -> Result<(
     Ok(())
 }
 
-/// The pods that Roles of this request name.
+/// Returns the pods that Roles of this request name.
 async fn decided(scene: &Scene, request: &str) -> Result<Vec<Option<Vec<String>>>> {
     let roles = scene.api::<Role>().list(&ListParams::default()).await?;
     let is_of = |role: &Role| {
@@ -225,7 +225,7 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
     let lag = Timestamp::now().duration_since(until);
     assert!(lag < LEASE_AND_TURNS, "{lag:#}");
 
-    // What has just happened is signed a few seconds later, once.
+    // The latest records are signed a few seconds later, once.
     eventually(
         "the audit trail to be signed",
         CONDITION_TIMEOUT,
@@ -237,7 +237,7 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
     )
     .await?;
 
-    // Ten seconds in which nothing happens, watched: nothing is written for it.
+    // The operator is watched for ten idle seconds: it writes nothing.
     let mark = cluster.audit().mark()?;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let operator = format!("system:serviceaccount:{}:oz-operator", oz_e2e::NAMESPACE);

@@ -1,4 +1,4 @@
-//! How long requests are kept that have ended, and what a grant may consist of besides exec.
+//! The retention of requests that have ended, and the rights of a grant in addition to exec.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
     .await
 }
 
-/// Scripts of apply, wait and exec are run again.
+/// Users run scripts of apply, wait and exec again.
 #[tokio::test]
 async fn who_applies_the_same_manifest_again_after_the_end_has_access_again() -> Result<()> {
     let (_turn, cluster) = alone().await?;
@@ -95,7 +95,7 @@ async fn every_operation_is_handed_out_and_claims_are_looked_at() -> Result<()> 
         assert!(rules.contains(resource), "{rules}");
     }
 
-    // A claim that only one pod may mount stands in the way of a second, and is looked at for that.
+    // A claim that only one pod may mount blocks a second pod, and the operator reads the claim for that reason.
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}},

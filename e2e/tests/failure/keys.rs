@@ -1,4 +1,4 @@
-//! The key that seals is replaced while people ask for access.
+//! Replacement of the signing key while users request access.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,15 @@ use serde_json::json;
 
 use crate::alone;
 
-/// Whether a process has recorded that another key seals.
+/// Checks whether a process has recorded that another key seals.
 fn went_over(process: &Process) -> Result<bool> {
     Ok(records_in(process)?.iter().any(|record| {
         record.action == Action::KeyRotated && record.details.contains_key("signingKey")
     }))
 }
 
-/// Asks until a request is granted: those that the new key stamps before the operator knows it are denied.
+/// Creates requests until one is granted: the operator denies requests with a stamp of the new key before it knows that
+/// key.
 async fn granted_again(alice: &ExecRequests) -> Result<()> {
     let what = "a request to be granted by the new key";
     eventually(what, CONDITION_TIMEOUT, async || {
@@ -68,7 +69,7 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
         let new = ByteString(vec![7; 32]);
         change(owner, json!({ "key": new, "previous": old })).await?;
     }
-    // Requests come all the time, until everybody seals with the new key, and a few more.
+    // Requests arrive continuously, until every component seals with the new key, and a few more follow.
     let (mut number, mut more) = (0, 0);
     while more < 5 {
         let name = format!("during-{number}");
@@ -105,7 +106,7 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
         Phase::Active
     );
 
-    // The overlap ends: what the old key sealed is worth nothing, what the new one sealed is.
+    // The overlap ends: seals of the old key are invalid, seals of the new key are valid.
     for owner in owners {
         change(owner, json!({ "previous": null })).await?;
     }
@@ -128,7 +129,7 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
     Ok(())
 }
 
-/// What is published of the keys of the trail.
+/// Returns the published keys of the trail.
 async fn published(maps: &Api<ConfigMap>) -> Result<BTreeMap<String, Published>> {
     let map = maps.get_opt("oz-audit-keys").await?;
     let data = map.and_then(|map| map.data).unwrap_or_default();
@@ -136,7 +137,7 @@ async fn published(maps: &Api<ConfigMap>) -> Result<BTreeMap<String, Published>>
     data.into_iter().map(read).collect()
 }
 
-/// Deletes the key of the trail, and waits for another: its ID, and all that is published then.
+/// Deletes the key of the trail, and waits for another: returns its ID, and all keys that are published then.
 async fn lost(
     secrets: &Api<Secret>,
     maps: &Api<ConfigMap>,
@@ -185,7 +186,7 @@ async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_wri
     )
     .await?;
     let (new, all) = lost(&secrets, &maps).await?;
-    // Who has pinned a key from before believes it.
+    // A verifier with a pinned earlier key trusts the new one.
     let operators = before.values().filter(|key| key.writer.is_none());
     let mut trust = Trust::pinned(operators.map(|key| key.public_key.as_str()))?;
     trust.extend(&all.into_values().collect::<Vec<_>>());
@@ -193,7 +194,7 @@ async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_wri
         trust.ids().contains(new.as_str()),
         "nobody vouches for {new}"
     );
-    // Both have something to sign.
+    // Both have a record to sign.
     alice.granted(&exec_request("two", TEMPLATE, "5m")).await?;
     let what = "the operator to sign with the new key";
     eventually(what, CONDITION_TIMEOUT, async || {
@@ -204,7 +205,7 @@ async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_wri
         Ok(signed.any(is_new).then_some(()))
     })
     .await?;
-    // Who pins the new key alone believes the webhook as well.
+    // A verifier that pins the new key alone trusts the webhook as well.
     let what = "the new key to vouch for the webhook";
     eventually(what, CONDITION_TIMEOUT, async || {
         let all = published(&maps).await?;
@@ -215,7 +216,7 @@ async fn audit_key_comes_back_where_it_was_deleted_and_vouches_for_the_other_wri
             .then_some(()))
     })
     .await?;
-    // Also while the webhook is away, and by an operator that starts.
+    // The same holds while the webhook is down, and for an operator that starts.
     system.webhook.process.kill9();
     lost(&secrets, &maps).await?;
     system.operator.process.kill9();
@@ -233,7 +234,7 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "old").await?;
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
-    // An operator looks at the key's age when it starts. The first one has just made the key.
+    // An operator reads the key's age when it starts. The first one has just made the key.
     system.operator.process.kill9();
     let made_at = json!({ "oz.wizardofoz.co/key-made-at": "2026-01-01T00:00:00Z" });
     let older = Patch::Merge(json!({ "metadata": { "annotations": made_at } }));

@@ -29,7 +29,7 @@ async fn a_second_operator_takes_over_what_the_first_one_granted() -> Result<()>
         async || Ok(second.readiness().await.ok().map(drop)),
     )
     .await?;
-    // This one is over before anybody leads again: the one that waits counts it.
+    // This grant expires before another operator leads: the waiting operator counts it.
     let brief = alice
         .granted(&exec_request("brief", TEMPLATE, "3s"))
         .await?;
@@ -54,7 +54,7 @@ async fn a_second_operator_takes_over_what_the_first_one_granted() -> Result<()>
     scene.gone::<RoleBinding>(&name, within).await?;
     let lag = Timestamp::now().duration_since(until);
     assert!(!lag.is_negative());
-    // The lease is up after 15 s at the latest; the grant ended later than that.
+    // The lease expires after 15 s at the latest; the grant expired later than that.
     assert!(lag < SignedDuration::from_secs(15), "{lag:#}");
     alice.phase("handed", Phase::Expired).await?;
     past_expiry(false).await?;
@@ -77,7 +77,7 @@ async fn a_restarted_operator_takes_its_own_lease_back_at_once() -> Result<()> {
     alice
         .granted(&exec_request("second", TEMPLATE, "5m"))
         .await?;
-    // One that waited would wait for as long as the lease lasts.
+    // An operator that waited would wait for as long as the lease lasts.
     let took = Timestamp::now().duration_since(began);
     assert!(
         took < SignedDuration::from_secs(15),

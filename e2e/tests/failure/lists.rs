@@ -1,4 +1,6 @@
-//! Kinds that the operator may not list: what ends all the same, what waits, and what it says meanwhile.
+//! Kinds that the operator may not list: the access that ends nevertheless, the access that waits, and the reports of
+//! the
+//! operator during that time.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
@@ -10,10 +12,10 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 
 use crate::alone;
 
-/// What the operator may.
+/// The role of the operator.
 const ROLE: &str = "oz-operator";
 
-/// Takes the right to list these away from the operator, and leaves it what else it may do with them.
+/// Takes the right to list these away from the operator, and leaves its other rights on them.
 async fn forbid(cluster: &Cluster, resource: &str) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(cluster.client("admin").await?);
     let mut role = roles.get(ROLE).await?;
@@ -48,8 +50,10 @@ async fn forbid(cluster: &Cluster, resource: &str) -> Result<()> {
     .await
 }
 
-/// The operator is killed, and may not list these when it comes back: a grant stands until its end, which
-/// comes, access to pods waits if it needs them, and the operator says why. Then it may again, and goes on.
+/// Kills the operator, and starts it without the right to list these: a grant stands until its expiry, and expires;
+/// access to pods waits if it needs them; and the operator reports the reason. Then the operator gets the right again,
+/// and
+/// continues.
 async fn without_the_list_of(resource: &str, kind: &str, waits: bool) -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;

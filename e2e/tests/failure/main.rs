@@ -1,5 +1,5 @@
-//! What happens when parts of oz are missing, killed, or wrong about the time. One cluster for all
-//! tests, and one test at a time: each has the operator and the webhook to itself.
+//! Failures: parts of oz are missing, killed, or have a wrong time. One cluster for all tests, and one test at a time:
+//! each has the operator and the webhook to itself.
 
 mod approvals;
 mod clock;
@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// The cluster, for as long as the guard is held.
+/// Returns the cluster, for as long as the guard is held.
 async fn alone() -> Result<(MutexGuard<'static, ()>, &'static Cluster)> {
     let turn = TURN.lock().await;
     Ok((turn, Cluster::shared().await?))

@@ -1,5 +1,5 @@
-//! Requests that did not come through the webhook, or came with what another had: nothing is
-//! believed that a user could have written.
+//! Requests that did not pass the webhook, or have the stamp of another request: oz trusts no field that a user could
+//! have written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn without_a_stamp_nothing_is_granted_and_the_reason_says_what_to_do() -> 
     for (request, reason) in [
         (exec_request("plain", TEMPLATE, "5m"), "NotStamped"),
         (stamped("forged", "sig"), "StampForged"),
-        // As the webhook of a release stamped whose components shared one key.
+        // A webhook of a release in which all components shared one key stamped like this.
         (stamped("retired", "mac"), "StampRetired"),
     ] {
         let name = request.name_any();
@@ -51,7 +51,7 @@ async fn without_a_stamp_nothing_is_granted_and_the_reason_says_what_to_do() -> 
         );
         assert!(line.contains("create the request again"), "{line}");
     }
-    // The canary has noticed too.
+    // The canary has detected it too.
     let metrics = operator.metrics().await?;
     assert!(metrics.contains("oz_stamp_in_path 0"), "{metrics}");
     Ok(())
@@ -71,7 +71,7 @@ async fn a_stamp_is_for_one_request() -> Result<()> {
     (generated.metadata.name, generated.metadata.generate_name) = (None, Some("gen-".into()));
     let generated = alice.granted(&generated).await?.request;
 
-    // The webhook is taken out of the path, and mallory brings alice's stamps.
+    // The webhook is removed from the path, and mallory copies alice's stamps.
     system.webhook.process.kill9();
     unregister(cluster)?;
     let mallory = scene.requests("mallory").await?;
@@ -101,7 +101,7 @@ async fn an_object_that_does_not_decode_stops_nobody_else() -> Result<()> {
     install(cluster).await?;
     unregister(cluster)?;
     let scene = Scene::set(cluster, "odd").await?;
-    // As an older or foreign version of the definition might have let it in.
+    // An older or foreign version of the definition might have admitted such an object.
     let lenient = json!([{
         "op": "replace",
         "path": "/spec/versions/0/schema/openAPIV3Schema",
@@ -163,7 +163,7 @@ async fn without_the_webhook_no_request_is_admitted() -> Result<()> {
             .await
             .is_err()
     );
-    // What is granted can still be withdrawn: deletions are never gated.
+    // The requester can still delete a granted request: deletions are never gated.
     alice.api().delete("before", &Default::default()).await?;
     eventually("the grant to go", Duration::from_secs(60), async || {
         let (role, binding) = scene.grant(&asked.object_name()).await?;

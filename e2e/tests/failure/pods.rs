@@ -1,4 +1,4 @@
-//! Pods of one's own, with an operator that is killed between any two writes, or may make none.
+//! Dedicated pods, with an operator that is killed between any two writes, or may create none.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::alone;
 
-/// The UIDs of the pods that were made for the request with this UID.
+/// Returns the UIDs of the pods that were made for the request with this UID.
 async fn made(scene: &Scene, uid: &str) -> Result<BTreeSet<String>> {
     let marked = ListParams::default().labels(&format!("{}={uid}", labels::OWNER_UID));
     let pods = scene.api::<Pod>().list(&marked).await?;
@@ -31,8 +31,7 @@ async fn killed_at_any_moment_the_next_one_finds_the_pod_and_makes_no_other() ->
     scene.pod_template("pod", &network).await?;
     let alice = scene.pod_requests("alice").await?;
     let mut interrupted = 0;
-    // The moment of death moves through the few milliseconds that a grant takes.
-    // Where the machine is busy it takes longer.
+    // The moment of the kill moves through the few milliseconds that a grant takes. It takes longer on a busy machine.
     for milliseconds in (5..=75).step_by(7).chain([150, 300, 600, 1200]) {
         if milliseconds > 75 && interrupted > 0 {
             break;
@@ -74,7 +73,7 @@ async fn without_the_right_to_make_pods_access_to_others_goes_on() -> Result<()>
     let alice = scene.requests("alice").await?;
     let asked = alice.granted(&exec_request("exec", TEMPLATE, "5m")).await;
     drop(operator);
-    // The next test has it again.
+    // The next test needs the binding again.
     install(cluster).await?;
     let binding = asked?.object_name();
     assert!(

@@ -1,6 +1,5 @@
-//! Two operators and two webhooks, while grants come and go: whatever happens to one of them, to the
-//! authority behind the certificates or to the API server, no grant is lost, and none comes or goes
-//! later than is promised.
+//! Two operators and two webhooks, while grants begin and end: regardless of failures of one of them, of the authority
+//! behind the certificates or of the API server, no grant is lost, and none begins or ends later than promised.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +20,7 @@ async fn set(cluster: &'static Cluster, name: &str) -> Result<(Replicas, Scene, 
     Ok((replicas, scene, traffic))
 }
 
-/// Nobody was turned away, and no end came before its time, whatever else.
+/// Checks that no request was refused, and that no grant ended before its time.
 fn assert_served(outcome: &Outcome) {
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     assert!(outcome.unlogged.is_empty(), "{:?}", outcome.unlogged);
@@ -29,7 +28,7 @@ fn assert_served(outcome: &Outcome) {
     assert_in_time(outcome, |_| LEASE_AND_TURNS);
 }
 
-/// Neither access nor its end comes later than `bound` after the instant at which it is due.
+/// Checks that neither access nor its end is later than `bound` after the instant at which it is due.
 fn assert_in_time(outcome: &Outcome, bound: impl Fn(Timestamp) -> SignedDuration) {
     assert!(outcome.in_vain.is_empty(), "{:?}", outcome.in_vain);
     for times in &outcome.granted {
@@ -69,7 +68,7 @@ async fn another_authority_takes_over_and_nobody_is_turned_away() -> Result<()> 
     Ok(())
 }
 
-/// `ozctl audit tail` of a namespace, from where it says that it follows.
+/// `ozctl audit tail` of a namespace, from its report that it follows the trail.
 struct Tail {
     child: Child,
     lines: Receiver<String>,
@@ -103,7 +102,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Waits until a line has both in it.
+    /// Waits until a line contains both.
     async fn shows(&mut self, action: &str, name: &str) -> Result<()> {
         eventually(
             "ozctl audit tail to show a record",
@@ -141,7 +140,7 @@ async fn the_api_server_restarts_and_no_grant_and_no_line_of_the_trail_is_lost()
     traffic.granted(&scene).await?;
     let outcome = traffic.stop(&scene).await?;
     for times in &outcome.granted {
-        // The record comes before the binding: of one that was asked for earlier it may have come before the tail.
+        // The record precedes the binding: the record of an earlier request may have preceded the tail.
         if times.asked > followed {
             tail.shows("AccessGranted", &times.name).await?;
         }
@@ -149,10 +148,10 @@ async fn the_api_server_restarts_and_no_grant_and_no_line_of_the_trail_is_lost()
             tail.shows("AccessExpired", &times.name).await?;
         }
     }
-    // Killed in the middle of an answer, it does not log that, which is little.
+    // An API server that is killed during a response does not log that, which is rare.
     let (unlogged, all) = (outcome.unlogged.len(), outcome.granted.len());
     assert!(unlogged * 10 <= all, "{:?}", outcome.unlogged);
-    // What falls into the time without an API server waits for it, and for a leader.
+    // An event that is due while the API server is down waits for it, and for a leader.
     assert_in_time(&outcome, |due| {
         let without = (killed..back).contains(&due);
         let waits = if without {

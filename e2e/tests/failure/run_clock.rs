@@ -1,4 +1,4 @@
-//! Harness runs by clocks that are an hour off: what waits for a time, and what is ended by one.
+//! Harness runs with clocks that are an hour off: runs that wait for a time, and runs that a time ends.
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 use crate::alone;
 
-/// How long the pod of a run that must end may run still, where its template does not say.
+/// The default grace period of the pod of a run that must end.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
-/// What the API server says of its time has whole seconds: who goes by that alone may be early by one.
+/// The API server states its time in whole seconds: a component that uses that time alone may be early by one.
 const EARLY: SignedDuration = SignedDuration::from_secs(1);
-/// What is later than this did not end at its time.
+/// The limit of lateness: a run that ends later did not end at its time.
 const LATE: SignedDuration = SignedDuration::from_secs(15);
 
 async fn submit(scene: &Scene, name: &str, template: &str, more: Value) -> Result<HarnessRun> {
@@ -67,7 +67,7 @@ async fn phase(scene: &Scene, name: &str, phase: RunPhase) -> Result<HarnessRun>
     .await
 }
 
-/// Neither before its time, as near as a clock that is off comes to it, nor long after it.
+/// Checks that an instant is not before its due time, with the tolerance of a clock that is off, and not long after it.
 fn at(what: &str, was: Timestamp, due: Timestamp) -> Result<()> {
     let late = was.duration_since(due);
     ensure!(
@@ -77,7 +77,7 @@ fn at(what: &str, was: Timestamp, due: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// A run is told to end when its timeout is over.
+/// Checks that a run is ended when its timeout is over.
 async fn timeout(scene: &Scene) -> Result<()> {
     submit(scene, "timeout", "echo", json!({"timeout": "4s"})).await?;
     let pod = pod(scene, "timeout").await?;
@@ -100,7 +100,7 @@ async fn timeout(scene: &Scene) -> Result<()> {
     at("over", status.completion_time.context("no end")?, due)
 }
 
-/// A run that has ended is removed when its time after that is over.
+/// Checks that a run that has ended is removed when its time after that is over.
 async fn removal(scene: &Scene) -> Result<()> {
     let more = json!({"ttlSecondsAfterFinished": 3});
     submit(scene, "removal", "echo", more).await?;
@@ -134,7 +134,7 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
         volume(&scene.admin, &format!("{}-{number}", scene.name())).await?;
     }
     scene.echo_template(by_hand_overlay()).await?;
-    // Both wait for an hour less than the clock is off: a template for a minute, a start for five.
+    // Both wait for less than the hour by which the clock is off: a template for a minute, a start for five.
     submit(&scene, "early", "late", json!({})).await?;
     submit(&scene, "starting", "echo", json!({})).await?;
     let starting = pod(&scene, "starting").await?;

@@ -1,5 +1,5 @@
-//! Watches of which nothing comes any more, while the API server answers whatever else it is asked: what a
-//! process knows is old, and nobody gets in by it.
+//! Watches that deliver no more changes, while the API server answers all other requests: the data of a process is old,
+//! and gives no user access.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use oz_testkit::{Cluster, eventually, fixtures};
 
 use crate::alone;
 
-/// Longer than it takes until a silent watch is given up.
+/// The timeout of the tests: longer than it takes until a silent watch is given up.
 const TIMEOUT: Duration = Duration::from_secs(180);
 const PROGRAMS: [&str; 2] = ["oz-webhook", "oz-operator"];
 
-/// oz behind proxies, and alice in `db-0` of an enforcing namespace by a grant, where she has a standing right
-/// besides: only the hook is in the way.
+/// A setup of oz behind proxies. A grant gives alice access to `db-0` of an enforcing namespace, where she also has a
+/// standing right: only the hook can deny her access.
 struct Stage {
     webhook: ApiProxy,
     operator: ApiProxy,
@@ -66,7 +66,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// What somebody is told who would get into the pod; nothing if they do.
+    /// Returns the denial for a user who connects to the pod; `None` if the user gets access.
     fn refused(&self, user: &str) -> Result<Option<String>> {
         let pod = self.asked.pod();
         Ok(refusal(
@@ -81,7 +81,7 @@ impl Stage {
     }
 }
 
-/// Waits until a process that is ready says that one of its watches tells it nothing, or that all do.
+/// Waits until a process that is ready reports that one of its watches is silent, or that none is.
 async fn says(
     title: &str,
     degraded: bool,
@@ -117,7 +117,7 @@ async fn while_the_watches_of_pods_are_silent_nobody_gets_into_a_successor() -> 
     stage.alice_is_refused("oz: ")?;
     let operator = &stage.system.operator;
     says("Pod", true, async || operator.readiness().await).await?;
-    // Nobody has told the operator.
+    // The operator does not know of the new pod.
     let (_, binding) = stage.scene.grant(&stage.asked.object_name()).await?;
     ensure!(binding.is_some(), "the operator knows: no attempt at all");
     stage.alice_is_refused("oz: ")?;

@@ -1,4 +1,4 @@
-//! `ozctl watch` while the API server is killed and starts anew.
+//! `ozctl watch` while the API server is killed and restarts.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::alone;
 
-/// What was told of each request, in the order in which it was.
+/// Returns the reported changes of each request, in their order.
 fn told(output: &str) -> Result<BTreeMap<String, Vec<Value>>> {
     let mut told = BTreeMap::<_, Vec<_>>::new();
     for line in output.lines() {
@@ -32,7 +32,7 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
     for name in ["stays", "goes"] {
         alice.granted(&exec_request(name, TEMPLATE, "1h")).await?;
     }
-    // Alice has no more rights than people have: an API server that starts does not know them at first.
+    // Alice has the rights of a user: a starting API server does not know them at first.
     let json = Watch::start(&scene, "alice", &["-o", "json"]).await?;
     let text = Watch::start(&scene, "alice", &[]).await?;
     alice
@@ -40,7 +40,7 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
         .await?;
     json.shows(&["\"before\"", "\"Active\""]).await?;
 
-    // What is decided about when the API server goes is told of when it is back.
+    // The watch reports the decisions that were made around the restart once the API server is available again.
     for number in 0..3 {
         alice
             .create(&exec_request(&format!("during-{number}"), TEMPLATE, "1h"))
@@ -68,7 +68,7 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
         watch.says("stderr", &["watching again"]).await?;
         let said = watch.read("stderr")?;
         let times = |words: &str| said.matches(words).count();
-        // Of all kinds together, though an API server that starts may go once more.
+        // This counts all kinds together; a starting API server may disconnect once more.
         let (broken, back) = (times("no changes come"), times("watching again"));
         assert!(broken == back && broken <= 2, "{said}");
     }
@@ -83,7 +83,7 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
     for (name, changes) in told(&output)? {
         let twice = changes.windows(2).any(|two| two[0] == two[1]);
         ensure!(!twice, "{name} is told of twice: {changes:?}");
-        // Nothing that was told of comes again.
+        // No change is reported twice.
         let mut phases: Vec<_> = changes
             .iter()
             .map(|change| (change["phase"].to_string(), change["deleted"].to_string()))
@@ -94,7 +94,7 @@ async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Res
         distinct.dedup();
         assert_eq!(phases.len(), distinct.len(), "{name}: {changes:?}");
     }
-    // Nothing is told of what was there and stays as it was.
+    // The watch does not report an existing request that stays unchanged.
     ensure!(!output.contains("\"stays\""), "{output}");
     assert_eq!(json.interrupted()?, Some(0));
     assert_eq!(text.interrupted()?, Some(0));

@@ -1,5 +1,5 @@
-//! What is open ends at its second by the gate alone: also while the kubelet does not answer, or by a gate whose clock is
-//! off.
+//! Expiry of open sessions by the gate alone, at their second: also while the kubelet does not respond, or with a gate
+//! that has a wrong clock.
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{TURN, Whole, cluster};
 
-/// How much later than its second a session may end here: one that is not ended goes on for much longer.
+/// The limit of lateness of an end: a session that the gate does not end continues for much longer.
 const LATE: SignedDuration = SignedDuration::from_secs(5);
 
-/// What the API server says of its time has whole seconds: so much sooner a session may end.
+/// The limit of earliness of an end: the API server states its time in whole seconds.
 const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
-/// A program that does not go on for as long as this is.
+/// A program that is stopped for the lifetime of this value.
 struct Frozen(Pid);
 
 impl Frozen {
@@ -41,8 +41,8 @@ impl Drop for Frozen {
     }
 }
 
-/// Checks that a session ends when its grant does, and that its end is on record, whatever `disturb` does once it is
-/// open.
+/// Checks that a session ends when its grant does, and that its end is recorded, regardless of `disturb`, which runs
+/// once the session is open.
 async fn ends_in_time<D>(
     gate: &Gate,
     scene: &Scene,

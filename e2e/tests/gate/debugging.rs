@@ -1,5 +1,5 @@
-//! `kubectl debug` through the gate: what is added, what is refused, and that nobody does it past the gate. That the
-//! container runs and is attached to is for a real node.
+//! `kubectl debug` through the gate: containers are added, other requests are refused, and no user adds one past the
+//! gate. A test on a real node shows that the container runs and that a user attaches to it.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Whole;
 use crate::passing::said;
 
-/// The template [`GATED`] with Debug alone, and the fixture's image.
+/// Returns the template [`GATED`] with Debug alone, and the fixture's image.
 fn debug_template() -> ExecAccessTemplate {
     let mut template = gate_template();
     let config = &mut template.spec.access_config;
@@ -25,14 +25,14 @@ fn debug_template() -> ExecAccessTemplate {
     template
 }
 
-/// The containers that were added to a pod.
+/// Returns the containers that were added to a pod.
 async fn added(scene: &Scene, pod: &str) -> Result<Vec<Value>> {
     let pod = serde_json::to_value(scene.api::<Pod>().get(pod).await?)?;
     let added = pod["spec"]["ephemeralContainers"].as_array();
     Ok(added.cloned().unwrap_or_default())
 }
 
-/// Adds a container as kubectl does by itself, once the gate's rights have come.
+/// Adds a container as kubectl does by default, once the gate has its rights.
 async fn adds(scene: &Scene, pod: &str, words: &[&str]) -> Result<()> {
     eventually("a container to be added", CONDITION_TIMEOUT, async || {
         let command = [&["debug", pod, "--attach=false"], words].concat();
@@ -90,7 +90,7 @@ async fn kubectl_debug_adds_what_the_template_lists_on_record_and_nothing_else()
     refuses_all_else(scene, &pod).await
 }
 
-/// What was added first, with who did it.
+/// Checks that the first added container is recorded, with its user.
 fn on_record(whole: &Whole) -> Result<()> {
     let scene = &whole.scene;
     let opened: Vec<Record> = records_in(&whole.system.webhook.process)?
@@ -111,7 +111,7 @@ fn on_record(whole: &Whole) -> Result<()> {
     Ok(())
 }
 
-/// What is neither added, nor entered, nor listed.
+/// Checks that the gate refuses all other containers, connections and lists.
 async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
     let other = scene
         .pods
@@ -152,7 +152,7 @@ async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
     }
     assert_eq!(added(scene, pod).await?.len(), 2);
 
-    // kubectl waits for the pod by its name, and this one alone.
+    // kubectl waits for the pod by its name; the gate allows only that name.
     let named = |name: &str| format!("--field-selector=metadata.name={name}");
     for (name, good) in [(pod, true), (&other, false)] {
         let words = ["get", "pods", "-o", "name", &named(name)];
@@ -160,7 +160,7 @@ async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
         assert_eq!(output.status.success(), good, "{}", said(&output));
     }
 
-    // Past the gate nobody adds anything, whoever may patch pods.
+    // Past the gate no user adds a container, regardless of the right to patch pods.
     let direct = scene
         .kubectl("alice", &["debug", pod, &image, "--attach=false"])
         .output()?;

@@ -1,4 +1,5 @@
-//! Recordings that are encrypted: who reads them, what everybody sees of them, and that the files are those of age.
+//! Encrypted recordings: the readers, the data that all other users see, and the format of the files, which is that of
+//! age.
 
 use std::fs;
 use std::io::Write as _;
@@ -49,7 +50,7 @@ impl Key {
     }
 }
 
-/// The published program, with something on its standard input.
+/// Runs the published program with this standard input.
 fn published(arguments: &[&str], input: &[u8]) -> Result<Output> {
     let tools = Tools::obtain(&[Tool::Age])?;
     let mut child = Command::new(tools.path(Tool::Age)?)
@@ -60,7 +61,7 @@ fn published(arguments: &[&str], input: &[u8]) -> Result<Output> {
         .spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     let input = input.to_vec();
-    // Whoever refuses a header reads no further.
+    // A program that refuses a header reads no further.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output()?;
     writer.join().ok().context("the writer panicked")?;
@@ -110,7 +111,7 @@ fn what_we_encrypt_age_decrypts_and_the_other_way_round() -> Result<()> {
     Ok(())
 }
 
-/// A gate that encrypts, what it recorded, and for whom.
+/// A gate that encrypts, its recordings, and their recipient.
 struct Recorded {
     gate: Gate,
     scene: Scene,
@@ -119,14 +120,14 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// `ozctl sessions` as somebody who may see recordings.
+    /// Returns `ozctl sessions` for a user who may see recordings.
     fn ozctl(&self, arguments: &[&str]) -> Result<Command> {
         let viewer = format!("{}-auditors", self.scene.name());
         self.scene
             .ozctl(&viewer, &[&["sessions"], arguments].concat())
     }
 
-    /// That nothing on a disk has what was said.
+    /// Checks that no disk has the text of the sessions.
     fn is_unreadable(&self) -> Result<()> {
         let store = self.kept.store();
         for place in [&store, &store.with_file_name("spool")] {
@@ -205,7 +206,7 @@ async fn what_is_encrypted_is_played_with_the_identity_alone_and_verified_withou
     verified_without(&all)
 }
 
-/// Waits until the part that is open has this, for whoever has the identity.
+/// Waits until the open part contains this, decrypted with the identity.
 async fn in_the_spool(all: &Recorded, text: &[u8]) -> Result<()> {
     let spool = all.kept.store().with_file_name("spool");
     eventually("the session in the spool", CONDITION_TIMEOUT, async || {
@@ -221,7 +222,7 @@ async fn in_the_spool(all: &Recorded, text: &[u8]) -> Result<()> {
     .await
 }
 
-/// Without the identity, and with another, it is said to whom it is encrypted; with it, it is shown.
+/// Checks that without the identity, or with another, ozctl names the recipient, and with it shows the recording.
 fn played_with_the_identity_alone(all: &Recorded, session: &str) -> Result<()> {
     let (_, named) = session.split_once('/').context("no namespace")?;
     let stranger = Key::new()?;
@@ -264,7 +265,7 @@ fn played_with_the_identity_alone(all: &Recorded, session: &str) -> Result<()> {
         ensure!(said(&played).contains(expected.trim()), "{}", said(&played));
         ensure!(!said(&played).contains("warning"), "{}", said(&played));
     }
-    // From standard input, and from a file that others read.
+    // The identity comes from standard input, or from a file that other users can read.
     let mut piped = all.ozctl(&["transcript", named, "--identity", "-"])?;
     let piped = piped.stdin(fs::File::open(&path)?).output()?;
     ensure!(piped.stdout == b"marked-first\n", "{}", said(&piped));
@@ -291,7 +292,7 @@ fn played_with_the_identity_alone(all: &Recorded, session: &str) -> Result<()> {
     Ok(())
 }
 
-/// A part is a file for which nobody needs oz.
+/// Checks that age alone, without oz, decrypts a part.
 fn age_reads_a_part(all: &Recorded) -> Result<()> {
     let all_parts = parts(&all.kept.store())?;
     let part = all_parts
@@ -305,7 +306,7 @@ fn age_reads_a_part(all: &Recorded) -> Result<()> {
     Ok(())
 }
 
-/// What is stored is whole, as nobody needs the identity to see; until a byte is changed.
+/// Checks that the stored recordings verify without the identity, until a byte is changed.
 fn verified_without(all: &Recorded) -> Result<()> {
     let path = all.auditor.path();
     let identity = ["--identity", path.to_str().context("a path")?];

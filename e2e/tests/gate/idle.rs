@@ -1,4 +1,4 @@
-//! A session that nobody uses ends, and one in which something is said does not.
+//! Idle timeout: a session without activity ends, and an active session does not.
 
 use std::process::Stdio;
 
@@ -35,7 +35,7 @@ async fn a_session_in_which_nothing_is_said_ends_and_its_terminal_is_told_why() 
     let mut silent = command("echo here; exec cat");
     silent.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut silent = silent.stderr(Stdio::piped()).spawn()?;
-    // Open, so that kubectl does not say that it has nothing more to say.
+    // Standard input stays open, so that kubectl does not report the end of input.
     let input = silent.stdin.take().context("no standard input")?;
     let told = tokio::task::spawn_blocking(move || silent.wait_with_output());
     let told = tokio::time::timeout(CONDITION_TIMEOUT, told).await???;

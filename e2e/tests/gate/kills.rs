@@ -1,5 +1,6 @@
-//! Gates that are killed, and stores that go away, while sessions are open that must be recorded: none is without its
-//! record, and what is stored is whole. A few times; many times in the long form (`OZ_LONG=1`).
+//! Kills of gates, and failures of stores, while sessions are open that must be recorded: each session has its record,
+//! and the stored recordings are complete. The tests repeat this a few times; many times in the long form
+//! (`OZ_LONG=1`).
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -22,24 +23,24 @@ const REQUIRED: RecordingConfig = RecordingConfig {
     input: RecordedInput::Echoed,
     non_interactive: Some(NonInteractive::Digest),
 };
-/// How many sessions are open at each kill.
+/// The number of open sessions at each kill.
 const OPEN: usize = 2;
 
 pub(crate) fn kills() -> usize {
     scaled(3, 100)
 }
 
-/// What was seen of sessions and of their records, over all gates.
+/// The observed sessions and their records, over all gates.
 #[derive(Default)]
 struct Seen {
     opened: usize,
-    /// Sessions of which a recording is on record, by their keys.
+    /// The sessions with a recorded recording, by their keys.
     recorded: BTreeSet<String>,
     interrupted: usize,
 }
 
 impl Seen {
-    /// What the gate's process has said.
+    /// Reads the records of the gate's process.
     fn records(&mut self, gate: &Gate, scene: &Scene) -> Result<()> {
         let of_it = |one: &Record| {
             one.action == Action::SessionRecorded && one.request.namespace == scene.name()
@@ -54,7 +55,7 @@ impl Seen {
     }
 }
 
-/// Sessions that are open, each in a shell of its own.
+/// Opens sessions, each in a separate shell.
 async fn open(scene: &Scene, pod: &str) -> Result<Vec<Session>> {
     let command = ["exec", "-i", pod, "--", "sh", "-c", "echo here; exec cat"];
     let mut sessions = Vec::new();
@@ -67,11 +68,11 @@ async fn open(scene: &Scene, pod: &str) -> Result<Vec<Session>> {
     Ok(sessions)
 }
 
-/// That all that was opened is recorded, and what is stored is what the records say.
+/// Checks that all opened sessions are recorded, and that the stored recordings match the records.
 async fn whole(scene: &Scene, gate: &Gate, kept: &RecordingStore, seen: &mut Seen) -> Result<()> {
     eventually("each session on record", CONDITION_TIMEOUT, async || {
         seen.records(gate, scene)?;
-        // Those that were tried while a gate was away may be there besides.
+        // Sessions that were attempted while a gate was down may also have records.
         Ok((seen.recorded.len() >= seen.opened).then_some(()))
     })
     .await?;
@@ -103,7 +104,7 @@ async fn whole(scene: &Scene, gate: &Gate, kept: &RecordingStore, seen: &mut See
     Ok(())
 }
 
-/// The keys of sessions of which parts are stored.
+/// Returns the keys of sessions with stored parts.
 fn stored(directory: &Path) -> Result<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     let mut left = vec![directory.to_owned()];
@@ -166,7 +167,7 @@ async fn a_gate_that_is_killed_while_it_says_what_an_earlier_one_left_leaves_it_
     };
     gate.process.kill9();
     for round in 0..kills() {
-        // As soon as it has taken up the spool, which is while its records are under way.
+        // The kill follows as soon as the gate has taken up the spool, while it writes the records.
         gate.begins_again(cluster, &kept.options())?;
         let taken_up = kept.store().with_file_name("spool");
         eventually("the spool to be taken up", CONDITION_TIMEOUT, async || {
@@ -184,7 +185,7 @@ async fn a_gate_that_is_killed_while_it_says_what_an_earlier_one_left_leaves_it_
     whole(&scene, &gate, &kept, &mut seen).await
 }
 
-/// The names of all files below a directory.
+/// Returns the names of all files below a directory.
 fn files(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut left = vec![directory.to_owned()];
@@ -218,7 +219,7 @@ async fn a_store_that_goes_away_is_not_felt_and_gets_everything_when_it_is_back(
     let (store, away) = (kept.store(), kept.store().with_extension("away"));
     for _ in 0..kills() {
         let sessions = open(&scene, &pod).await?;
-        // In its place is something that nothing can be stored below.
+        // A file has the name of the store's directory, so the gate can store nothing below it.
         std::fs::rename(&store, &away)?;
         std::fs::write(&store, "away")?;
         let more = open(&scene, &pod).await?;
@@ -250,7 +251,7 @@ async fn a_session_that_is_not_opened_after_all_has_its_end_on_record() -> Resul
         Ok(exec("app")?.status.success().then_some(()))
     })
     .await?;
-    // The hook has it on record before the API server finds that there is no such container.
+    // The hook records the connection before the API server finds that the container does not exist.
     ensure!(!exec("none")?.status.success());
     let of = |records: Vec<Record>, action: Action, reason: &str| {
         let of_it = |one: &Record| {

@@ -1,4 +1,4 @@
-//! The kubeconfig that ozctl writes, used by kubectl as it is.
+//! The kubeconfig that ozctl writes, used by an unmodified kubectl.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
@@ -44,7 +44,7 @@ async fn kubectl_as_it_is_gets_in_by_the_kubeconfig_that_ozctl_writes() -> Resul
         std::fs::metadata(&file)?.permissions().mode() & 0o777,
         0o600
     );
-    // Namespace and all are in the file.
+    // The file contains the namespace and all other settings.
     let kubectl = scene.cluster.kubectl("alice").get_program().to_owned();
     let echo = eventually("alice to get in", CONDITION_TIMEOUT, async || {
         let mut command = Command::new(&kubectl);

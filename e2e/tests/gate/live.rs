@@ -1,4 +1,4 @@
-//! Sessions that are open: who sees them, watches them, ends them, through whichever replica.
+//! Open sessions: users list, watch and end them, through any replica.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, UdpSocket};
@@ -21,15 +21,15 @@ use crate::{TURN, Whole, cluster};
 
 const TALKS: &str = "echo here; while true; do echo still; sleep 1; done";
 
-/// A program of which everything is heard at its end.
+/// A program with an output that is available at its end.
 pub(crate) struct Running {
     child: Child,
-    /// Open, so that kubectl does not say that it has nothing more to say.
+    /// Standard input stays open, so that kubectl does not report the end of input.
     _stdin: ChildStdin,
 }
 
 impl Running {
-    /// Starts it, and waits until its standard output has this.
+    /// Starts the program, and waits until its standard output contains this.
     pub(crate) fn start(mut command: Command, wanted: &str) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -51,7 +51,7 @@ impl Running {
             }
         }
         std::thread::spawn(move || {
-            // What it goes on to say is read, so that nothing waits for that.
+            // The thread reads the further output, so that the program does not block on it.
             let _ = output.read_to_end(&mut Vec::new());
         });
         Ok(Self {
@@ -60,7 +60,7 @@ impl Running {
         })
     }
 
-    /// How it ended, and what it said on standard error; waits for that.
+    /// Waits for the end of the program, and returns its exit code and its standard error.
     pub(crate) async fn ended(self) -> Result<Output> {
         let (child, stdin) = (self.child, self._stdin);
         let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// Alice's session of request `mine`, once she gets in.
+/// Opens alice's session of request `mine`, as soon as she gets access.
 pub(crate) async fn session(scene: &Scene, pod: &str) -> Result<Running> {
     eventually("alice to get in", CONDITION_TIMEOUT, async || {
         let command = ["exec", "-i", pod, "--", "sh", "-c", TALKS];
@@ -80,7 +80,7 @@ pub(crate) async fn session(scene: &Scene, pod: &str) -> Result<Running> {
     .await
 }
 
-/// What is open of request `mine`, as somebody is shown it.
+/// Returns the open sessions of request `mine`, as this user sees them.
 pub(crate) fn listed(scene: &Scene, user: &str) -> Result<Listing> {
     let list = ["sessions", "list", "mine", "--live", "-o", "json"];
     let output = scene.ozctl(user, &list)?.output()?;
@@ -88,7 +88,7 @@ pub(crate) fn listed(scene: &Scene, user: &str) -> Result<Listing> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The records of an action about a scene, once there is one for each of these reasons.
+/// Returns the records of an action about a scene, once there is one for each of these reasons.
 pub(crate) async fn noted(
     gate: &Gate,
     scene: &Scene,
@@ -190,7 +190,7 @@ async fn an_open_session_is_seen_watched_and_ended_by_who_may_and_its_user_is_to
     Ok(())
 }
 
-/// An address of this machine that is none of loopback's: an EndpointSlice takes no other. Nothing is sent.
+/// Returns an address of this machine outside of loopback: an EndpointSlice accepts no other. Nothing is sent to it.
 fn own_address() -> Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect("192.0.2.1:9")?;
@@ -219,7 +219,7 @@ async fn a_session_in_another_replica_is_found_watched_and_ended_through_this_on
         .pod();
     let in_first = session(&scene, &pod).await?;
 
-    // The API server asks the other one from now on.
+    // The API server calls the other replica from now on.
     let mut second = start("gate-second").await?;
     let address = own_address()?;
     first.is_endpoint(cluster, "oz-gate-first", address).await?;
@@ -256,7 +256,7 @@ async fn a_session_in_another_replica_is_found_watched_and_ended_through_this_on
     noted(&first, &scene, Action::SessionWatched, &["Began", "Ended"]).await?;
     ensure!(in_second.is_open(), "another session was ended");
 
-    // One that does not answer is said to be missing.
+    // The listing reports a replica that does not respond as missing.
     drop(first);
     let listing = listed(&scene, &moderator)?;
     ensure!(

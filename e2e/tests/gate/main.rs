@@ -1,4 +1,5 @@
-//! The gate behind a real API server, with kubectl as it is: who passes, what is passed on, and that it ends.
+//! The gate behind a real API server, with an unmodified kubectl: the users who pass, the requests that the gate passes
+//! on, and their end.
 
 mod away;
 mod debugging;
@@ -23,7 +24,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// oz with a gate, and a scene whose template goes through it; one test at a time.
+/// A setup of oz with a gate, and a scene with a template that uses it; one test at a time.
 struct Whole {
     system: System,
     gate: Gate,
@@ -31,7 +32,7 @@ struct Whole {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// The cluster, whose API server finds Services by their addresses.
+/// Returns the cluster, with an API server that finds Services by their addresses.
 async fn cluster() -> Result<&'static Cluster> {
     Cluster::shared_with(ClusterOptions {
         api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
@@ -45,7 +46,7 @@ impl Whole {
         Self::with(prefix, &gate_template()).await
     }
 
-    /// With this template.
+    /// Sets up oz, the gate and a scene with this template.
     async fn with(prefix: &str, template: &ExecAccessTemplate) -> Result<Self> {
         let turn = TURN.lock().await;
         let cluster = cluster().await?;

@@ -1,4 +1,4 @@
-//! Sessions that take somebody who watches: they open with them, are held without, and end.
+//! Moderated sessions: they open with moderators, are held without them, and end.
 
 use std::process::{Child, Command, Stdio};
 
@@ -25,7 +25,7 @@ pub(crate) fn template(groups: &[&str]) -> ExecAccessTemplate {
     template
 }
 
-/// A program that ends with this.
+/// A program that is killed when this is dropped.
 pub(crate) struct Program(Child);
 
 impl Program {
@@ -42,7 +42,7 @@ impl Drop for Program {
     }
 }
 
-/// Waits until the one session of request `mine` stands so, watched by as many.
+/// Waits until the one session of request `mine` has this state and this number of watchers.
 pub(crate) async fn stands(scene: &Scene, user: &str, state: State, watchers: usize) -> Result<()> {
     eventually(
         &format!("a session that is {state}"),
@@ -66,7 +66,7 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
     scene.may_moderate_sessions("moderators").await?;
     scene.may_moderate_sessions("devs").await?;
     let moderator = format!("{}-moderators", scene.name());
-    // Alice is of the groups herself.
+    // Alice is a member of the groups.
     scene.template(&template(&["moderators", "devs"])).await?;
     let alice = scene.requests("alice").await?;
     let granted = alice
@@ -83,7 +83,7 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
     })
     .await?;
 
-    // What cannot be shown to anybody is refused at once.
+    // The gate at once refuses a session that it cannot show to a moderator.
     let command = ["exec", &pod, "--", "true"];
     let mut old = scene.through_gate("alice", "mine", &command);
     let refused = old

@@ -1,4 +1,4 @@
-//! Who passes, as whom, for what, and until when.
+//! The users who pass the gate, their identity behind it, the requests that it passes on, and their expiry.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -27,7 +27,7 @@ pub(crate) fn said(output: &Output) -> String {
         .concat()
 }
 
-/// The output of a command that is given `input`.
+/// Returns the output of a command with this `input`.
 fn fed(mut command: Command, input: Vec<u8>) -> Result<Output> {
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,7 +42,7 @@ fn fed(mut command: Command, input: Vec<u8>) -> Result<Output> {
     Ok(output)
 }
 
-/// Why a command of kubectl's is refused; it is tried until it is.
+/// Returns the reason why a command of kubectl is refused; repeats the command until it is.
 async fn refused(what: &str, command: impl Fn() -> Command) -> Result<String> {
     eventually(what, CONDITION_TIMEOUT, async || {
         let output = command().output()?;
@@ -51,7 +51,7 @@ async fn refused(what: &str, command: impl Fn() -> Command) -> Result<String> {
     .await
 }
 
-/// The records of an action about a request of a scene.
+/// Returns the records of an action about a request of a scene.
 fn records(records: &[Record], scene: &Scene, action: Action) -> Vec<Record> {
     let of_it = |record: &&Record| {
         record.action == action
@@ -71,7 +71,7 @@ async fn a_granted_user_gets_in_with_kubectl_as_it_is_and_by_no_other_way() -> R
     let pod = granted.pod();
     let gate = |arguments: &[&str]| scene.through_gate("alice", "mine", arguments);
 
-    // Bound is the gate, and nobody else.
+    // The binding names the gate, and no other subject.
     let binding = scene
         .api::<RoleBinding>()
         .get(&granted.object_name())
@@ -90,7 +90,7 @@ async fn a_granted_user_gets_in_with_kubectl_as_it_is_and_by_no_other_way() -> R
     .await?;
     assert_eq!(String::from_utf8(echo.stdout)?, "a b \n");
     let input: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
-    // kwok's nodes do not tell a command that its input is over.
+    // kwok's nodes do not forward the end of input to a command.
     let length = input.len().to_string();
     let cat = ["exec", "-i", &pod, "--", "head", "-c", &length];
     let cat = fed(gate(&cat), input.clone())?;
@@ -98,7 +98,7 @@ async fn a_granted_user_gets_in_with_kubectl_as_it_is_and_by_no_other_way() -> R
     let name = gate(&["get", "pod", &pod, "-o", "name"]).output()?;
     assert_eq!(said(&name).trim(), format!("pod/{pod}"));
 
-    // Directly nobody gets in, neither alice nor the gate without a ticket.
+    // Past the gate all connections are denied, those of alice and those of the gate without a session token.
     let direct = scene.exec("alice", &[&pod, "--", "true"]).output()?;
     assert!(said(&direct).contains("forbidden"), "{}", said(&direct));
     let account = "system:serviceaccount:oz-system:oz-gate";
@@ -160,7 +160,7 @@ async fn others_other_pods_and_other_paths_are_refused() -> Result<()> {
     })
     .await?;
 
-    // The same for who has none and for what does not exist.
+    // The response is the same for a user without the request and for a request that does not exist.
     for (user, request) in [("bob", "mine"), ("mallory", "mine"), ("alice", "yours")] {
         let refused = scene
             .through_gate(user, request, &["exec", &pod, "--", "true"])
@@ -219,7 +219,7 @@ async fn what_a_user_says_of_themselves_counts_only_from_the_api_server() -> Res
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request("mine", GATED, "5m")).await?;
     let path = format!("{}/api", prefix(scene.name(), "mine"));
-    // Without a certificate, and with one that another authority has signed.
+    // One client has no certificate, one has a certificate of another authority.
     let mut configs = vec![Config::new("https://127.0.0.1".parse()?)];
     let theirs = Kubeconfig::read_from(scene.cluster.kubeconfig("alice"))?;
     let options = KubeConfigOptions::default();

@@ -1,4 +1,4 @@
-//! What is recorded of sessions, who sees it, and what a killed gate leaves.
+//! Recordings of sessions: their content, their viewers, and the data that a killed gate leaves.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     non_interactive: Some(oz_api::NonInteractive::Digest),
 };
 
-/// The records of an action about a scene, once there are as many.
+/// Returns the records of an action about a scene, once there are this many.
 pub(crate) async fn recorded(
     gate: &Gate,
     scene: &Scene,
@@ -39,7 +39,7 @@ pub(crate) async fn recorded(
     .await
 }
 
-/// All parts that are stored, or files of the spool with such names.
+/// Returns all stored parts, or files of the spool with such names.
 pub(crate) fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -98,7 +98,8 @@ async fn a_session_is_recorded_played_by_who_may_and_known_to_be_whole() -> Resu
     known_to_be_whole(&scene, &kept, &pod, session.context("no session")?)
 }
 
-/// Whoever may sees it, and is on record; nobody else does, alice herself neither.
+/// Checks that a user with the right sees the recording, with an audit record, and that other users, including alice
+/// herself, do not.
 async fn played_by_who_may(gate: &Gate, scene: &Scene) -> Result<()> {
     let viewer = format!("{}-auditors", scene.name());
     let watch = |user: &str, verb: &str| {
@@ -113,7 +114,7 @@ async fn played_by_who_may(gate: &Gate, scene: &Scene) -> Result<()> {
         },
     )
     .await?;
-    // The streams of a command that has no terminal come in any order.
+    // The streams of a command without a terminal arrive in any order.
     let text = String::from_utf8(text)?;
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -143,10 +144,10 @@ async fn played_by_who_may(gate: &Gate, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// What is said of a recording with which nothing is wrong.
+/// The report about a recording without faults.
 const AS_RECORDED: &str = "parts, as recorded";
 
-/// It is what was recorded, until somebody changes a byte of it.
+/// Checks that the recording verifies, until a byte of it is changed.
 fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str, session: &str) -> Result<()> {
     let verify = |from: &[&str]| {
         Ok::<_, anyhow::Error>(
@@ -160,7 +161,7 @@ fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str, session: &
     let store = kept.store();
     let from = ["--from", store.to_str().context("a path")?];
     ensure!(verify(&from)?.status.success());
-    // With the trail, which is that of all namespaces: recordings of others are not in this directory.
+    // The trail covers all namespaces: the recordings of other tests are not in this directory.
     let in_directory = format!("--recordings={}", store.display());
     let with_the_trail = |recordings: &str, finding: &str| -> Result<()> {
         let words = ["audit", "verify", recordings];
@@ -216,7 +217,7 @@ async fn a_gate_that_is_killed_leaves_what_was_seen_to_the_next_one() -> Result<
         Ok(Session::open(scene.through_gate("alice", "mine", &command)).ok())
     })
     .await?;
-    // What was seen is on the disk soon after.
+    // The output that a user saw is on the disk soon after.
     let spool = kept.store().with_file_name("spool");
     eventually("the session in the spool", CONDITION_TIMEOUT, async || {
         Ok(contains(&spool, b"here")?.then_some(()))
@@ -254,7 +255,7 @@ async fn a_gate_that_is_killed_leaves_what_was_seen_to_the_next_one() -> Result<
     Ok(())
 }
 
-/// Whether a file below a directory has these bytes.
+/// Checks whether a file below a directory contains these bytes.
 pub(crate) fn contains(directory: &Path, bytes: &[u8]) -> Result<bool> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! An API server that is killed and comes back: what was open through it breaks, on record and recorded, and the same
-//! gate lets people in again.
+//! An API server that is killed and restarts: its open sessions break, with audit records and recordings, and the same
+//! gate grants access again.
 
 use anyhow::{Result, ensure};
 use oz_api::{RecordingConfig, RecordingMode};
@@ -39,7 +39,7 @@ async fn a_gate_goes_on_after_the_api_server_was_killed_and_what_broke_is_on_rec
         .await
     };
     let before = open().await?;
-    // One that nobody watches, so that it waits.
+    // A session without a moderator, so that it waits.
     scene
         .template(&moderation::template(&["moderators"]))
         .await?;

@@ -1,5 +1,6 @@
-//! A gate that is replaced: what is open goes on in the one that stops, for as long as it takes, and what is opened
-//! from then on is opened, wherever it comes to.
+//! Replacement of a gate: open sessions continue in the gate that stops, for their full duration, and new sessions
+//! open,
+//! in either gate.
 
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
@@ -20,14 +21,15 @@ use tokio::io::{
 use crate::{TURN, cluster};
 
 const OPEN: usize = 50;
-/// Says what it is told, until it is told to end. (kwok's nodes do not tell a command that its input is over.)
+/// A command that repeats its input, line by line, until it reads `end`. (kwok's nodes do not forward the end of input
+/// to a command.)
 const ECHO: [&str; 3] = [
     "sh",
     "-c",
     "while read -r line; do [ \"$line\" = end ] && exit 0; echo \"$line\"; done",
 ];
 
-/// A session through whichever gate the API server found.
+/// A session through the gate that the API server chose.
 pub(crate) struct Echo {
     _process: AttachedProcess,
     input: Box<dyn AsyncWrite + Unpin + Send>,
@@ -55,7 +57,7 @@ impl Echo {
         Ok(self.input.flush().await?)
     }
 
-    /// It hears a word, and says it.
+    /// Sends a word to the session, and expects it back.
     pub(crate) async fn says(&mut self, word: &str) -> Result<()> {
         self.tells(word).await?;
         let mut line = String::new();
@@ -64,7 +66,7 @@ impl Echo {
         Ok(())
     }
 
-    /// It ends by itself, and has said nothing more.
+    /// Lets the session end, and checks that it printed nothing more.
     pub(crate) async fn ends(mut self) -> Result<()> {
         self.tells("end").await?;
         let mut rest = String::new();
@@ -74,12 +76,12 @@ impl Echo {
     }
 }
 
-/// Pods as alice sees them through the gate.
+/// Returns the API of pods for alice through the gate.
 pub(crate) async fn through_gate(scene: &Scene, request: &str) -> Result<Api<Pod>> {
     through_gate_as(scene, "alice", request).await
 }
 
-/// Pods as a user sees them through the gate.
+/// Returns the API of pods for a user through the gate.
 pub(crate) async fn through_gate_as(scene: &Scene, user: &str, request: &str) -> Result<Api<Pod>> {
     let file = Kubeconfig::read_from(scene.cluster.kubeconfig(user))?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -89,7 +91,7 @@ pub(crate) async fn through_gate_as(scene: &Scene, user: &str, request: &str) ->
     Ok(Api::namespaced(Client::try_from(config)?, scene.name()))
 }
 
-/// Whether a gate that is asked has the connection closed.
+/// Checks whether a gate closes the connection after a request.
 async fn closes(gate: &Gate) -> Result<bool> {
     let mut config = Config::new(format!("https://{}", gate.serving).parse()?);
     config.accept_invalid_certs = true;
@@ -134,7 +136,7 @@ async fn a_gate_that_is_replaced_breaks_no_session_and_keeps_nobody_out() -> Res
         Ok(closes(&old).await?.then_some(()))
     })
     .await?;
-    // The API server does not know yet.
+    // The API server does not know yet that the gate stops.
     sessions.push(Echo::open(&pods, &pod).await.context("while it stops")?);
     let new = Gate::start(cluster, &options("gate-1")).await?;
     let mut after = Echo::open(&pods, &pod).await.context("by the new one")?;

@@ -1,6 +1,8 @@
-//! A gate whose recordings go to a bucket, and what becomes of sessions while that is away, does not answer, refuses,
-//! breaks or is full: nobody feels it, and all is stored once it is back. Only a user who fills their share of the gate's disk
-//! is slowed down, and only where there is no room left at all is nothing open that must be recorded.
+//! A gate that stores recordings in a bucket, and its sessions while the bucket is down, does not respond, refuses,
+//! breaks
+//! or is full: users notice nothing, and all recordings are stored once it is available. Only a user who fills their
+//! share
+//! of the gate's disk is slowed down, and only without any room left is no session open that must be recorded.
 
 use std::process::Output;
 
@@ -29,17 +31,17 @@ const REQUIRED: RecordingConfig = RecordingConfig {
 
 /// A spool that is soon full, in bytes.
 const SMALL: u32 = 16 << 20;
-/// A spool of which no share is taken here, in bytes.
+/// A spool in which no share fills up here, in bytes.
 const LARGE: u32 = 256 << 20;
-/// How many shares a spool has.
+/// The number of shares of a spool.
 const SHARES: usize = 8;
 
-/// A command that prints so many bytes that cannot be packed.
+/// Returns a command that prints this many bytes of incompressible data.
 fn much(length: usize) -> String {
     format!("head -c {length} /dev/urandom | base64")
 }
 
-/// oz with a gate that stores recordings in a bucket.
+/// A setup of oz with a gate that stores recordings in a bucket.
 struct World {
     store: ObjectStore,
     gate: Gate,
@@ -62,7 +64,7 @@ impl World {
         Self::with(prefix, LARGE).await
     }
 
-    /// With so many bytes of spool.
+    /// Sets up a gate with a spool of this many bytes.
     async fn with(prefix: &str, spool_bytes: u32) -> Result<Self> {
         let turn = TURN.lock().await;
         let cluster = cluster().await?;
@@ -103,7 +105,7 @@ impl World {
         .await
     }
 
-    /// A session that prints so many bytes that cannot be packed, and then says that it is there.
+    /// Opens a session that prints this many bytes of incompressible data, and then reports its end.
     fn prints(&self, length: usize) -> Result<Session> {
         self.runs(&format!("{}; echo over!; exec cat", much(length)))
     }
@@ -120,17 +122,17 @@ impl World {
     fn runs_as(&self, user: &User, script: &str) -> Result<Session> {
         let words = ["exec", "-i", &user.pod, "--", "sh", "-c", script];
         let command = self.scene.through_gate(&user.name, &user.request, &words);
-        // Nothing else of what it prints has such a letter.
+        // The rest of its output has no such character.
         Session::open_saying(command, "over!")
     }
 
-    /// A session of alice's that says nothing.
+    /// Runs a session of alice without output.
     fn enters(&self) -> Result<Output> {
         let words = ["exec", &self.pod, "--", "true"];
         Ok(self.scene.through_gate("alice", "mine", &words).output()?)
     }
 
-    /// Another user, with a grant.
+    /// Returns another user, with a grant.
     async fn user(&self, name: &str) -> Result<User> {
         self.scene.cluster.issue_kubeconfig(name, &["devs"])?;
         let requests = self.scene.requests(name).await?;
@@ -145,7 +147,7 @@ impl World {
         })
     }
 
-    /// Waits until so many users are slowed down, or a session was cut.
+    /// Waits until this many users are slowed down, or a session was cut.
     async fn slowed(&self, count: usize) -> Result<()> {
         eventually("a user to be slowed down", CONDITION_TIMEOUT, async || {
             let full = self.metric("oz_gate_recording_shares_full ").await?;
@@ -164,7 +166,7 @@ impl World {
         Ok(records)
     }
 
-    /// Waits until so many sessions have their recordings on record.
+    /// Waits until this many sessions have records of their recordings.
     async fn recorded(&self, count: usize) -> Result<()> {
         let what = format!("{count} sessions on record");
         eventually(&what, CONDITION_TIMEOUT, async || {
@@ -175,7 +177,7 @@ impl World {
         .await
     }
 
-    /// What a line of the page of metrics says.
+    /// Returns the value of a metric.
     async fn metric(&self, name: &str) -> Result<f64> {
         let page = self.gate.metrics().await?;
         let mut lines = page.lines().filter_map(|line| line.strip_prefix(name));
@@ -183,7 +185,7 @@ impl World {
         Ok(value.trim().parse()?)
     }
 
-    /// Waits until nothing waits in the spool, and has it verified what is stored.
+    /// Waits until the spool is empty, and verifies the stored recordings.
     async fn whole(&self) -> Result<()> {
         eventually("everything to be stored", CONDITION_TIMEOUT, async || {
             let waiting = self.metric("oz_gate_recording_parts_waiting ").await?;
@@ -208,7 +210,7 @@ impl World {
     }
 }
 
-// The store answers while a command is waited for.
+// The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_an_object_store_fails_nobody_feels_it_and_it_gets_everything() -> Result<()> {
     let mut world = World::new("stores").await?;
@@ -224,7 +226,7 @@ async fn however_an_object_store_fails_nobody_feels_it_and_it_gets_everything() 
     ] {
         world.store.fails(fault);
         if fault == Fault::None {
-            // The last of its ways, of which nothing is heard: what hung breaks off.
+            // The last fault is a store without any response: the requests that hung break off.
             world.store.kill().await;
         }
         let failed = "oz_gate_recording_upload_failures_total";
@@ -260,13 +262,13 @@ async fn however_an_object_store_fails_nobody_feels_it_and_it_gets_everything() 
     world.whole().await
 }
 
-// The store answers while a command is waited for.
+// The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_object_store_loses_nothing_of_what_it_was_about_to_store() -> Result<()> {
     let mut world = World::new("store-killed").await?;
     let mut ended = 0;
     for _ in 0..kills() {
-        // Of so much several parts are stored while it goes on.
+        // The gate stores several parts of this much output while the session runs.
         let printing = world.prints(5 << 20)?;
         world.store.kill().await;
         let mut session = world.open().await?;
@@ -285,7 +287,7 @@ async fn a_killed_object_store_loses_nothing_of_what_it_was_about_to_store() -> 
     world.whole().await
 }
 
-// The store answers while a command is waited for.
+// The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing() -> Result<()> {
     let mut world = World::with("store-share", SMALL).await?;
@@ -295,7 +297,7 @@ async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing
         Ok(Some(Echo::open(&pods, &other.pod).await?))
     })
     .await?;
-    // It says nothing until it is told to, and ends by itself.
+    // The session prints nothing until the test sends a line, and ends without a further line.
     let mut printing = eventually("alice to get in", CONDITION_TIMEOUT, async || {
         let script = format!("echo over!; read -r line; {}", much(6 << 20));
         world.runs(&script).map(Some)
@@ -306,8 +308,9 @@ async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing
     world.slowed(1).await?;
     let taken = world.metric("oz_gate_recording_spool_bytes ").await?;
     ensure!(taken < f64::from(SMALL / 4), "{taken} bytes are taken");
-    // What is packed takes less, and gives room for a moment, until all of the share is packed.
-    // A session that opens in such a moment lasts until the store is back.
+    // Compressed output takes less room, and frees room for a moment, until all of the share is compressed. A session
+    // that
+    // opens in such a moment lasts until the store is available again.
     let refused = eventually("alice to be kept out", CONDITION_TIMEOUT, async || {
         let enters = world
             .scene
@@ -339,11 +342,11 @@ async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing
     world.whole().await
 }
 
-// The store answers while a command is waited for.
+// The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()> {
     let mut world = World::with("store-full", SMALL).await?;
-    // More users than there are shares, each with a session that says nothing until it is told to.
+    // There are more users than shares, each with a session that prints nothing until the test sends a line.
     let mut sessions = Vec::new();
     for number in 0..SHARES + 2 {
         let user = world.user(&format!("talker-{number}")).await?;
@@ -354,7 +357,7 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
         sessions.push(session.await?);
     }
     world.store.kill().await;
-    // One after the other fills their share, until there is room for no more.
+    // The users fill their shares one after the other, until no room is left.
     let mut told = 0;
     for session in &mut sessions {
         session.tell("go on")?;
@@ -370,8 +373,9 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
     for part in ["has every session recorded", "bytes are taken"] {
         ensure!(said(&refused).contains(part), "{}", said(&refused));
     }
-    // Those whose share is taken wait, and no session ends of which all that was said is recorded: only one that has room in
-    // its user's share, when the spool has none.
+    // Sessions with a full share wait, and no completely recorded session ends: only a session that has room in its
+    // user's
+    // share, when the spool has none.
     let ended = sessions.iter().filter(|session| !session.is_open()).count();
     let cut = world.records(Action::SessionCut)?.len();
     ensure!(
@@ -410,7 +414,7 @@ async fn command_does_not_run_whose_recording_cannot_begin() -> Result<()> {
     })
     .await?;
     world.whole().await?;
-    // No directory of a session can be made below a file.
+    // The gate cannot create a directory of a session below a file.
     let place = world.spool.path().join(world.scene.name());
     if place.exists() {
         std::fs::remove_dir_all(&place)?;
@@ -435,7 +439,7 @@ async fn command_does_not_run_whose_recording_cannot_begin() -> Result<()> {
     world.whole().await
 }
 
-/// Waits until so many sessions have ended since there was no room for what they say.
+/// Waits until this many sessions have ended because there was no room for their output.
 async fn cut_for_want_of_room(world: &World, count: usize) -> Result<()> {
     let cut = eventually("the ends on record", CONDITION_TIMEOUT, async || {
         let cut = world.records(Action::SessionCut)?;

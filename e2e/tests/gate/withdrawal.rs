@@ -1,4 +1,4 @@
-//! An APIService that does not answer keeps every namespace from being deleted: without a gate there is none.
+//! An APIService that does not respond blocks the deletion of every namespace: without a gate there is none.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use serde_json::json;
 
 use crate::{TURN, cluster};
 
-/// More than the time after which it is taken away, and than it takes to delete a namespace.
+/// A time longer than the removal of the APIService and the deletion of a namespace take.
 const MINUTES: Duration = Duration::from_secs(120);
 
-/// Says, as the kubelet would, whether the gate is ready.
+/// Sets the readiness of the gate, as the kubelet would.
 async fn ready(admin: &Client, gate: std::net::SocketAddr, ready: bool) -> Result<()> {
     let slice = json!({
         "metadata": {"name": "oz-gate-test", "labels": {SERVICE_NAME: names::GATE}},

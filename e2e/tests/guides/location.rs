@@ -1,6 +1,7 @@
-//! Where guides are followed: a directory with the repository's files, the programs that a guide takes
-//! for granted, and, for most, a cluster with what the install guide takes for granted: namespace
-//! `shop` with the Deployments `web` and `db`, and a node that has the images and a volume.
+//! The places for following guides: a directory with the repository's files, the programs that a guide requires, and,
+//! for most guides, a cluster with the prerequisites of the install guide: namespace `shop` with the Deployments `web`
+//! and
+//! `db`, and a node that has the images and a volume.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -24,19 +25,19 @@ const NAMESPACE: &str = "shop";
 /// The place of one test.
 pub(crate) struct Location {
     directory: TempDir,
-    /// The working directory of everybody's shell.
+    /// The working directory of all shells.
     here: PathBuf,
-    /// Whose shell it may be, and what is in their environment.
+    /// The users with a shell, and the environments of their shells.
     people: BTreeMap<&'static str, Vec<(&'static str, PathBuf)>>,
-    /// Begins the command line of a shell.
+    /// The beginning of the command line of a shell.
     enter: Vec<&'static str>,
     _cluster: Option<Cluster>,
 }
 
 impl Location {
-    /// The repository itself, with the cache directory that programs of Kubernetes are kept in, and
-    /// no cluster in it. In a network of its own, since a guide names ports, and with processes of
-    /// its own, which end with the shell.
+    /// Returns the repository itself, with the cache directory for programs of Kubernetes, and without a cluster. It
+    /// has a
+    /// separate network, since a guide names ports, and separate processes, which end with the shell.
     pub(crate) fn without_a_cluster() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         Tools::obtain(&Tool::CLUSTER)?;
@@ -67,7 +68,7 @@ impl Location {
         })
     }
 
-    /// A cluster, with a real node, on which there is no oz.
+    /// Returns a cluster, with a real node, without oz.
     pub(crate) async fn with_a_cluster() -> Result<Self> {
         let options = ClusterOptions {
             node: Node::Real,
@@ -121,18 +122,18 @@ impl Location {
         })
     }
 
-    /// Whether somebody of this name has a shell here.
+    /// Checks whether a user of this name has a shell here.
     pub(crate) fn knows(&self, user: &str) -> bool {
         self.people.contains_key(user)
     }
 
-    /// Puts a file where everybody's shell is.
+    /// Writes a file into the working directory of the shells.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.here.join(name);
         std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// A bash of `user`.
+    /// Returns a bash of `user`.
     pub(crate) fn bash(&self, user: &str) -> Result<Command> {
         let environment = self
             .people
@@ -151,7 +152,7 @@ impl Location {
     }
 }
 
-/// kubectl, helm and ozctl, before whatever the machine has.
+/// Returns a directory with kubectl, helm and ozctl, which precede the programs of the machine.
 fn programs(directory: &Path, cluster: &Cluster) -> Result<PathBuf> {
     let programs = directory.join("bin");
     std::fs::create_dir(&programs)?;
@@ -170,7 +171,7 @@ fn programs(directory: &Path, cluster: &Cluster) -> Result<PathBuf> {
     Ok(path.into())
 }
 
-/// The kubeconfig of somebody who works in one namespace; an administrator does not.
+/// Returns the kubeconfig of a user who works in one namespace; an administrator does not.
 fn kubeconfig_of(cluster: &Cluster, user: &str) -> Result<String> {
     let text = std::fs::read_to_string(cluster.kubeconfig(user))?;
     if user == "admin" {

@@ -1,5 +1,5 @@
-//! The guides, followed command by command as they are written, on a real node: a command that fails,
-//! or prints something else than the guide shows, fails the test. Takes root and Debian packages.
+//! The guides, followed command by command as they are written, on a real node: a command that fails, or that prints
+//! another text than the guide shows, fails the test. The tests require root and Debian packages.
 
 mod location;
 mod shell;
@@ -46,7 +46,7 @@ async fn the_guides_do_what_they_say_on_a_cluster() -> Result<()> {
     Ok(())
 }
 
-/// Somebody who follows a guide.
+/// A reader who follows a guide.
 struct Reader<'a> {
     guide: &'a str,
     user: &'a str,
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Does it all. What goes wrong is kept, as long as a shell is there to go on with.
+    /// Follows the whole guide. Records the differences and continues, as long as a shell exists.
     async fn follow(&mut self, blocks: &[Block]) -> Result<()> {
         for user in document::users(blocks) {
             ensure!(
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
                     outcome.with_context(|| format!("{at}: {script}"))?;
                 }
                 Content::Console(steps) => {
-                    // Without any output it is a list of commands.
+                    // A block without any output is a list of commands.
                     let is_list = steps.iter().all(|step| step.shows.is_empty());
                     for step in steps {
                         let told = self.step(step, is_list).await;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Types one command; what is wrong with what came of it.
+    /// Runs one command, and returns the difference between its output and the guide.
     async fn step(&mut self, step: &Step, is_list: bool) -> Result<Option<String>> {
         let command = &step.command;
         eprintln!("{}$ {command}", step.user.as_deref().unwrap_or(self.user));
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         )))
     }
 
-    /// Types a command that opens a session, and then into that.
+    /// Runs a command that opens a session, and then types into that.
     async fn session(&mut self, step: &Step) -> Result<Option<String>> {
         let mut bash = self.place.bash(step.user.as_deref().unwrap_or(self.user))?;
         bash.args(["-c", &step.command]);
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
                 step.command
             )));
         }
-        // A terminal also shows what is typed, and draws as it likes; so the lines are looked for.
+        // A terminal also shows the input, and draws it in any way; so the test searches for the lines.
         let mut lines = screen.lines().map(|line| line.trim_end_matches('\r'));
         let shown = step.inner.iter().flat_map(|inner| &inner.shows);
         for line in shown {
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a line that a guide shows says that the command failed, and is to.
+/// Checks whether a line of a guide shows the expected failure of a command.
 fn is_error(line: &str) -> bool {
     line.to_lowercase().starts_with("error")
 }

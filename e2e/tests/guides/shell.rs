@@ -1,4 +1,4 @@
-//! A shell that somebody has open while they follow a guide: what one command sets, the next finds.
+//! A shell that stays open while a reader follows a guide: a command sees the settings of earlier commands.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-/// How long a command may take.
+/// The timeout of a command.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
-/// Begins the line that says how a command ended.
+/// The beginning of the line with the exit code of a command.
 const END: char = '\u{1}';
 
-/// A bash. It ends, with what it started, when this is dropped.
+/// A bash. It ends, with the processes that it started, when this is dropped.
 pub(crate) struct Shell {
     bash: Child,
     stdin: ChildStdin,
     lines: Receiver<Vec<u8>>,
 }
 
-/// What came of a command.
+/// The result of a command.
 pub(crate) struct Outcome {
     /// Both streams, in their order.
     pub(crate) printed: String,
@@ -28,7 +28,7 @@ pub(crate) struct Outcome {
 }
 
 impl Shell {
-    /// Starts a bash by `command`, which ends with the arguments that bash is given.
+    /// Starts a bash by `command`, which ends with the arguments for bash.
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         command
@@ -52,7 +52,7 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Runs a command, whose exit code may be any.
+    /// Runs a command with any exit code.
     pub(crate) fn run(&mut self, command: &str) -> Result<Outcome> {
         self.types(&format!(
             "{{ {command}\n}} </dev/null 2>&1 && oz_code=0 || oz_code=$?"
@@ -61,7 +61,7 @@ impl Shell {
         self.outcome()
     }
 
-    /// Runs a script, of which no command may fail: the shell ends with one that does.
+    /// Runs a script in which every command must succeed: a failing command ends the shell.
     pub(crate) fn script(&mut self, script: &str) -> Result<Outcome> {
         self.types(&format!("set -e; {{ {script}\n}} </dev/null 2>&1; set +e"))?;
         self.types(&format!("printf '\\n{END}0\\n'"))?;
@@ -82,7 +82,7 @@ impl Shell {
                         printed.push(text);
                         continue;
                     };
-                    // The line before is empty, or what the command left without an end of line.
+                    // The preceding line is empty, or the output that the command left without an end of line.
                     return Ok(Outcome {
                         printed: printed.join("\n"),
                         code: code.parse().context("no exit code")?,

@@ -1,9 +1,9 @@
-//! Whether a command printed what its guide shows. `…` stands for what differs from run to run: within
-//! a line for any text, as a line of its own for any lines. Columns may be wider or narrower.
+//! The comparison of a command's output with its guide. `…` stands for text that differs from run to run: within a line
+//! for any text, on a separate line for any lines. Columns may be wider or narrower.
 
 const ANYTHING: char = '…';
 
-/// Whether what was printed is what is shown.
+/// Checks whether the printed text is the text that the guide shows.
 pub(crate) fn is_shown<S: AsRef<str>>(shown: &[S], printed: &str) -> bool {
     let shown: Vec<String> = shown
         .iter()

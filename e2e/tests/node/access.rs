@@ -1,8 +1,9 @@
-//! The main job on a real node: whose exec works, whose does not, and until when.
+//! Access on a real node: the users with a working exec, the users without, and the expiry.
 //!
-//! This oz does not end sessions (`sessions.rs` has one that does): a session that is open when the grant
-//! ends goes on, since Kubernetes asks for permission when it opens and never again. The test says on
-//! standard error what it saw, and asserts nothing about it.
+//! This oz does not end sessions (`sessions.rs` has one that does): a session that is open when the grant ends
+//! continues,
+//! since Kubernetes checks the permission when the session opens and never again. The test prints its observation on
+//! standard error, and asserts nothing about it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! `ozctl` into a real container where somebody else has to agree: the command waits, and runs when they have.
+//! `ozctl` into a real container when another user must approve: the command waits, and runs after the approval.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
 
 use crate::alone;
 
-/// Runs ozctl as somebody, off the threads that the operator's watchers share.
+/// Runs ozctl as a user, off the threads that the operator's watchers share.
 async fn ozctl(scene: &Scene, user: &str, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(cargo_binary("ozctl")?);
     command

@@ -1,5 +1,5 @@
-//! The chart and the image where they belong: pods of a real node, reached through Services. Installed
-//! by Helm, used, upgraded while people ask for access, rolled back, uninstalled with nothing left.
+//! The chart and the image in their environment: pods of a real node, reached through Services. Helm installs, upgrades
+//! while users request access, rolls back, and uninstalls without leaving objects.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     run(kubectl)
 }
 
-/// Runs helm; if it fails, with what became of the pods.
+/// Runs helm; its failure includes the state of the pods.
 fn with_helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut helm = helm(cluster)?;
     helm.args(arguments);
@@ -51,7 +51,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     };
     let outcome = installed(cluster).await;
     if outcome.is_err() {
-        // The tests after this one start an oz of their own, and there must be no other.
+        // The tests after this one start their own oz, and no other may exist.
         let deployments = ["delete", "deployments", "--all", "--wait", "-n", NAMESPACE];
         kubectl(cluster, &deployments)?;
         unregister(cluster)?;
@@ -64,11 +64,11 @@ async fn installed(cluster: &'static Cluster) -> Result<()> {
     unregister(cluster)?;
     let mark = cluster.audit().mark()?;
     let namespace = repository().join("deploy/rbac/namespace.yaml");
-    // It enforces the Pod Security standard `restricted`: pods that do more are not let in.
+    // The namespace enforces the Pod Security standard `restricted`: it rejects pods with more rights.
     kubectl(cluster, &["apply", "-f", &namespace.display().to_string()])?;
     let chart = chart();
 
-    // Over what other tests applied by hand.
+    // Helm installs over the objects that other tests applied by hand.
     let install = [
         "install",
         "oz",
@@ -85,7 +85,7 @@ async fn installed(cluster: &'static Cluster) -> Result<()> {
     leader_dies(cluster, &scene).await?;
     harness::runs(cluster).await?;
 
-    // People go on asking while every pod of oz is replaced, twice.
+    // Users continue to request access while every pod of oz is replaced, twice.
     let stop = AtomicBool::new(false);
     let asking = ask_on(&scene, &stop);
     let upgrades = async {
@@ -114,20 +114,20 @@ async fn installed(cluster: &'static Cluster) -> Result<()> {
     without_oz(cluster, async || scene.locks_hold("oz").await).await?;
     eprintln!("the policies without oz took {:.1?}", dead.elapsed());
 
-    // What is there is taken away before oz goes.
+    // Existing access is revoked before oz is uninstalled.
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
     with_helm(cluster, &[&["uninstall", "oz"][..], &WAIT].concat())?;
     nothing_left(cluster, &scene).await?;
 
-    // Its rights were enough: nothing that oz did was forbidden.
+    // The rights of oz suffice: none of its requests was forbidden.
     let accounts = ["oz-operator", "oz-webhook", "oz-broker", "oz-uninstall"];
     let forbidden = forbidden(cluster, mark, &accounts)?;
     assert!(forbidden.is_empty(), "{forbidden:?}");
     Ok(())
 }
 
-/// What happens while no process of oz runs and its webhooks are in nobody's path; then oz is back.
+/// Runs `then` while no process of oz runs and its webhooks are unregistered; then starts oz again.
 async fn without_oz(cluster: &Cluster, then: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let namespace = format!("--namespace={NAMESPACE}");
     let deployments = ["deployments", INSTANCE, &namespace];
@@ -146,8 +146,8 @@ async fn without_oz(cluster: &Cluster, then: impl AsyncFnOnce() -> Result<()>) -
     kubectl(cluster, &[&status[..], &deployments].concat()).map(drop)
 }
 
-/// Asks for access again and again until told to stop; each tenth time in earnest, and then it is given
-/// and given back. Gives how often, and every refusal.
+/// Requests access repeatedly until `stop` is set; each tenth request is no dry-run, is granted, and is deleted again.
+/// Returns the number of requests, and every refusal.
 async fn ask_on(scene: &Scene, stop: &AtomicBool) -> Result<(usize, Vec<String>)> {
     let alice = scene.requests("alice").await?;
     let (mut asked, mut refusals) = (0, Vec::new());
@@ -155,7 +155,7 @@ async fn ask_on(scene: &Scene, stop: &AtomicBool) -> Result<(usize, Vec<String>)
         asked += 1;
         let name = format!("again-{asked}");
         let in_earnest = asked % 10 == 0;
-        // A dry-run is stamped and judged all the same.
+        // oz stamps and judges a dry-run as well.
         let parameters = PostParams {
             dry_run: !in_earnest,
             ..PostParams::default()
@@ -173,7 +173,7 @@ async fn ask_on(scene: &Scene, stop: &AtomicBool) -> Result<(usize, Vec<String>)
     Ok((asked, refusals))
 }
 
-/// Its third program runs in the empty root, too.
+/// Checks that the third program of the image runs in the empty root, too.
 fn the_image_holds_ozctl(cluster: &Cluster) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let image = format!("--image=localhost/oz:{version}");
@@ -186,8 +186,8 @@ fn the_image_holds_ozctl(cluster: &Cluster) -> Result<()> {
     kubectl(cluster, &["delete", "pod", "ozctl", "--now"]).map(drop)
 }
 
-/// Asked, given, used by one and not by another, refused to a third, over, on record; and a pod of
-/// one's own, and a transient binding.
+/// Checks a whole story: a request is granted, its user connects, another user does not, a third user is denied, the
+/// grant expires, and all of it is recorded; then a dedicated pod, and a transient binding.
 async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
     let alice = scene.requests("alice").await?;
     let granted = alice
@@ -258,8 +258,8 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
     .await
 }
 
-/// The operator that leads is killed with its pod while somebody has access: the other one ends that, gives access to
-/// the next, and both are on record.
+/// Kills the leading operator with its pod while a user has access: the other operator ends that, grants access to the
+/// next, and both are recorded.
 async fn leader_dies(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let alice = scene.requests("alice").await?;
     alice
@@ -324,11 +324,11 @@ fn kill_in(pod_uid: &str, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the pods of oz have on record, in no order.
+/// Returns the audit records of the pods of oz, in no order.
 pub(crate) fn records(cluster: &Cluster) -> Result<Vec<Record>> {
     let namespace = format!("--namespace={NAMESPACE}");
     let said = kubectl(cluster, &["logs", &namespace, "--tail=-1", INSTANCE])?;
-    // Between them is what is logged.
+    // Other log lines are between them.
     Ok(said
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -341,7 +341,7 @@ async fn nothing_left(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let kinds = "clusterroles,clusterrolebindings,priorityclasses,all,serviceaccounts,roles,\
                  rolebindings,poddisruptionbudgets";
     let of_the_chart = ["get", kinds, INSTANCE, "--all-namespaces", "-oname"];
-    // Helm does not wait for pods whose Deployment is gone.
+    // Helm does not wait for pods of a deleted Deployment.
     eventually(
         "what the chart made to be gone",
         CONDITION_TIMEOUT,

@@ -1,4 +1,4 @@
-//! What the node itself does, before oz comes in: pods run, and an exec is one.
+//! The behaviour of the node without oz: pods run, and an exec starts a process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Output, Stdio};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cluster;
 
-/// `kubectl exec` as `user`, with these arguments.
+/// Returns `kubectl exec` as `user`, with these arguments.
 pub(crate) fn exec(cluster: &Cluster, user: &str, namespace: &str, arguments: &[&str]) -> Command {
     let mut command = cluster.kubectl(user);
     command.args(["exec", "-n", namespace]).args(arguments);
@@ -147,7 +147,7 @@ async fn an_exec_on_a_terminal_has_one() -> Result<()> {
             line.clear();
             assert!(output.read_line(&mut line)? > 0, "it ended");
         }
-        // A terminal ends a line with what the key sends.
+        // A terminal ends a line with the character of the Return key.
         input.write_all(b"hello\r")?;
         let mut rest = String::new();
         output.read_to_string(&mut rest)?;

@@ -1,5 +1,5 @@
-//! The gate on a real node, with kubectl as it is: what a session carries, and that it ends at its second with the
-//! operator dead.
+//! The gate on a real node, with an unmodified kubectl: the data of a session, and its end at its second with the
+//! operator down.
 
 use std::path::Path;
 use std::process::Output;
@@ -49,7 +49,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     let input: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let cat = with_input(through("mine", &["exec", "-i", &pod, "--", "cat"]), &input)?;
     assert!(cat.stdout == input, "{} bytes came back", cat.stdout.len());
-    // What a command printed arrives, though it reads a part of its input only.
+    // The output of a command arrives, although the command reads only a part of its input.
     for _ in 0..5 {
         let head = through("mine", &["exec", "-i", &pod, "--", "head", "-c", "5"]);
         let head = with_input(head, &input[..60_000])?;
@@ -167,7 +167,7 @@ async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
     Ok(())
 }
 
-/// The lines of all parts below a directory.
+/// Returns the lines of all parts below a directory.
 fn lines_of(directory: &Path) -> Result<String> {
     let mut lines = String::new();
     for entry in std::fs::read_dir(directory)? {

@@ -1,5 +1,6 @@
 //! The gate on a real node with client libraries: the Python client of Kubernetes, which has WebSockets only, and
-//! client-go over WebSockets and over SPDY. Programs send and receive the same bytes through the gate as directly. Where
+//! client-go over WebSockets and over SPDY. Programs send and receive the same bytes through the gate as directly.
+//! Where
 //! a session must be recorded, the gate refuses SPDY, and the error names the version of kubectl that it needs.
 
 use std::fs::{self, File};
@@ -120,7 +121,7 @@ impl World<'_> {
         ])
     }
 
-    /// The kubeconfig of a request of alice.
+    /// Returns the path of the kubeconfig of a request of alice.
     fn kubeconfig(&self, request: &str) -> PathBuf {
         let name = format!("{request}.kubeconfig");
         self.directory.path().join(name)
@@ -288,8 +289,8 @@ fn input(world: &World<'_>, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Checks the size of a terminal, the input and the exit code, through the gate alone: without it, the API server may close
-/// the connection before a client answers its close, and the Python client then loses the exit code.
+/// Checks the size of a terminal, the input and the exit code, through the gate alone: without it, the API server may
+/// close the connection before a client answers its close, and the Python client then loses the exit code.
 fn terminal(world: &World<'_>, client: &Client) -> Result<()> {
     let script = "until [ \"$(stty size)\" = '33 101' ]; do sleep 0.1; done; echo si''zed; \
          read line; echo \"heard $line, on $(tty)\"; exit 5";

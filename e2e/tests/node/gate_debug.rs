@@ -1,5 +1,5 @@
-//! `kubectl debug` through the gate on a real node: the container runs, is attached to, and its processes end with the
-//! grant where it shares those of another container.
+//! `kubectl debug` through the gate on a real node: the container runs, the user attaches to it, and its processes end
+//! with the grant where it shares those of another container.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn debug(scene: &Scene, request: &str, pod: &str, words: &[&str]) -> Command {
     scene.through_gate("alice", request, &[&start, words].concat())
 }
 
-/// What comes back of as many bytes as are said to a command that goes on; it is killed then.
+/// Sends these bytes to a command, returns as many bytes of its output, and kills it.
 pub(crate) fn answered(mut command: Command, said: &[u8]) -> Result<Vec<u8>> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -59,7 +59,7 @@ async fn what_kubectl_debug_adds_is_attached_to_and_ends_with_the_grant() -> Res
     let granted = alice.granted(&exec_request("mine", GATED, "10m")).await?;
     let pod = granted.pod();
 
-    // Each byte goes there and comes back, with the profile that kubectl is to take by itself one day and with another.
+    // Each byte returns unchanged, with the future default profile of kubectl and with another.
     for profile in ["general", "baseline"] {
         let profile = format!("--profile={profile}");
         let words = ["-i", "--quiet", &profile, "--", "cat"];
@@ -76,7 +76,7 @@ async fn what_kubectl_debug_adds_is_attached_to_and_ends_with_the_grant() -> Res
     let target = format!("--target={}", fixtures::CONTAINER);
     let shell = debug(&scene, "short", &short.pod(), &["-it", &target, "--", "sh"]);
     let mut terminal = Terminal::start(&shell, 33, 101)?;
-    // What is typed before the shell is there is read by it all the same.
+    // The shell reads input from before its start as well.
     terminal.is_sized(33, 101).await?;
     terminal.keys("tr '\\0' ' ' < /proc/1/cmdline; echo is''first\r")?;
     terminal.shows("isfirst").await?;

@@ -1,6 +1,7 @@
-//! Through the gate everything ends that is open, at its second, by the gate alone: in a container without a shell,
-//! where the user is root and has killed all that runs beside them, attached, forwarded and followed, with the operator
-//! dead.
+//! The end of all open sessions through the gate, at their second, by the gate alone: in a container without a shell,
+//! in
+//! a container in which the user is root and has killed all other processes, attached, forwarded and followed, with the
+//! operator down.
 
 use std::process::Command;
 
@@ -16,7 +17,7 @@ use serde_json::json;
 use crate::alone;
 
 const BUSYBOX: &str = "/bin/busybox";
-/// An image with one program, which is no shell by its name, and a file that says that one is there.
+/// An image with one program, the name of which is not that of a shell, and a file with the word "here".
 const BARE: &str = "example.test/bare:1";
 
 async fn pod(scene: &Scene) -> Result<()> {
@@ -51,8 +52,9 @@ async fn whatever_is_open_ends_by_the_gate_alone() -> Result<()> {
     let granted = alice.granted(&exec_request("short", GATED, "45s")).await?;
     let until = granted.status().expires_at.context("no end")?;
     let pod = granted.pod();
-    // Nothing is left beside the first process of the container, of which the kernel lets nobody inside be rid, and
-    // this shell, which takes no hint.
+    // Two processes remain: the first process of the container, which the kernel protects from all processes inside,
+    // and
+    // this shell, which ignores signals.
     let root = "trap '' HUP INT TERM; kill -9 -1; echo here; while :; do sleep 1; done";
     let app = fixtures::CONTAINER;
     let ways: [(&str, &[&str]); 5] = [

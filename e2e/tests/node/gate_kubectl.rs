@@ -1,5 +1,5 @@
-//! The gate on a real node with kubectl of several versions as they are: what passes it is the same, byte for byte, as
-//! without it. Those that speak SPDY pass as well, and are not recorded.
+//! The gate on a real node with unmodified kubectl of several versions: the data through the gate is the same, byte for
+//! byte, as without it. Versions with SPDY pass as well, and are not recorded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,22 +25,22 @@ use crate::alone;
 use crate::gate::said;
 use crate::gate_debug::answered;
 
-/// Name of the template of which no session is open that is not recorded.
+/// The name of the template that opens only recorded sessions.
 pub(crate) const REQUIRED: &str = "required";
-/// What is said where bytes are to come back as they were.
+/// The input of the tests that expect the same bytes as output.
 pub(crate) const WORDS: &[u8] = b"hello\0\xff\nyou\n";
-/// How much each is given to pass on, in MiB, and in the long form of the test.
+/// The amount of data for each to pass on, in MiB, and in the long form of the test.
 const INPUT: usize = 64;
 const LONG_INPUT: usize = 1024;
-/// Of what large files are made.
+/// The size of a piece of a large file.
 const PIECE: usize = 1 << 20;
 
-/// One kubectl, and how it is told to stream.
+/// A kubectl, and its settings for streaming.
 struct Kubectl {
     title: &'static str,
     tool: Tool,
     environment: &'static [(&'static str, &'static str)],
-    /// Whether what it opens can be recorded.
+    /// True if its sessions can be recorded.
     recorded: bool,
 }
 
@@ -52,7 +52,7 @@ const ALL: [Kubectl; 4] = [
         environment: &[],
         recorded: true,
     },
-    // As those before it, but for ports.
+    // This one is like the versions before it, except for ports.
     Kubectl {
         title: "kubectl 1.30 over SPDY",
         tool: Tool::Kubectl130,
@@ -76,7 +76,7 @@ const ALL: [Kubectl; 4] = [
     },
 ];
 
-/// Whom the gate is passed by, and to where.
+/// The scene, the gate and the pod, and the programs that use them.
 struct World<'a> {
     scene: &'a Scene,
     gate: &'a Gate,
@@ -94,7 +94,7 @@ impl World<'_> {
         Ok(command)
     }
 
-    /// The same words past the gate, by somebody who may, and through it.
+    /// Returns the same command without the gate, as an administrator, and through it.
     fn both(&self, kubectl: &Kubectl, words: &[&str]) -> Result<[Command; 2]> {
         let mut direct = self.kubectl(kubectl, "admin")?;
         direct.args(words);
@@ -113,7 +113,7 @@ impl World<'_> {
         self.directory.path().join(name)
     }
 
-    /// A file of so many MiB, no two of which are the same.
+    /// Creates a file of this many MiB, no two of which are the same.
     fn file(&self, name: &str, length: usize) -> Result<PathBuf> {
         let path = self.path(name);
         let mut piece = vec![0; PIECE];
@@ -127,8 +127,8 @@ impl World<'_> {
     }
 }
 
-/// Creates a pod with a container for exec, one that echoes its standard input, one that runs the script `serve`, and one
-/// that writes a log.
+/// Creates a pod with a container for exec, one that echoes its standard input, one that runs the script `serve`, and
+/// one that writes a log.
 pub(crate) async fn pod(scene: &Scene, serve: &str) -> Result<String> {
     let container = |name: &str, script: &str| json!({"name": name, "image": fixtures::IMAGE, "command": ["sh", "-c", script]});
     let mut echo = container("echo", "exec cat");
@@ -146,8 +146,8 @@ pub(crate) async fn pod(scene: &Scene, serve: &str) -> Result<String> {
 /// The script of a container that serves a file.
 const SERVE: &str = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 -h /www";
 
-/// Creates two templates, one that offers recordings and one that requires them, and a request of alice by each, `mine` and
-/// `strict`.
+/// Creates two templates, one that offers recordings and one that requires them, and a request of alice by each, `mine`
+/// and `strict`.
 pub(crate) async fn requests(scene: &Scene) -> Result<()> {
     for (name, mode) in [
         (GATED, RecordingMode::Offered),
@@ -179,7 +179,7 @@ pub(crate) async fn requests(scene: &Scene) -> Result<()> {
 
 #[tokio::test]
 async fn every_kubectl_carries_through_the_gate_what_it_carries_without() -> Result<()> {
-    // Beside the other tests: they are compiled once.
+    // They are compiled once, while the other tests run.
     let tools = tokio::task::spawn_blocking(|| Tools::obtain(&ALL.map(|kubectl| kubectl.tool)));
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
@@ -203,7 +203,7 @@ async fn every_kubectl_carries_through_the_gate_what_it_carries_without() -> Res
         carries(&world, kubectl)
             .await
             .with_context(|| kubectl.title)?;
-        // Two commands, two terminals, two inputs, two copies, an attach and a container that was added.
+        // The sessions are two commands, two terminals, two inputs, two copies, an attach and an added container.
         recorded(
             &world.gate.process,
             scene.name(),
@@ -230,7 +230,8 @@ async fn carries(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     debugs(world, kubectl).await
 }
 
-/// Where there is no session that is not recorded, it gets in if it can be, and is told what can.
+/// Checks that a template that requires recordings admits a kubectl with recordable sessions, and that the error for
+/// others names the versions with them.
 async fn required(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let words = ["exec", &world.pod, "-c", fixtures::CONTAINER, "--", "true"];
     let offered = || Ok::<_, anyhow::Error>(world.through(kubectl, "mine", &words)?.output()?);
@@ -255,7 +256,7 @@ async fn required(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Both streams and the exit code.
+/// Compares both streams and the exit code.
 fn command(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let script = "seq 1 50000; seq 1 50000 >&2; exit 7";
     let words = [
@@ -275,7 +276,7 @@ fn command(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Without what kubectl may say of itself: that something came of a stream before it knew of that.
+/// Removes the messages of kubectl about data of a stream that it does not know yet.
 pub(crate) fn of_the_command(mut output: Output) -> Output {
     let lines = output.stderr.split_inclusive(|byte| *byte == b'\n');
     let unknown = b"Unknown stream id";
@@ -296,7 +297,7 @@ pub(crate) fn differ(direct: &Output, gated: &Output) -> String {
     format!("{} and {}", lengths(direct), lengths(gated))
 }
 
-/// What stands on a terminal, its size, Ctrl-C, and the exit code.
+/// Checks the text of a terminal, its size, Ctrl-C, and the exit code.
 async fn terminal(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let start = ["exec", "-it", &world.pod, "-c", fixtures::CONTAINER, "--"];
     let script = "seq 1 20000; read line; exit 5";
@@ -325,7 +326,7 @@ async fn terminal(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// What is piped in arrives, to its end, and comes back.
+/// Checks that piped input arrives, to its end, and returns.
 fn input(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let start = ["exec", "-i", &world.pod, "-c", fixtures::CONTAINER, "--"];
     let fed = |words: &[&str], input: &Path| {
@@ -357,7 +358,7 @@ fn input(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// `cp` into the pod and out of it.
+/// Checks `cp` into the pod and out of it.
 fn copies(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let small = world.path("small");
     let there = format!("{}:/tmp/copied", world.pod);
@@ -389,7 +390,7 @@ fn copies(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// What is said to a container that runs comes back.
+/// Checks that the input of a running container returns.
 fn attaches(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     for command in world.both(kubectl, &["attach", "-i", &world.pod, "-c", "echo"])? {
         let heard = answered(command, WORDS)?;
@@ -398,7 +399,7 @@ fn attaches(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// A file that is served in the pod is the same at a port of this machine.
+/// Checks that a file that the pod serves is the same at a port of this machine.
 fn forwards(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let mut bodies = Vec::new();
     for mut command in world.both(kubectl, &["port-forward", &world.pod, ":8080"])? {
@@ -413,7 +414,7 @@ fn forwards(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
             .strip_prefix("Forwarding from 127.0.0.1:")
             .and_then(|rest| rest.split(' ').next())
             .with_context(|| format!("it says {line:?}"))?;
-        // Two connections over one session.
+        // One session carries two connections.
         for _ in 0..2 {
             let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
             stream.write_all(b"GET /big HTTP/1.0\r\n\r\n")?;
@@ -432,7 +433,7 @@ fn forwards(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// A log that is followed is what it was, and goes on.
+/// Checks that a followed log has its previous lines, and continues.
 fn follows(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let [mut direct, _] = world.both(kubectl, &["logs", &world.pod, "-c", "log"])?;
     let written = direct.output()?.stdout;
@@ -464,7 +465,7 @@ fn follows(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// A container that it adds says what it is told.
+/// Checks that an added container returns its input.
 async fn debugs(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let words = [
         "debug",

@@ -1,5 +1,6 @@
-//! Harness runs in pods of a real node, as a chapter of the chart's story: with a runtime image of others and with
-//! ours, to their end, with result, transcript and record; and one that does not end by itself.
+//! Harness runs in pods of a real node, as a chapter of the chart's story: with a foreign runtime image and with ours,
+//! to
+//! their end, with result, transcript and record; and one that does not end without cancellation.
 
 use std::process::{Command, Output, Stdio};
 
@@ -19,7 +20,7 @@ use crate::chart::records;
 
 const DEVELOPER: &str = "dora";
 
-/// An agent as those of the original: lines of its own form, and a result.
+/// An agent like those of the original: it prints lines in its own format, and a result.
 const ECHO: &str = r#"#!/bin/sh
 set -eu
 say() { printf '%s\n' "$1" >> "$PADDOCK_RAW_PATH"; }
@@ -29,7 +30,7 @@ cp "$PADDOCK_PROMPT_PATH" "$PADDOCK_WORKSPACE/hello.txt"
 printf '%s' '{"summary":"said hello","filesChanged":1,"artifacts":["hello.txt"]}' > "$PADDOCK_RESULT_PATH"
 "#;
 
-/// A runtime of others: whatever the agent writes becomes a message, in the transcript and on standard output.
+/// A foreign runtime: each line of the agent becomes a message, in the transcript and on standard output.
 const RUNTIME: &str = r#"#!/bin/sh
 tail -n +1 -f "$PADDOCK_RAW_PATH" | while read -r line; do
   printf '{"schemaVersion":"1","ts":"2026-01-01T00:00:00Z","type":"Message","summary":"a line of the agent"}\n' |
@@ -39,7 +40,7 @@ trap 'sleep 1; exit 0' TERM
 wait
 "#;
 
-/// A command line that speaks stream-json as Claude's does, and writes as the contract says.
+/// A command line that prints stream-json as Claude's does, and writes the files of the contract.
 const CLAUDE: &str = r#"#!/bin/sh
 set -eu
 [ "$1" = -p ] && prompt=$2
@@ -51,7 +52,7 @@ printf '%s\n' '{"type":"user","message":{"content":[{"type":"tool_result","tool_
 printf '%s\n' '{"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"all done"}'
 "#;
 
-/// What runs in the pods, and where they write to.
+/// Provides the programs of the pods, and the volumes that they write to.
 async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
     cluster.import_image_archive(&harness_image_archive()?)?;
     for (name, program, text) in [
@@ -75,7 +76,7 @@ async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Templates, a workspace, and what a developer may do.
+/// Creates templates, a workspace, and the rights of a developer.
 async fn set(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let templates = Api::<ClusterHarnessTemplate>::all(scene.admin.clone());
     let echo = json!({
@@ -143,7 +144,7 @@ async fn ozctl(scene: &Scene, words: &[&str]) -> Result<Output> {
     Ok(tokio::task::spawn_blocking(move || command.output()).await??)
 }
 
-/// What it said on standard output, having exited so.
+/// Returns the standard output of ozctl, which must exit with this code.
 async fn said(scene: &Scene, words: &[&str], code: i32) -> Result<String> {
     let output = ozctl(scene, words).await?;
     ensure!(
@@ -154,7 +155,7 @@ async fn said(scene: &Scene, words: &[&str], code: i32) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// For whoever has to find out why: runs and pods as they are.
+/// Returns the state of runs and pods, to find the cause of a failure.
 async fn state(scene: &Scene) -> Result<String> {
     let runs = scene.api::<HarnessRun>();
     let runs = runs.list(&ListParams::default()).await?.items;
@@ -165,7 +166,7 @@ async fn state(scene: &Scene) -> Result<String> {
     Ok(Value::from_iter(runs.chain(pods)).to_string())
 }
 
-/// The chapter.
+/// Runs the chapter.
 pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
     let scene = Scene::empty(cluster, "harness").await?;
     provide(cluster, &scene).await?;
@@ -178,7 +179,7 @@ pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
     nothing_is_left(&scene).await
 }
 
-/// As published: a template that inherits, a runtime image, a workspace that stays.
+/// Checks a run as published: a template that inherits, a runtime image, a workspace that stays.
 async fn hello(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let hello = [
         "run",
@@ -211,7 +212,8 @@ async fn hello(cluster: &Cluster, scene: &Scene) -> Result<()> {
     on_record(cluster, scene, "hello").await
 }
 
-/// Submitted, begun and ended, once each; who deletes one is on record besides.
+/// Checks that a run was submitted, begun and ended, with one record each; an additional record names the user who
+/// deletes a run.
 async fn on_record(cluster: &Cluster, scene: &Scene, run: &str) -> Result<()> {
     let whole = [Action::RunSubmitted, Action::RunStarted, Action::RunEnded];
     eventually("the record to be complete", CONDITION_TIMEOUT, async || {
@@ -225,7 +227,7 @@ async fn on_record(cluster: &Cluster, scene: &Scene, run: &str) -> Result<()> {
     .await
 }
 
-/// Without a runtime image, on a workspace of its own, with a command line that speaks stream-json.
+/// Checks a run without a runtime image, on a separate workspace, with a command line that prints stream-json.
 async fn claude(scene: &Scene) -> Result<()> {
     let submit = [
         "run",
@@ -258,7 +260,7 @@ async fn claude(scene: &Scene) -> Result<()> {
         ],
         "{status:?}"
     );
-    // What it was told and what it answered stays in the workspace.
+    // Its prompt and its answer stay in the workspace.
     let reported = serde_json::to_string(&status)?;
     assert!(
         !reported.contains("Fix the bug") && !reported.contains("all done"),
@@ -270,7 +272,7 @@ async fn claude(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// One that does not end by itself is ended.
+/// Checks that a cancelled run, which would not end otherwise, is ended.
 async fn cancelled(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let submit = [
         "run",
@@ -301,7 +303,7 @@ async fn cancelled(cluster: &Cluster, scene: &Scene) -> Result<()> {
     on_record(cluster, scene, "long").await
 }
 
-/// One that waits for its prompt, which no broker gives it, ends when it is cancelled.
+/// Checks that a run that waits for its prompt while no broker runs ends when it is cancelled.
 async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let brokers = |words: &[&str]| {
         let mut kubectl = cluster.kubectl("admin");
@@ -325,7 +327,7 @@ async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
     said(scene, &submit, 0).await?;
     let pods = scene.api::<Pod>();
     let of_run = ListParams::default().labels("job-name=silent");
-    // The status tells of a container once the kubelet need not wait for it any more.
+    // The status names a container only once the kubelet need not wait for it any more.
     let events = scene.api::<Event>();
     let started = ListParams::default().fields("reason=Started");
     eventually("our container to start", CONDITION_TIMEOUT, async || {
@@ -354,7 +356,7 @@ async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
     .map(drop)
 }
 
-/// Of what has ended only claims stay, and what was read is readable.
+/// Checks that only claims of the ended runs remain.
 async fn nothing_is_left(scene: &Scene) -> Result<()> {
     eventually(
         "pods and policies to be gone",

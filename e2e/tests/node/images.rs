@@ -1,6 +1,6 @@
-//! Containers of every kind, side by side in one pod: with another shell and another `timeout` than
-//! busybox has, without either, with a root that cannot be written, with a user who is not root.
-//! Where a session can be made to end by itself it does, and where not that is said, or it is refused.
+//! Containers of every kind, together in one pod: with another shell and another `timeout` than busybox has, without
+//! either, with a read-only root, with a user who is not root. A session that can be made to end automatically does;
+//! otherwise oz reports that, or denies access.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -26,10 +26,10 @@ use crate::exec::exec;
 const BUSYBOX: &str = "/bin/busybox";
 /// The containers in which a session can be made to end.
 const ABLE: [&str; 4] = ["app", "gnu", "readonly", "nonroot"];
-/// Those in which it cannot.
+/// The containers in which a session cannot be made to end.
 const UNABLE: [&str; 2] = ["shellless", "timeoutless"];
 
-/// A program of this machine, with the libraries that it needs.
+/// Adds a program of this machine to an image, with the libraries that it needs.
 fn with_program(mut image: Image, path: &str, program: &str) -> Result<Image> {
     let mut ldd = Command::new("ldd");
     ldd.arg(program);
@@ -43,7 +43,7 @@ fn with_program(mut image: Image, path: &str, program: &str) -> Result<Image> {
     image.file(path, 0o755, &std::fs::read(Path::new(program))?)
 }
 
-/// Images without a shell, and with the shell of this machine, with and without its `timeout`.
+/// Imports images without a shell, and with the shell of this machine, with and without its `timeout`.
 fn import(cluster: &Cluster) -> Result<()> {
     let busybox = |image: Image| image.file(&BUSYBOX[1..], 0o755, &std::fs::read(BUSYBOX)?);
     let wait = [BUSYBOX, "sleep", "86400"];
@@ -55,7 +55,7 @@ fn import(cluster: &Cluster) -> Result<()> {
     cluster.import_image(with_program(gnu, "bin/timeout", "/usr/bin/timeout")?)
 }
 
-/// A pod with one of each.
+/// Creates a pod with one of each.
 async fn zoo(scene: &Scene) -> Result<()> {
     let container = |name: &str, image: &str| json!({ "name": name, "image": image });
     let mut readonly = container("readonly", fixtures::IMAGE);
@@ -77,7 +77,7 @@ async fn zoo(scene: &Scene) -> Result<()> {
         let config = &mut template.spec.access_config;
         config.sessions = sessions;
         if sessions == Sessions::BestEffort {
-            // Of what cannot be cut nobody may require that it is.
+            // A template cannot require the end of operations that oz cannot cut.
             config.operations = vec![Operation::Exec, Operation::Attach, Operation::PortForward];
         }
         scene.template(&template).await?;
@@ -146,7 +146,7 @@ async fn what_can_be_made_to_end_does_and_what_cannot_is_said_or_refused() -> Re
     by_themselves(&mut system, &scene).await
 }
 
-/// Without `timeout` a session still bears the mark by which the operator finds and ends it.
+/// Checks that a session without `timeout` still has the mark by which the operator finds and ends it.
 async fn marked_alone(scene: &Scene, pod: &str) -> Result<()> {
     let words = format!("echo here; {BUSYBOX} env -i {BUSYBOX} setsid {BUSYBOX} sleep 7001; :");
     let arguments = ["-c", "timeoutless", pod, "--", "/bin/sh", "-c", &words];
@@ -157,7 +157,7 @@ async fn marked_alone(scene: &Scene, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// What cannot be ended is let in where that is accepted.
+/// Checks that operations that oz cannot end are allowed where the template accepts that.
 async fn streams(system: &System, scene: &Scene, pod: &str) -> Result<()> {
     let streaming = |user: &str, words: &[&str]| {
         let mut command = scene.cluster.kubectl(user);
@@ -191,8 +191,8 @@ async fn streams(system: &System, scene: &Scene, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// With the operator down, every kind of shell and `timeout` ends what it was given, on a terminal
-/// and without one.
+/// Checks that with the operator down every kind of shell and `timeout` ends its command, on a terminal and without
+/// one.
 async fn by_themselves(system: &mut System, scene: &Scene) -> Result<()> {
     scene.cluster.issue_kubeconfig("carol", &["devs"])?;
     let carol = scene.requests("carol").await?;

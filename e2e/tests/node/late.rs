@@ -1,4 +1,4 @@
-//! An operator that was down when a grant ended, and comes back long after.
+//! An operator that was down at the end of a grant, and starts long after.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -13,8 +13,8 @@ use oz_trail::{Action, Record};
 use crate::alone;
 use crate::sessions::{gone, granted, said, session};
 
-/// Long after the end: an operator that was down then ends what is left, as the first thing that it does
-/// about the grant, and says what it did.
+/// Long after the end, an operator that was down at that time first ends the remaining processes of the grant, and
+/// reports its action.
 #[tokio::test]
 async fn an_operator_that_comes_back_long_after_the_end_ends_what_is_left() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
@@ -25,7 +25,7 @@ async fn an_operator_that_comes_back_long_after_the_end_ends_what_is_left() -> R
     let scene = Scene::set(cluster, "late").await?;
     let asked = granted(&scene, "mine", "12s").await?;
     let (pod, until) = (asked.pod(), asked.status().expires_at.context("no end")?);
-    // The shell goes on without the command that began it, and reads what is typed.
+    // The shell continues without the command that started it, and reads its input.
     let words = "exec 3<&0; (trap '' HUP TERM; exec sh <&3) & exit 0";
     let mut session = session(&scene, &["-i", &pod, "--", "sh", "-c", words])
         .stdin(Stdio::piped())
@@ -36,7 +36,7 @@ async fn an_operator_that_comes_back_long_after_the_end_ends_what_is_left() -> R
     said(&mut session)?;
     system.operator.process.kill9();
 
-    // Later than any try of an operator that was there at the end would have been.
+    // An operator that ran at the end would have made its last attempt before this time.
     let late = until + SignedDuration::from_secs(62);
     eventually(
         "a minute after the end",

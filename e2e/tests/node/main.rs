@@ -1,6 +1,6 @@
-//! oz on a real node, where pods run and an exec is one. One cluster for all tests; those that need
-//! oz take turns, each with one of its own. Takes root and Debian packages; without them the tests say
-//! so and are skipped.
+//! oz on a real node, where pods run and an exec starts a process. One cluster for all tests; those that need oz take
+//! turns, each with a separate one. The tests require root and Debian packages; without them they report that and are
+//! skipped.
 
 mod access;
 mod approving;
@@ -26,15 +26,14 @@ use tokio::sync::{Mutex, MutexGuard};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// The cluster for a test that has an oz to itself, for as long as the guard is held; or none where
-/// there can be none.
+/// Returns the cluster for a test that has an oz to itself, for as long as the guard is held; or none where no cluster
+/// is possible.
 async fn alone() -> Result<Option<(MutexGuard<'static, ()>, &'static Cluster)>> {
     let turn = TURN.lock().await;
     Ok(cluster().await?.map(|cluster| (turn, cluster)))
 }
 
-/// The cluster of this process, or none where there can be none. `OZ_REQUIRE_ALL` makes that a
-/// failure.
+/// Returns the cluster of this process, or none where no cluster is possible. `OZ_REQUIRE_ALL` makes that a failure.
 async fn cluster() -> Result<Option<&'static Cluster>> {
     let starts_one = std::env::var("CLUSTER").unwrap_or_default().is_empty();
     if starts_one && !Node::Real.is_possible()? {

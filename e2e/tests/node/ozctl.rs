@@ -28,7 +28,7 @@ fn ozctl(scene: &Scene, words: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs it with this input, off the threads that the operator's watchers share.
+/// Runs ozctl with this input, off the threads that the operator's watchers share.
 async fn run(scene: &Scene, words: &[&str], input: &[u8]) -> Result<Output> {
     let mut command = ozctl(scene, words)?;
     let input = input.to_vec();
@@ -91,7 +91,7 @@ async fn a_pipeline_has_the_commands_streams_and_exit_code() -> Result<()> {
     assert_eq!(missing.status.code(), Some(127), "{missing:?}");
     nothing_is_left(&scene).await?;
 
-    // Nothing is asserted of how long it takes; `cargo xtask bench exec` measures.
+    // The test asserts nothing about the duration; `cargo xtask bench exec` measures it.
     let began = Instant::now();
     let quick = run(&scene, &["exec", "deploy/web", "--", "true"], b"").await?;
     let took = began.elapsed().as_millis();
@@ -110,7 +110,7 @@ async fn a_session_on_a_terminal_has_its_size_its_keys_and_its_exit_code() -> Re
     };
     let _system = System::start(cluster).await?;
     let scene = set(cluster).await?;
-    // A second template leads there: at a terminal one is asked which.
+    // A second template has the same target: at a terminal ozctl asks which one to use.
     scene
         .template(&exec_template("other", TargetKind::Deployment, WORKLOAD))
         .await?;

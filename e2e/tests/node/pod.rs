@@ -1,5 +1,6 @@
-//! A pod of one's own on a real node: it runs, is entered, and ends, by oz at the agreed second and by
-//! the kubelet when oz is dead.
+//! A dedicated pod on a real node: it runs, its user connects, and it ends, by oz at the agreed second and by the
+//! kubelet
+//! when oz is down.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
@@ -17,17 +18,17 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::exec::exec;
 
-/// How long after start and deadline the kubelet may take to end a pod: what the design promises.
+/// The time after start and deadline within which the kubelet ends a pod, as the design promises.
 const KUBELETS: SignedDuration = SignedDuration::from_secs(4);
 
-/// A shell that alice has open in her pod.
+/// An open shell of alice in her pod.
 struct Session {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Session {
-    /// Opens one, and sees it answer from inside.
+    /// Opens a session, and checks its response from inside the pod.
     fn open(cluster: &Cluster, scene: &Scene, pod: &str) -> Result<Self> {
         let command = ["-i", pod, "--", "sh", "-c", "hostname; cat"];
         let mut process = exec(cluster, "alice", scene.name(), &command)
@@ -54,13 +55,13 @@ impl Session {
     }
 }
 
-/// Whether a new exec gets in.
+/// Checks whether a new exec succeeds.
 fn gets_in(cluster: &Cluster, scene: &Scene, pod: &str) -> Result<bool> {
     let output = exec(cluster, "alice", scene.name(), &[pod, "--", "true"]).output()?;
     Ok(output.status.success())
 }
 
-/// Waits until every container of the pod was seen to have ended, and says how the first did.
+/// Waits until every container of the pod has ended, and returns the state of the first.
 async fn terminated(pods: &Api<Pod>, name: &str) -> Result<(Pod, ContainerStateTerminated)> {
     eventually("the containers to end", CONDITION_TIMEOUT, async || {
         let pod = pods.get(name).await?;
@@ -98,7 +99,7 @@ async fn scene(cluster: &'static Cluster, prefix: &str, more: &Value) -> Result<
     Ok(scene)
 }
 
-/// A pod that alice was given.
+/// Creates a pod for alice.
 async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked<PodAccessRequest>> {
     let alice = scene.pod_requests("alice").await?;
     alice.granted(&pod_request(name, "pod", duration)).await
@@ -152,7 +153,7 @@ async fn oz_ends_the_pod_at_the_agreed_second() -> Result<()> {
         return Ok(());
     };
     let _system = System::start(cluster).await?;
-    // One that hears of its end and does not heed it.
+    // The process receives the signal of its end and ignores it.
     let deaf = json!(["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]);
     let more = json!({"controllerTargetMutationConfig": {"command": deaf}});
     let scene = scene(cluster, "second", &more).await?;
@@ -173,8 +174,9 @@ async fn oz_ends_the_pod_at_the_agreed_second() -> Result<()> {
     .await?;
     assert!(Timestamp::now() >= until);
     if let Some(pod) = ending {
-        // The operator asks for one second. Once the kubelet is done it asks for none, and the API
-        // server stores that before it removes the pod.
+        // The operator requests a grace period of one second. Once the kubelet is done it requests zero, and the API
+        // server
+        // stores that before it removes the pod.
         let grace = pod.metadata.deletion_grace_period_seconds;
         assert!(matches!(grace, Some(0 | 1)), "{grace:?}");
     }
@@ -240,12 +242,12 @@ async fn a_pod_that_starts_late_gets_an_earlier_deadline_once() -> Result<()> {
     let lowered = lowered?;
     assert!(start(&lowered)? + deadline(&lowered)? <= until);
     assert!(gets_in(cluster, &scene, &name)?);
-    // What follows from the status of the pod is done by now: it has been entered.
+    // The operator has processed the status of the pod by now: the user has connected.
     assert_eq!(by_operator(cluster, mark, &scene, "patch")?, 1);
     Ok(())
 }
 
-/// How often the operator did this to pods of the scene.
+/// Returns the number of these operations of the operator on pods of the scene.
 fn by_operator(
     cluster: &Cluster,
     mark: oz_testkit::AuditMark,

@@ -1,5 +1,5 @@
-//! The script that ends sessions, by itself: in a PID namespace of the test's own, with each shell that
-//! it is likely to meet. What stands in for the runtime is `nsenter`, a parent that is not to be seen.
+//! The script that ends sessions, alone: in a separate PID namespace, with each shell that it is likely to meet.
+//! `nsenter` takes the role of the runtime: a parent that is invisible inside.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,16 +16,16 @@ const ID: &str = "0b9f2a52-0001";
 const WAITS: &str = "exec sleep 600";
 const NOBODY: &str = "65534";
 
-/// A container: processes that see one another only, and end with the value.
+/// A container: processes that see only one another, and end with this value.
 struct Container {
     whole: Child,
-    /// PID 1, as it is called outside.
+    /// PID 1, by its PID outside of the container.
     first: String,
     sessions: Vec<Child>,
 }
 
 impl Container {
-    /// One whose application is this.
+    /// Starts a container with this application.
     async fn start(application: &str) -> Result<Self> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
@@ -34,7 +34,7 @@ impl Container {
         let children = format!("/proc/{0}/task/{0}/children", whole.id());
         let first = eventually("the application to start", CONDITION_TIMEOUT, async || {
             let first = std::fs::read_to_string(&children)?.trim().to_owned();
-            // By then it has a /proc of its own.
+            // The application has its own /proc by then.
             let name = std::fs::read_to_string(format!("/proc/{first}/comm"));
             Ok(name.is_ok_and(|name| name != "unshare\n").then_some(first))
         })
@@ -46,7 +46,7 @@ impl Container {
         })
     }
 
-    /// Runs a command in it as a runtime does.
+    /// Runs a command in the container as a runtime does.
     fn enter(&self, user: &str, argv: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.first, "-p", "-m", "-S", user, "-G", user]);
@@ -54,9 +54,9 @@ impl Container {
         command
     }
 
-    /// Opens a session and waits until it says that it is there; marked as the grant's, or not.
+    /// Opens a session and waits until it reports its start; with the mark of the grant, or without.
     fn open(&mut self, user: &str, marked: bool, words: &str) -> Result<()> {
-        // With a command at the end the shell stays.
+        // A command at the end makes the shell stay.
         let mut command = self.enter(user, &["bash", "-c", &format!("{words}\n:")]);
         if marked {
             command.env("OZ_GRANT", ID);
@@ -79,7 +79,7 @@ impl Container {
 
     /// Runs the script, for a grant of this age.
     fn end_of(&self, age: SignedDuration, user: &str, shell: &[&str]) -> Result<Ended> {
-        // Another grant, of which nothing runs, goes first.
+        // Another grant without processes precedes it.
         let other = Ending {
             grant: "other",
             age,
@@ -91,12 +91,12 @@ impl Container {
         script::answers(&said).remove(ID).context(said)
     }
 
-    /// The command lines of what runs.
+    /// Returns the command lines of the running processes.
     fn running(&self) -> Result<String> {
         run(self.enter("0", &["ps", "-eo", "args"]))
     }
 
-    /// Waits until so many run whose command lines have this in them.
+    /// Waits until this many processes run with this beginning of their command lines.
     async fn has(&self, what: &str, many: usize) -> Result<()> {
         eventually(what, CONDITION_TIMEOUT, async || {
             let running = self.running()?;
@@ -112,7 +112,7 @@ impl Drop for Container {
         let _ = self.whole.kill();
         let _ = self.whole.wait();
         for session in &mut self.sessions {
-            // It stops when what it waits for is stopped, and would wait for ever.
+            // The session stops when the process that it waits for is stopped, and would wait forever.
             let mut wake = Command::new("kill");
             let _ = wake.args(["-CONT", &session.id().to_string()]).status();
             let _ = session.wait();
@@ -120,7 +120,7 @@ impl Drop for Container {
     }
 }
 
-/// What is tried in a session, and what is said in the end.
+/// Runs these words in a session, and checks the result of the script.
 async fn tried(words: &str, ended: Ended) -> Result<()> {
     if !Node::Real.is_possible()? {
         return Ok(());
@@ -156,17 +156,18 @@ async fn a_terminal_that_was_hung_up_is_known_all_the_same() -> Result<()> {
 
 #[tokio::test]
 async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Result<()> {
-    // As standard input and output, beside a stream of the application's.
+    // The stream is standard input and output, next to a stream of the application's.
     let beside = "(env -i setsid sleep 7001 2>/proc/1/fd/2 &); echo here; sleep 7002";
     tried(beside, ended(3, 0)).await?;
-    // Where no stream is looked for, also in the process that the session began with.
+    // The stream is at an unusual descriptor, also in the first process of the session.
     let apart = "exec 7<&0 0</dev/null; (env -i setsid bash -c \
          'exec 9<&7 7<&- >/dev/null 2>&1; sleep 7001; :' &); echo here; exec >&- 2>&-; sleep 7002";
     tried(apart, ended(4, 0)).await
 }
 
-/// The age is that of when the script was asked for. The runtime of a busy node runs it many seconds later, and it then
-/// ends for good those by which others are known.
+/// The age is the age at the time of the request for the script. The runtime of a busy node runs the script many
+/// seconds
+/// later, and the script then kills the processes by which it recognizes others.
 #[tokio::test]
 async fn who_shares_a_stream_is_found_by_a_script_that_waited_for_its_turn() -> Result<()> {
     if !Node::Real.is_possible()? {
@@ -192,10 +193,10 @@ async fn who_shares_a_stream_is_found_by_a_script_that_waited_for_its_turn() -> 
     Ok(())
 }
 
-/// Where nobody takes note of their end, they stay in the list of processes.
+/// Zombies stay in the list of processes while no parent reaps them.
 #[tokio::test]
 async fn a_zombie_is_nobody_who_got_away() -> Result<()> {
-    // Its child is over before it becomes somebody who takes note of nothing.
+    // Its child ends before the parent becomes a process that reaps no children.
     let mine = "(sleep 0.1 & exec bash -c 'exec sleep 7001') & until ps -eo stat,args \
          | grep -q '^Z.*sleep.*defunct'; do :; done; echo here; sleep 7002";
     tried(mine, ended(3, 0)).await
@@ -203,7 +204,7 @@ async fn a_zombie_is_nobody_who_got_away() -> Result<()> {
 
 #[tokio::test]
 async fn what_nobody_can_tell_from_others_is_left_and_counted() -> Result<()> {
-    // Nobody who is known to be of the grant is there any more.
+    // No process that is known as one of the grant exists any more.
     let words = "exec 3<&0; env -i setsid sleep 7001 <&3 >/dev/null 2>&1 & echo here; exit";
     tried(words, ended(0, 1)).await
 }
@@ -240,14 +241,14 @@ async fn the_application_and_the_sessions_of_others_go_on() -> Result<()> {
         return Ok(());
     }
     for shell in SHELLS {
-        // It begins processes that have pipes of their own while the grant lasts, and one that left.
+        // The application starts processes with separate pipes while the grant lasts, and one that left.
         let application =
             "sleep 1.5; (setsid sleep 8001 &); while :; do sleep 8002 | sleep 8003; done";
         let mut container = Container::start(application).await?;
         let theirs = "(setsid sleep 8004 &); echo here; sleep 8005";
         container.open("0", false, theirs)?;
         container.has("sleep 8003", 1).await?;
-        // The user looks into what these write.
+        // The user reads from the pipe of these processes.
         let pipe = "/proc/$(pgrep -xf 'sleep 8002')/fd/1";
         let looks = format!("echo here; exec 5<{pipe}; exec cat <{pipe}");
         container.open("0", true, &looks)?;

@@ -1,4 +1,4 @@
-//! Sessions on a real node: what a user notices of oz while they last, and that they end.
+//! Sessions on a real node: the visible effects of oz on a session, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -19,19 +19,20 @@ use serde_json::json;
 use crate::alone;
 use crate::exec::{exec, with_input};
 
-/// What hides from a script that ends sessions, as a user may start it. All keep the session's
-/// streams but for the one with a file of its own.
+/// Processes that hide from a script that ends sessions, as a user may start them. All keep the session's streams
+/// except
+/// the one with a file.
 const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & \
      env -i setsid sleep 7003 & env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 &";
 
-/// Kills what is to end the session, which is known by the session's own mark.
+/// A script that kills the process that is to end the session, which has the session's mark.
 const FIGHT: &str = "trap '' HUP TERM INT; killed=; for p in /proc/[0-9]*; do \
      case $(tr '\\0' ' ' <$p/cmdline) in timeout*) \
      if tr '\\0' '\\n' <$p/environ | grep -qx OZ_GRANT=$OZ_GRANT; \
      then kill -9 ${p#/proc/} && killed=1; fi;; esac; done 2>/dev/null; \
      [ $killed ] && echo here; while :; do sleep 1; done";
 
-/// The command lines of the processes of the pod that have this in them.
+/// Returns the command lines of the processes of the pod that contain this text.
 fn running(scene: &Scene, pod: &str, what: &str) -> Result<Vec<String>> {
     let listed = exec(
         scene.cluster,
@@ -47,7 +48,7 @@ fn running(scene: &Scene, pod: &str, what: &str) -> Result<Vec<String>> {
     Ok(lines.map(ToOwned::to_owned).collect())
 }
 
-/// There, once no process of a session is left.
+/// Returns a value once no process of a session is left.
 fn none_runs(scene: &Scene, pod: &str) -> Result<Option<()>> {
     let left = running(scene, pod, "sleep 700")?;
     anyhow::ensure!(left.is_empty(), "{left:#?}");
@@ -58,7 +59,7 @@ pub(crate) fn session(scene: &Scene, arguments: &[&str]) -> Command {
     exec(scene.cluster, "alice", scene.name(), arguments)
 }
 
-/// Starts a session and waits until it says that it is there.
+/// Starts a session and waits until it reports its start.
 fn open(mut command: Command) -> Result<Child> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -80,7 +81,7 @@ pub(crate) fn said(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// A grant whose sessions are made to end by themselves.
+/// Creates a grant with sessions that end automatically.
 pub(crate) async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
     let alice = scene.requests("alice").await?;
     let asked = alice
@@ -284,7 +285,7 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     ))?];
     let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", &words]);
     sessions.push(open(on_a_terminal(&terminal))?);
-    // The limit: what drops its streams as well is not told from the application.
+    // The limit: a process that also drops its streams cannot be distinguished from the application.
     let lost = "env -i setsid sleep 9001 </dev/null >/dev/null 2>&1 & echo here; sleep 7008";
     sessions.push(open(session(
         &scene,
@@ -307,7 +308,7 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     );
     assert!(!running(&scene, &pod, "sleep 8001")?.is_empty());
 
-    // As one that was allowed before the end, whose client was slow to open its streams.
+    // This session is like one that was allowed before the end, with a client that was slow to open its streams.
     let grant = asked.request.uid().context("no UID")?;
     let words = format!("export OZ_GRANT={grant}; exec sh -c 'echo here; sleep 7009; :'");
     let late = exec(
@@ -335,8 +336,8 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     Ok(())
 }
 
-/// With the Role goes the decision: the RoleBinding has it as well, and where that was changed too, the
-/// status knows which pod it was.
+/// The decision is deleted with the Role: the RoleBinding has it as well, and where that was changed too, the status
+/// names the pod.
 #[tokio::test]
 async fn deleting_the_role_of_a_grant_ends_its_sessions() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {

@@ -1,5 +1,5 @@
-//! Whatever standard input is, and whatever flags are given: a command's output and exit code come
-//! through, as with kubectl. The table is one test, over one grant.
+//! Standard input of every kind, with all flags: the output and the exit code of a command arrive, as with kubectl. The
+//! table is one test, over one grant.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,24 +16,24 @@ use oz_testkit::{cargo_binary, eventually};
 use crate::alone;
 
 const SOON: Duration = Duration::from_secs(90);
-/// Sessions that are open beside each other.
+/// The number of concurrent sessions.
 const AT_ONCE: usize = 8;
 const WORD: &[u8] = b"word\n";
 
-/// What standard input is.
+/// The kind of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// A pipe with a word in it, that nobody closes.
+    /// An open pipe with a word in it.
     Open,
-    /// At its end from the beginning.
+    /// An input at its end from the beginning.
     AtItsEnd,
-    /// There is none.
+    /// No standard input.
     Closed,
     /// A word, and then the end.
     Pipe,
     /// A file with a word in it.
     File,
-    /// A terminal at which somebody types a word.
+    /// A terminal with a typed word.
     Terminal,
 }
 
@@ -52,11 +52,11 @@ impl Input {
     }
 }
 
-/// What the command does, what it says, and its exit code.
+/// The script of a command, its output, and its exit code.
 #[derive(Debug)]
 struct Case {
     script: &'static str,
-    /// What it says, without the word that it may have read.
+    /// The output, without the word that the command may have read.
     says: &'static [&'static str],
     code: i32,
     reads: bool,
@@ -89,7 +89,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Flags of ozctl, and those of kubectl that mean the same where input is passed on.
+/// Flags of ozctl, and those of kubectl with the same meaning where input is passed on.
 const FLAGS: [(&[&str], &[&str]); 4] = [
     (&[], &["-i"]),
     (&["-i"], &["-i"]),
@@ -97,7 +97,7 @@ const FLAGS: [(&[&str], &[&str]); 4] = [
     (&["-it"], &["-i", "-t"]),
 ];
 
-/// One line of the table, by one program.
+/// A line of the table, for one program.
 struct Line<'a> {
     command: Command,
     input: Input,
@@ -107,9 +107,11 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Container runtimes lose what a command on a terminal wrote when it ends at that instant, now and then and
-    /// whoever asks (containerd lets go of the terminal at the exit): such a line has a second attempt. So has
-    /// each of kubectl's: now and then one does not end, and what kubectl does is not what is tested.
+    /// Checks the line, with a second attempt for a terminal and for kubectl. Container runtimes sometimes lose the
+    /// output
+    /// of a command on a terminal that ends at that instant, for every client (containerd closes the terminal at the
+    /// exit), and
+    /// sometimes kubectl does not end, which is not under test.
     async fn holds(self, file: &Path) -> Result<()> {
         match self.attempt(file).await {
             Err(error) if self.input == Input::Terminal || self.is_kubectls => {
@@ -141,7 +143,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// What it wrote to standard output, and its exit code.
+    /// Returns the standard output of the program, and its exit code.
     async fn outcome(&self, file: &Path) -> Result<(String, i32)> {
         if self.input == Input::Terminal {
             let mut terminal = Terminal::start(&self.command, 30, 100)?;

@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use oz_e2e::{repository, run};
 use tokio::sync::OnceCell;
 
-/// The library, and what it is made of.
+/// The packages of the library.
 pub(crate) const LIBRARY: [&str; 3] = ["oz-listen", "oz-runtime", "oz-admission"];
 
-/// What somebody writes who has not read much yet.
+/// A typical first mistake of a new user.
 const WRONG: &str = r#"
 use oz_admission::{Hook, Notes, Rejection};
 
@@ -21,14 +21,14 @@ fn main() {
 }
 "#;
 
-/// The program, compiled by whoever comes first.
+/// Returns the program, which the first test compiles.
 pub(crate) async fn program() -> Result<&'static Path> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     let program = PROGRAM.get_or_try_init(|| async { tokio::task::spawn_blocking(build).await? });
     Ok(program.await?)
 }
 
-/// What the compiler says to [`WRONG`].
+/// Returns the error of the compiler about [`WRONG`].
 pub(crate) fn complaint() -> Result<String> {
     let target = target()?;
     let mut cargo = cargo(&target.join("outside/application"));
@@ -38,16 +38,16 @@ pub(crate) fn complaint() -> Result<String> {
     Ok(String::from_utf8(output.stderr)?)
 }
 
-/// cargo, in `directory`.
+/// Returns cargo, in `directory`.
 pub(crate) fn cargo(directory: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(directory);
-    // `cargo xtask test --profile` sets it for the harness of tests; here it would have everything compiled anew.
+    // `cargo xtask test --profile` sets it for the test harness; here it would make cargo compile everything anew.
     cargo.env_remove("RUSTC_BOOTSTRAP");
     cargo
 }
 
-/// The directory that cargo compiles into: the test is in target/<profile>/deps.
+/// Returns the directory that cargo compiles into: the test is in target/<profile>/deps.
 fn target() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(3).context("no target directory")?;
@@ -76,7 +76,7 @@ fn build() -> Result<PathBuf> {
     );
     write(&application.join("Cargo.toml"), manifest.as_bytes())?;
     write(&application.join("examples/wrong.rs"), WRONG.as_bytes())?;
-    // The same versions as in the workspace, so that nothing is asked of a registry that it has answered.
+    // The versions are those of the workspace, so that cargo does not query the registry again.
     fs::copy(
         repository().join("Cargo.lock"),
         application.join("Cargo.lock"),
@@ -87,7 +87,7 @@ fn build() -> Result<PathBuf> {
     Ok(target.join("debug/asked-by"))
 }
 
-/// The profile of the workspace, so that what both depend on is compiled once.
+/// Returns the profile of the workspace, so that cargo compiles shared dependencies once.
 fn profile() -> Result<String> {
     let manifest = fs::read_to_string(repository().join("Cargo.toml"))?;
     let mut profile = String::new();
@@ -122,8 +122,7 @@ fn package(outside: &Path) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// Unpacks over what an earlier run has left, whose files stay as they are where they are the same: cargo
-/// goes by their times.
+/// Unpacks over the files of an earlier run, and leaves equal files unchanged: cargo compares their times.
 fn unpack(archive: &Path, directory: &Path) -> Result<()> {
     let mut packed = tar::Archive::new(flate2::read::GzDecoder::new(fs::File::open(archive)?));
     let mut files = Vec::new();
@@ -139,7 +138,7 @@ fn unpack(archive: &Path, directory: &Path) -> Result<()> {
     remove_others(directory, &files)
 }
 
-/// Removes what no file of the package is.
+/// Removes the files that are not in the package.
 fn remove_others(directory: &Path, files: &[PathBuf]) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -163,7 +162,7 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     Ok(fs::write(path, content)?)
 }
 
-/// The first block of code in `markdown` whose fence says `info`.
+/// Returns the first block of code in `markdown` with the fence `info`.
 pub(crate) fn block(markdown: &str, info: &str) -> Result<String> {
     let fence = format!("```{info}\n");
     let (_, rest) = markdown

@@ -1,4 +1,4 @@
-//! What the library depends on, as its features say, and which Rust it asks for.
+//! The dependencies of the library by its features, and its minimum version of Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::application::{LIBRARY, cargo};
 
-/// The names of the packages that oz-admission depends on with these features.
+/// Returns the names of the packages that oz-admission depends on with these features.
 fn tree(features: &str) -> Result<BTreeSet<String>> {
     let packages = packages(features)?;
     Ok(packages.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Those packages, with their versions.
+/// Returns these packages, with their versions.
 fn packages(features: &str) -> Result<BTreeSet<(String, String)>> {
     let mut command = cargo(&repository());
     command.args(["tree", "--offline", "--package", "oz-admission"]);
@@ -65,7 +65,7 @@ fn metadata() -> Result<Value> {
     Ok(serde_json::from_str(&run(command)?)?)
 }
 
-/// As in `1.89.0`, or `1.89`.
+/// Parses a version such as `1.89.0`, or `1.89`.
 fn version(text: &str) -> Result<[u32; 3]> {
     let mut version = [0; 3];
     for (part, text) in version.iter_mut().zip(text.split('.')) {

@@ -19,18 +19,18 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::application::{complaint, program};
 
-/// What the README's program is called: its fingerprint, its Service and its namespace.
+/// The name of the README's program: of its fingerprint, its Service and its namespace.
 const NAME: &str = "asked-by";
-/// Where it listens: for calls, and for probes.
+/// The ports of the program: for calls, and for probes.
 const PORTS: [u16; 2] = [8443, 8080];
 
-/// One program at a time, since all listen on the same ports.
+/// Waits for the turn of a test: one program runs at a time, since all listen on the same ports.
 async fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
 }
 
-/// Starts it as `user`, once nobody else on this machine has its ports.
+/// Starts the program as `user`, once its ports are free on this machine.
 async fn start(cluster: &Cluster, user: &str) -> Result<Process> {
     eventually(
         "ports 8443 and 8080 to be free",
@@ -50,7 +50,7 @@ async fn start(cluster: &Cluster, user: &str) -> Result<Process> {
     cluster.spawn(NAME, command)
 }
 
-/// An address of this machine that an API server takes for an endpoint: none is on the loopback.
+/// Returns an address of this machine that an API server accepts for an endpoint: none is on the loopback.
 fn routable_address() -> Option<IpAddr> {
     // Sends nothing: connecting a datagram socket only asks the kernel for a route.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
@@ -68,13 +68,13 @@ where
         .await
     {
         Ok(_) => Ok(()),
-        // Of an earlier run, on a cluster that stays up.
+        // The object is from an earlier run, on a cluster that stays up.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The program's namespace with its Service, which leads to this machine.
+/// Creates the program's namespace with its Service, which leads to this machine.
 async fn deploy(client: &Client, address: IpAddr) -> Result<()> {
     create::<Namespace>(
         &Api::all(client.clone()),
@@ -149,7 +149,7 @@ async fn the_readmes_program_built_from_the_packages_notes_who_asked() -> Result
     Ok(())
 }
 
-/// Waits until the program says, in one line and once, that it has no right to something.
+/// Waits until the program reports, in one line and once, that it lacks a right to a resource.
 async fn forbidden(program: &mut Process, what: &str) -> Result<()> {
     let line = program
         .wait_for_line("a missing right", CONDITION_TIMEOUT, |line| {

@@ -25,7 +25,7 @@ async fn a_certificate_of_version_1_is_presented_as_kubectl_does() -> Result<()>
     mine.ended_with(0)?;
     assert!(mine.stdout.contains(TEMPLATE), "{}", mine.stdout);
 
-    // A certificate and a key that are not each other's are still told from these.
+    // ozctl still detects a certificate and a key that do not match.
     let (hers, his) = (
         parsed(scene.cluster, "alice")?,
         parsed(scene.cluster, "bob")?,

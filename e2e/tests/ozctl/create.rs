@@ -58,7 +58,7 @@ async fn every_invocation_of_the_original_works_unchanged() -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the answer has all that the original said, in its order.
+/// Checks that the output has all lines of the original, in its order.
 fn said_it_all(scene: &Scene, words: &[&str], answer: &Answer) -> Result<()> {
     let (kind, template) = match words[1].to_lowercase().as_str() {
         word if word.starts_with("pod") => ("PodAccessRequest", "debug"),

@@ -1,4 +1,4 @@
-//! From nothing to a session and back, off a terminal.
+//! Sessions from the request to the end, without a terminal.
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
@@ -97,7 +97,7 @@ async fn of_several_templates_one_must_be_named_off_a_terminal() -> Result<()> {
     )
     .await?;
     clear.ended_with(0)?;
-    // Those that would refuse are no choice.
+    // Templates that would deny the user are no choice.
     let mut for_others = exec_template("third", TargetKind::Deployment, "web");
     for_others.spec.access_config.allowed_groups = vec!["others".to_owned()];
     scene.template(&for_others).await?;
@@ -169,7 +169,7 @@ async fn what_stands_in_the_way_is_said_with_what_to_do() -> Result<()> {
         "{}",
         late.stderr
     );
-    // Nobody waits for it any more.
+    // No request waits for it any more.
     assert!(requests(&scene).await?.is_empty());
     Ok(())
 }
@@ -203,7 +203,7 @@ async fn logs_are_shown_where_a_template_allows_it() -> Result<()> {
     template.spec.access_config.operations = vec![Operation::Log];
     scene.template(&template).await?;
     let answer = run(&scene, "alice", &["logs", "deploy/web", "--tail", "5"]).await?;
-    // The node has no logs to show; that it was asked shows that access was there.
+    // The node has no logs to show; the call to the node shows that the user had access.
     assert!(!answer.stderr.contains("may not"), "{}", answer.stderr);
     assert!(requests(&scene).await?.is_empty());
     Ok(())

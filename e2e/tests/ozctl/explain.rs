@@ -1,5 +1,5 @@
-//! What `ozctl explain` says that the operator would do is what the operator then does, for targets
-//! that own their pods through others.
+//! The plan that `ozctl explain` shows is the plan that the operator then carries out, for targets that own their pods
+//! through other objects.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{run, scene};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A pod template with the label by which its workload is told.
+/// Returns a pod template with the label that identifies its workload.
 fn template(app: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": app, "example.test/takes-time": "yes"}},
@@ -42,7 +42,7 @@ where
     Ok(scene.api().create(&PostParams::default(), &object).await?)
 }
 
-/// A CronJob with a run that goes on.
+/// Creates a CronJob with a run in progress.
 async fn nightly(scene: &Scene) -> Result<()> {
     let mut job = json!({"template": template("nightly")});
     job["template"]["spec"]["restartPolicy"] = json!("Never");
@@ -64,7 +64,7 @@ async fn nightly(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// A Rollout that stands for a Deployment, with a pod as Argo's controller would make it.
+/// Creates a Rollout that refers to a Deployment, with a pod as Argo's controller would make it.
 async fn rollout(scene: &Scene) -> Result<()> {
     let labels = json!({"matchLabels": {"app": "rollout"}});
     let model = json!({"replicas": 0, "selector": labels, "template": template("rollout")});
@@ -92,7 +92,7 @@ async fn rollout(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// What the operator would create if alice asked by a template.
+/// Returns the objects that the operator would create for a request of alice by a template.
 async fn planned(scene: &Scene, template: &str) -> Result<Vec<Value>> {
     let words = [
         "explain",
@@ -120,7 +120,7 @@ async fn planned(scene: &Scene, template: &str) -> Result<Vec<Value>> {
         .collect())
 }
 
-/// Whether `made` has all that was planned; what the API server adds is no difference.
+/// Checks whether `made` has all that was planned; additions of the API server are no difference.
 fn has(made: &Value, planned: &Value) -> bool {
     match (made, planned) {
         (Value::Object(made), Value::Object(planned)) => planned
@@ -133,7 +133,7 @@ fn has(made: &Value, planned: &Value) -> bool {
     }
 }
 
-/// Fails unless each planned object was made; gives their kinds.
+/// Checks that each planned object was made, and returns their kinds.
 async fn compare<K: AccessRequest>(
     scene: &Scene,
     planned: &[Value],
@@ -155,7 +155,7 @@ async fn compare<K: AccessRequest>(
         let called = child["object"]["metadata"]["name"].as_str();
         let called = called.context("no name was planned")?;
         let mut object = child["object"].clone();
-        // Who it is for, and until when.
+        // These fields depend on the user and the expiry.
         for field in ["metadata", "apiVersion", "kind"] {
             object.as_object_mut().map(|object| object.remove(field));
         }
@@ -163,7 +163,7 @@ async fn compare<K: AccessRequest>(
             spec.remove("activeDeadlineSeconds");
         }
         let mut object: Value = serde_json::from_str(&object.to_string().replace(called, &name))?;
-        // Which of the reserved names its Role gets is known only once it is made.
+        // The reserved name of its Role is known only once the Role is made.
         if kind == "RoleBinding" {
             object["roleRef"]["name"] = json!(role);
         }

@@ -1,4 +1,4 @@
-//! Looking: what may be asked for, what was, how it is decided, and what is wrong.
+//! Commands that only read: the available templates, earlier requests, the decisions, and problems.
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
@@ -154,7 +154,7 @@ async fn a_decision_is_explained_rule_by_rule_with_the_operators_plan() -> Resul
         .status
         .and_then(|status| status.pod_name)
         .context("no pod")?;
-    // An administrator may list pods, and so sees the plan to its end.
+    // An administrator may list pods, and so sees the complete plan.
     let told = run(&scene, "admin", &["explain", "asked"]).await?;
     told.ended_with(0)?;
     for part in [
@@ -209,7 +209,7 @@ async fn a_decision_is_explained_rule_by_rule_with_the_operators_plan() -> Resul
 #[tokio::test]
 async fn what_was_refused_stays_and_is_explained() -> Result<()> {
     let scene = scene("refusal").await?;
-    // Let in while its template is unknown, and denied when it comes.
+    // The request is admitted while its template does not exist, and denied when the template is created.
     let mallory = scene.requests("mallory").await?;
     mallory.create(&exec_request("hers", "later", "5m")).await?;
     scene
@@ -250,7 +250,7 @@ async fn the_doctor_finds_nothing_where_all_is_well_and_says_what_mends_what_is_
     ] {
         assert!(well.stdout.contains(part), "{part}\n{}", well.stdout);
     }
-    // A user may not look at all of it, which is no finding.
+    // A user may not read all of it, which is no finding.
     let alice = run(&scene, "alice", &["doctor", "-o", "json"]).await?;
     alice.ended_with(0)?;
     let findings: Value = serde_json::from_str(&alice.stdout)?;

@@ -1,6 +1,6 @@
-//! ozctl on a real API server, as people of the scene: what it says, how it ends, and what it
-//! leaves. On kwok an exec runs on this machine; exit codes and ends of input are tested on a real
-//! node.
+//! ozctl on a real API server, as users of the scene: its output, its exit codes, and the objects that it leaves. On
+//! kwok
+//! an exec runs on this machine; exit codes and ends of input are tested on a real node.
 
 mod certificates;
 mod create;
@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 
 static SYSTEM: OnceCell<System> = OnceCell::const_new();
 
-/// A namespace where people may look at templates and ask; with a Deployment and a template for it.
+/// Returns a namespace in which users may read templates and request access; with a Deployment and a template for it.
 async fn scene(prefix: &str) -> Result<Scene> {
     let cluster = Cluster::shared().await?;
     SYSTEM.get_or_try_init(|| System::start(cluster)).await?;
@@ -26,7 +26,7 @@ async fn scene(prefix: &str) -> Result<Scene> {
     Ok(scene)
 }
 
-/// `ozctl` as one of the people, in the scene's namespace.
+/// Returns `ozctl` as one of the users, in the scene's namespace.
 fn ozctl(scene: &Scene, user: &str, words: &[&str]) -> Result<Command> {
     let mut command = Command::new(cargo_binary("ozctl")?);
     command
@@ -39,7 +39,7 @@ fn ozctl(scene: &Scene, user: &str, words: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// What came of a command line.
+/// The result of a command line.
 struct Answer {
     code: Option<i32>,
     stdout: String,
@@ -58,7 +58,7 @@ async fn run(scene: &Scene, user: &str, words: &[&str]) -> Result<Answer> {
 }
 
 impl Answer {
-    /// Fails with all that was said.
+    /// Checks the exit code, and fails with all output.
     fn ended_with(&self, code: i32) -> Result<()> {
         anyhow::ensure!(
             self.code == Some(code),

@@ -1,4 +1,4 @@
-//! What changes, as it changes.
+//! Changes, as they occur.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DeleteParams;
@@ -35,7 +35,7 @@ async fn a_request_is_shown_from_its_grant_to_its_end() -> Result<()> {
     alice.api().delete("mine", &DeleteParams::default()).await?;
     json.shows(&["\"mine\"", "\"deleted\":true"]).await?;
     text.shows(&["ExecAccessRequest mine", "Deleted"]).await?;
-    // What was there before is not told of, and nothing is told twice.
+    // An earlier change is not reported, and no change is reported twice.
     let said = json.read("stdout")?;
     ensure!(!said.contains("\"before\""), "{said}");
     let lines: Vec<&str> = said.lines().collect();

@@ -1,4 +1,4 @@
-//! How access ends: at the second, by withdrawal, by meddling; the pod with it.
+//! The end of access: expiry at its second, revocation, and drift; the pod ends with it.
 
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
@@ -45,8 +45,7 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
     Ok(())
 }
 
-/// As the API server saw the deletions: its audit log says when. How late they are is measured by
-/// `cargo xtask bench pods`.
+/// The audit log of the API server states the times of the deletions. `cargo xtask bench pods` measures their lateness.
 #[tokio::test]
 async fn many_pods_end_at_one_instant_each_by_one_deletion_and_none_before() -> Result<()> {
     let scene = scene("pod-lag").await?;
@@ -80,7 +79,7 @@ async fn many_pods_end_at_one_instant_each_by_one_deletion_and_none_before() -> 
             .collect();
         assert_eq!(of_it.len(), 1, "{name}");
         let late = of_it[0].stage_timestamp.duration_since(until);
-        // The audit log is written by another clock, of the same machine.
+        // The audit log uses another clock of the same machine.
         assert!(late.as_millis() > -100, "{name} was deleted {late:#} late");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a grant gives, to whom, what it costs, and who else notices.
+//! The rights of a grant, its user, its cost in requests to the API server, and its effect on other components.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -65,7 +65,7 @@ async fn somebody_outside_the_groups_is_refused() -> Result<()> {
     let scene = scene("pod-refused").await?;
     template(&scene, "pod", json!({})).await?;
     let mallory = Requests::of(&scene, "mallory").await?;
-    // Whichever comes first: the webhook's refusal or the operator's.
+    // Either the webhook denies the request first, or the operator.
     match mallory.create("mine", "pod", "5m").await {
         Err(kube::Error::Api(answer)) => assert_eq!(answer.code, 403),
         Err(error) => return Err(error.into()),
@@ -93,9 +93,9 @@ async fn a_grant_costs_four_writes_and_one_when_ready() -> Result<()> {
             .in_namespace(scene.name())
             .writes()
             .filter(|entry| {
-                // What a template costs depends on when it is seen.
+                // The cost of a template depends on the time at which the operator sees it.
                 let what = entry.resource.as_str();
-                // A pod that starts late, as on a busy machine, has its deadline lowered.
+                // The operator lowers the deadline of a pod that starts late, as on a busy machine.
                 let is_lowered = what == "pods" && entry.verb == "patch";
                 let is_aside = what == "events" || what.ends_with("accesstemplates");
                 !is_aside && !is_lowered && !entry.dry_run
@@ -127,7 +127,7 @@ async fn no_service_lists_the_pod_and_no_replica_set_adopts_it() -> Result<()> {
     }))?;
     let post = PostParams::default();
     scene.api().create(&post, &budget).await?;
-    // A pod with the workload's labels, made after ours, is listed: so ours would have been.
+    // The service lists a pod with the workload's labels that was made after ours: so it would have listed ours.
     let witness: Pod = serde_json::from_value(json!({
         "metadata": {"name": "witness", "labels": {"app": WORKLOAD}},
         "spec": {"containers": [{"name": "app", "image": "example.test/app:1"}]},
@@ -206,7 +206,7 @@ async fn a_network_policy_comes_before_the_pod_and_selects_it() -> Result<()> {
 async fn a_pod_that_only_bears_our_name_and_marks_is_left_alone() -> Result<()> {
     let scene = scene("pod-forged").await?;
     let alice = Requests::of(&scene, "alice").await?;
-    // While the request waits, whoever sees it knows what its pod will be called.
+    // While the request waits, every user who sees it knows the name of its pod.
     let request = alice.create("mine", "later", "5m").await?;
     let uid = request.uid().context("no UID")?;
     let name = oz_core::access::grant::object_name("mine", &uid);

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs as models: the pod is as theirs, and is not taken for one of theirs.
+//! Jobs and CronJobs as models: the pod is like theirs, and their controllers do not adopt it.
 
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::{CronJob, Job};

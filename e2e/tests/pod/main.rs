@@ -1,5 +1,5 @@
-//! Pods of one's own on a real API server: one cluster and one oz for all tests, a namespace for
-//! each. The operator gives up early on pods that do not get ready.
+//! Dedicated pods on a real API server: one cluster and one oz for all tests, a namespace for each. The operator has a
+//! short timeout for pods that do not become ready.
 
 mod end;
 mod grant;
@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 static SYSTEM: OnceCell<System> = OnceCell::const_new();
 
-/// The oz of this process, started by whoever comes first.
+/// Returns the oz of this process, which the first test starts.
 async fn system() -> Result<&'static System> {
     let cluster = Cluster::shared().await?;
     let options = Options::default().flag("--pod-ready-timeout=45s");

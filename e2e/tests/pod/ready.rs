@@ -1,4 +1,4 @@
-//! Pods that never get ready: what their owners are told, and that nobody else waits for them.
+//! Pods that never become ready: the reports to their requesters, and the independence of other requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,7 +36,7 @@ async fn a_stuck_pod_delays_nobody_and_is_given_up() -> Result<()> {
             conditions_line(status).contains("Unschedulable")
         })
         .await?;
-    // Those that waited for it would not get ready before it is given up.
+    // Requests that waited for it would not be ready before its timeout.
     let ready_before = AtomicUsize::new(0);
     try_join_all((0..MANY).map(async |number| {
         let name = format!("together-{number}");

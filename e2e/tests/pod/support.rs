@@ -1,4 +1,4 @@
-//! Asking for pods as a user would, and what came of it.
+//! Requests for pods as a user would create them, and their results.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -103,7 +103,7 @@ pub(crate) async fn grant_gone(scene: &Scene, request: &PodAccessRequest) -> Res
     .await
 }
 
-/// By a real exec: through the API server, its authorization and a node.
+/// Checks by a real exec: through the API server, its authorization and a node.
 pub(crate) fn can_exec(scene: &Scene, user: &str, pod: &str) -> Result<bool> {
     let output = scene
         .cluster

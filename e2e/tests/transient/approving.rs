@@ -1,4 +1,4 @@
-//! Transient bindings that a policy has others approve.
+//! Transient bindings for which an access policy requires approvals.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -19,7 +19,7 @@ const ANSWERS: &str = "accessrequestapprovals";
 const CAROL: Person = Person::named("carol", &["approvers"]);
 const DAVE: Person = Person::named("dave", &["approvers"]);
 
-/// A namespace in which approvers have to agree to bindings, by a policy of its own that goes when the test is done.
+/// A namespace in which bindings require approvals, by a separate access policy that is deleted at the end of the test.
 pub(crate) struct Stage {
     pub(crate) fixture: Fixture,
     policy: AccessPolicy,
@@ -58,7 +58,7 @@ impl Stage {
         Ok(Self { fixture, policy })
     }
 
-    /// Creates a binding once the webhook asks the policy about it.
+    /// Creates a binding once the webhook evaluates the policy for it.
     pub(crate) async fn waiting(&self, name: &str) -> Result<TransientRoleBinding> {
         let dry = PostParams {
             dry_run: true,
@@ -97,7 +97,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the webhook asks the policy no more.
+    /// Waits until the webhook no longer evaluates the policy.
     pub(crate) async fn forgotten(&self) -> Result<()> {
         let dry = PostParams {
             dry_run: true,
@@ -119,7 +119,7 @@ impl Stage {
     }
 }
 
-/// Waits until it says what others are asked.
+/// Waits until the status shows the required approvals.
 async fn asked<K: Kind>(api: &Api<K>, name: &str) -> Result<K> {
     eventually("others to be asked", CONDITION_TIMEOUT, async || {
         let found = api.get(name).await?;
@@ -131,7 +131,7 @@ async fn asked<K: Kind>(api: &Api<K>, name: &str) -> Result<K> {
     .await
 }
 
-/// An answer to a binding that waits.
+/// Returns an approval or a denial of a waiting binding.
 pub(crate) fn answer_to<K: Kind>(
     binding: &K,
     name: &str,
@@ -320,7 +320,7 @@ async fn ozctl_lists_explains_and_answers_it() -> Result<()> {
     stage.forget().await
 }
 
-/// What somebody was told whose answer was refused.
+/// Returns the message with which an approval was refused.
 pub(crate) fn refusal<T>(answer: kube::Result<T>) -> Result<String> {
     match answer {
         Ok(_) => anyhow::bail!("it was let in"),

@@ -1,4 +1,4 @@
-//! A binding that was there first is somebody else's.
+//! An earlier binding of the same name belongs to another user.
 
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -33,7 +33,7 @@ async fn a_foreign_binding_of_the_name_is_left_alone_until_it_goes() -> Result<(
     let status = eventually("NameConflict", CONDITION_TIMEOUT, conflict).await?;
     assert_eq!(status.phase, Phase::Pending);
 
-    // It is looked at again, and again nothing is written.
+    // The operator reads it again, and again writes nothing.
     eventually("another look", CONDITION_TIMEOUT, async || {
         let looks = fixture.cluster.audit().since(mark)?.by_user(&operator());
         let looks = looks

@@ -1,4 +1,4 @@
-//! The end before its time.
+//! Revocation of transient bindings.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Namespace;

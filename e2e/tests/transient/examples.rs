@@ -1,4 +1,5 @@
-//! Every manifest in `examples/transient` is applied, with instants of today, and does what its header says.
+//! Every manifest in `examples/transient` is applied, with current instants, and has the effect that its header
+//! describes.
 
 use std::io::Write as _;
 
@@ -14,7 +15,7 @@ async fn every_example_applies_as_it_is() -> Result<()> {
     let fixture = Fixture::set("examples").await?;
     let mut applied = 0;
     for entry in std::fs::read_dir(repository().join("examples/transient"))? {
-        // Instants are those of whoever applies it: a window opens within days.
+        // The user who applies the manifest chooses the instants: a window opens within days.
         let manifest = std::fs::read_to_string(entry?.path())?
             .replace("2099-01-31T09:00:00+01:00", &from_now(900))
             .replace("2099-01-31T10:00:00+01:00", &from_now(1800));

@@ -1,5 +1,6 @@
-//! Transient bindings on a real API server: one cluster and one oz for all tests, a namespace for
-//! each. ClusterRole `view` may be bound, and what begins with `team-` if it is harmless.
+//! Transient bindings on a real API server: one cluster and one oz for all tests, a namespace for each. ClusterRole
+//! `view`
+//! may be bound, and so may roles with the prefix `team-` if they are harmless.
 
 mod approving;
 mod composites;

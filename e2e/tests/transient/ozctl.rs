@@ -1,4 +1,4 @@
-//! `ozctl bind`, as somebody at a terminal.
+//! `ozctl bind`, as a user at a terminal.
 
 use std::process::Output;
 

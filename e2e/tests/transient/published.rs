@@ -1,4 +1,4 @@
-//! The published kinds: their samples apply as they are, and are served by the same plan.
+//! The published kinds: their samples apply as they are, and the same plan serves them.
 
 use std::path::Path;
 
@@ -38,11 +38,11 @@ async fn the_published_samples_apply_as_they_are() -> Result<()> {
     }
     let roles = Api::<example_com::RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
     let clusters = Api::<example_com::ClusterRoleBinding>::all(fixture.admin.clone());
-    // They are of 2022.
+    // The samples have instants of 2022.
     phase_of(&roles, "test1", Phase::Expired).await?;
     let status = phase_of(&clusters, "test2", Phase::Expired).await?;
     assert_eq!(condition(&status, "effective"), "False (NeverActive)");
-    // Once more changes nothing.
+    // A second application changes nothing.
     for file in SAMPLES {
         assert!(kubectl_apply(&fixture, &sample(file))?.contains("unchanged"));
     }
@@ -53,7 +53,7 @@ async fn the_published_samples_apply_as_they_are() -> Result<()> {
 async fn a_sample_with_a_window_of_now_is_bound_until_it_is_over() -> Result<()> {
     let fixture = Fixture::set("generated").await?;
     for (file, name) in [(SAMPLES[0], "now1"), (SAMPLES[1], "now2")] {
-        // As the published script has it: from ten seconds ago, six minutes; here, shorter.
+        // The published script has a window from ten seconds ago, for six minutes; here it is shorter.
         let text = std::fs::read_to_string(sample(file))?;
         let mut object: Value = serde_saphyr::from_str(&text)?;
         object["metadata"]["name"] = name.into();

@@ -1,4 +1,4 @@
-//! What is refused, by the API server itself, by the webhook, and at the moment of binding.
+//! Denials, by the API server itself, by the webhook, and at the moment of binding.
 
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
@@ -75,7 +75,7 @@ async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<
     let view = binding("a", &json!({"duration": "1h"}));
     let told = fixture.refused("ina", &view).await?;
     assert!(told.contains("ina may not bind ClusterRole view"), "{told}");
-    // Not on the list, though the lead may bind it.
+    // The role is not on the list, though the lead may bind it.
     let role = |name: &str| {
         let mut object = view.clone();
         object["spec"]["roleRef"]["name"] = json!(name);
@@ -83,14 +83,14 @@ async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<
     };
     let told = fixture.refused("lea", &role("cluster-admin")).await?;
     assert!(told.contains("cannot be bound through oz"), "{told}");
-    // On the list by a pattern, but with secrets.
+    // The role is on the list by a pattern, but has a right to secrets.
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let roles = Api::<ClusterRole>::all(fixture.admin.clone());
     let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules.clone()});
     apply_as(&roles, powerful).await?;
     let told = fixture.refused("lea", &role("team-powerful")).await?;
     assert!(told.contains("secrets"), "{told}");
-    // A Role of the namespace as well.
+    // The same holds for a Role of the namespace.
     let roles = Api::<Role>::namespaced(fixture.admin.clone(), fixture.name());
     let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules});
     apply_as(&roles, powerful).await?;

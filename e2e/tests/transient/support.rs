@@ -1,4 +1,4 @@
-//! The oz that these tests share, and a namespace with people who may ask.
+//! The oz that these tests share, and a namespace with users who may request bindings.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -25,15 +25,15 @@ pub(crate) struct Oz {
     pub(crate) webhook: Webhook,
     /// The functions of composites.
     pub(crate) hooks: Hooks,
-    /// Where they are asked.
+    /// The address of the functions.
     pub(crate) functions: std::net::SocketAddr,
-    /// The port at which the program of an example is asked.
+    /// The port of the program of an example.
     pub(crate) copies: u16,
 }
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
 
-/// The oz of this process, started by whoever comes first.
+/// Returns the oz of this process, which the first test starts.
 pub(crate) async fn oz() -> Result<&'static Oz> {
     let cluster = Cluster::shared().await?;
     OZ.get_or_try_init(async || {
@@ -77,7 +77,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
     .await
 }
 
-/// Leads may bind `view` and ask for transient bindings; interns may ask.
+/// Creates the rights of the users: leads may bind `view` and request transient bindings; interns may request them.
 async fn people(admin: &Client) -> Result<()> {
     let bind = json!({
         "metadata": {"name": "leads-bind"},
@@ -106,7 +106,7 @@ async fn people(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A namespace, and clients of people.
+/// A namespace, and clients of users.
 pub(crate) struct Fixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) admin: Client,
@@ -132,12 +132,12 @@ impl Fixture {
         self.namespace.name()
     }
 
-    /// Transient bindings, as a lead.
+    /// Returns the API of transient bindings for a lead.
     pub(crate) fn bindings(&self) -> Api<TransientRoleBinding> {
         Api::namespaced(self.lead.clone(), self.name())
     }
 
-    /// What oz makes, as the administrator.
+    /// Returns the API of the bindings that oz makes, for the administrator.
     pub(crate) fn made(&self) -> Api<RoleBinding> {
         Api::namespaced(self.admin.clone(), self.name())
     }
@@ -151,7 +151,7 @@ impl Fixture {
             .await?)
     }
 
-    /// What a lead is told who creates it.
+    /// Returns the message of the denial when a user creates it.
     pub(crate) async fn refused(&self, user: &str, object: &Value) -> Result<String> {
         let api =
             Api::<TransientRoleBinding>::namespaced(self.cluster.client(user).await?, self.name());
@@ -167,7 +167,7 @@ impl Fixture {
         phase_of(&self.bindings(), name, phase).await
     }
 
-    /// Whether alice may list pods here.
+    /// Checks whether alison may list ConfigMaps here.
     pub(crate) fn alice_may(&self) -> Result<bool> {
         let output = self
             .cluster
@@ -213,12 +213,12 @@ pub(crate) fn condition(status: &BindingStatus, type_: &str) -> String {
     })
 }
 
-/// So many seconds from now.
+/// Returns the instant this many seconds from now.
 pub(crate) fn from_now(seconds: i64) -> String {
     (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string()
 }
 
-/// A binding of alison to `view` with this window.
+/// Returns a binding of alison to `view` with this window.
 pub(crate) fn binding(name: &str, window: &Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name},
@@ -233,7 +233,7 @@ pub(crate) fn binding(name: &str, window: &Value) -> Value {
     object
 }
 
-/// The operator's user name.
+/// Returns the operator's user name.
 pub(crate) fn operator() -> String {
     format!("system:serviceaccount:{NAMESPACE}:oz-operator")
 }

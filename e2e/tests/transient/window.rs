@@ -119,7 +119,7 @@ async fn two_subjects_of_one_name_are_two_and_nothing_is_written_twice() -> Resu
     fixture.phase("both", Phase::Active).await?;
     let made = fixture.made().get("both").await?;
     assert_eq!(made.subjects.as_ref().map(Vec::len), Some(4));
-    // Somebody touches both: it is looked at again, and left as it is.
+    // A user changes a label of both: the operator reads it again, and leaves it as it is.
     let label = kube::api::Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
     fixture
         .made()

@@ -1,5 +1,5 @@
-//! From the original Oz: over its definitions and objects, with its registration still there. On a
-//! cluster of its own, since every other test begins with ours.
+//! Upgrade from the original Oz: over its definitions and objects, with its registration still there. The test has a
+//! separate cluster, since every other test begins with our objects.
 
 mod original;
 
@@ -35,9 +35,9 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
     original::register(cluster)?;
     assert!(may_exec(&scene, &pod)?);
 
-    // As `helm install --take-ownership` does, beside what the original's pods left.
+    // This equals `helm install --take-ownership`, over the objects that the original's pods left.
     let elected = Options::default().flag("--leader-elect");
-    // The operator comes first: what both need is made by whoever does.
+    // The operator starts first: the first process creates the objects that both need.
     install(cluster).await?;
     let operator = Operator::start(cluster, &elected).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
@@ -65,7 +65,7 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
         [Action::RequestDenied]
     );
 
-    // The template is as it was, and is looked at.
+    // The template is unchanged, and the operator reads it.
     eventually("the template to be ready", CONDITION_TIMEOUT, async || {
         let template = scene.api::<ExecAccessTemplate>().get(TEMPLATE).await?;
         let ready = template.status.is_some_and(|status| status.ready);
@@ -73,7 +73,7 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
     })
     .await?;
 
-    // Nobody answers at the original's address: nobody can ask until it is taken out of the way.
+    // The original's address does not respond: no user can request access until the registration is deleted.
     let again = exec_request("again", TEMPLATE, "5m");
     assert!(alice.create(&again).await.is_err());
     let said = doctor(&scene).await?;

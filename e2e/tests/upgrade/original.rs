@@ -1,5 +1,6 @@
-//! What the original Oz leaves in a cluster: its definitions, its objects, its registration, and the
-//! lease of its last leader.
+//! The objects that the original Oz leaves in a cluster: its definitions, its objects, its registration, and the lease
+//! of
+//! its last leader.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,7 +19,7 @@ fn text() -> Value {
     json!({"type": "string"})
 }
 
-/// A definition, as far as it matters: the fields of the original and no others.
+/// Returns a definition, as far as it matters: the fields of the original and no others.
 fn definition(kind: &str, spec: &Value) -> Value {
     let singular = kind.to_lowercase();
     let conditions = json!({"type": "array", "items": {
@@ -70,7 +71,7 @@ fn definitions() -> Vec<Value> {
     ]
 }
 
-/// A registration whose Service has no pods any more.
+/// Returns a registration with a Service that has no pods any more.
 fn registration(kind: &str, prefix: &str) -> Value {
     let hook = |plural: &str| {
         json!({
@@ -103,7 +104,7 @@ fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// The definitions, and the lease of a leader that is gone.
+/// Creates the definitions, and the lease of a leader that no longer exists.
 pub(crate) fn install(cluster: &Cluster) -> Result<()> {
     let mut objects = definitions();
     objects.push(json!({
@@ -121,7 +122,7 @@ pub(crate) fn install(cluster: &Cluster) -> Result<()> {
     established(cluster)
 }
 
-/// What it registered, which refuses everything now that nobody answers.
+/// Creates the original's registration, which refuses all requests now that its server does not respond.
 pub(crate) fn register(cluster: &Cluster) -> Result<()> {
     apply(
         cluster,
@@ -132,7 +133,7 @@ pub(crate) fn register(cluster: &Cluster) -> Result<()> {
     )
 }
 
-/// A request of this kind that was granted, to the whole group; gives the name of what it made.
+/// Creates a granted request of this kind, for the whole group, and returns the name of its objects.
 pub(crate) async fn grant(scene: &Scene, kind: &str, name: &str, pod: &str) -> Result<String> {
     let gvk = GroupVersionKind::gvk(GROUP, "v1alpha1", kind);
     let resource = ApiResource::from_gvk(&gvk);

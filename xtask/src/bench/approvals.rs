@@ -1,5 +1,5 @@
-//! Requests that others have to approve: how long from the last answer until access is there, next to a grant that
-//! needs nobody; many that are decided at once; what those cost that only wait; and how fast an emergency is.
+//! Requests that require approvals: the time from the last approval until access, compared with a grant that
+//! requires none; many that are decided at once; the cost of waiting ones; and the time of an emergency.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use super::report::{Budget, Report};
 use super::scene::{self, BenchScene};
 use super::stats::{Values, number};
 
-/// The template whose requests one of the approvers has to approve.
+/// The template of which the requests require the approval of one of the approvers.
 const APPROVED: &str = "approved";
-/// The template by which whoever is on call gets in without, if they say that it is an emergency.
+/// The template by which users on call get access without approvals, if they declare an emergency.
 const EMERGENCY: &str = "emergency";
-/// How many emergencies of one person may be unreviewed at most.
+/// The maximum number of unreviewed emergencies of one person.
 const OPEN_REVIEWS: i32 = 16;
-/// Connections that answers are given over.
+/// The number of connections for approvals.
 const CONNECTIONS: usize = 8;
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) one_by_one: usize,
@@ -67,7 +67,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let options = Options::default();
     let leading = options.clone().flag("--leader-elect");
     let system = System::start_as(cluster, &options, &leading).await?;
-    // What earlier runs granted stays: ending it would be work that disturbs the next.
+    // The grants of earlier runs stay: ending them would be work that disturbs the next run.
     let mut scenes = Vec::new();
     for run in 0..size.runs {
         let mut stage = Stage::set(cluster, &format!("approvals-{run}")).await?;
@@ -80,7 +80,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     stage.pending(&system, size, report).await
 }
 
-/// A scene, and those who answer.
+/// A scene, and the approvers.
 struct Stage {
     cluster: &'static Cluster,
     bench: BenchScene,
@@ -111,14 +111,15 @@ impl Stage {
         })
     }
 
-    /// Asks for access that others have to approve, and waits until its status says what an answer must name.
+    /// Requests access that requires approvals, and waits until its status contains the digest for an
+    /// approval.
     async fn waiting(&mut self, names: &[String]) -> Result<Vec<ExecAccessRequest>> {
         self.bench.ask_all(APPROVED, names).await?;
         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         self.bench.waiting(names).await
     }
 
-    /// Approves requests over all connections, and gives how long it took until the last was seen to be ready.
+    /// Approves requests over all connections, and returns the time until the last was seen to be ready.
     async fn approve(&mut self, requests: &[ExecAccessRequest]) -> Result<Duration> {
         let answers = requests
             .iter()
@@ -137,7 +138,7 @@ impl Stage {
         Ok(last - began)
     }
 
-    /// One after the other, each beside a grant that needs nobody.
+    /// Measures requests one after the other, each next to a grant that requires no approval.
     async fn one_by_one(&mut self, count: usize, report: &mut Report) -> Result<()> {
         let (mut plain, mut approved) = (Vec::new(), Vec::new());
         for number in 0..count {
@@ -149,7 +150,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The same for emergencies, as many as one person may have before somebody reviews them.
+    /// Measures the same for emergencies, as many as one person may have before a review.
     async fn emergencies(&mut self, count: usize, run: u32, report: &mut Report) -> Result<()> {
         let most = usize::try_from(OPEN_REVIEWS)? - 1;
         let person = format!("oncall-{run}");
@@ -171,7 +172,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Many that are approved at once.
+    /// Measures many requests that are approved at once.
     async fn at_once(&mut self, count: usize, report: &mut Report) -> Result<()> {
         let names: Vec<String> = (0..count)
             .map(|number| format!("at-once-{number}"))
@@ -183,7 +184,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Those that wait cost nothing.
+    /// Measures waiting requests, which cost nothing.
     async fn pending(&mut self, system: &System, size: Size, report: &mut Report) -> Result<()> {
         let names: Vec<String> = (0..size.pending)
             .map(|number| format!("pending-{number}"))
@@ -197,7 +198,7 @@ impl Stage {
         tokio::time::sleep(size.idle).await;
         let spent = processor_time(pid)?.saturating_sub(spent);
         let calls = cluster.audit().since(mark)?.by_user(&operator());
-        // Events are sent at a pace of their own: those are of what was asked before.
+        // Events are sent at a separate pace: those concern earlier requests.
         let writes = calls.in_namespace(self.bench.scene.name()).writes();
         let writes = writes.filter(|entry| entry.resource != "events");
         let (count, idle) = (size.pending, size.idle.as_secs());
@@ -210,7 +211,7 @@ impl Stage {
     }
 }
 
-/// How long something takes, in times of a plain grant of the same run.
+/// Reports a duration as a ratio to a plain grant of the same run.
 fn compared(
     what: &str,
     budget: f64,

@@ -1,5 +1,6 @@
-//! What the audit trail costs: the processor's time for one record, what a grant takes longer because
-//! its record is in the cluster before its RoleBinding, and the memory that deleting old events takes.
+//! The cost of the audit trail: the processor time for one audit record, the additional time of a grant
+//! because its record is in the cluster before its RoleBinding, and the memory for the deletion of old
+//! events.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -28,13 +29,13 @@ use super::stats::{Values, number};
 
 const RECORDS: i64 = 20_000;
 const BATCH: usize = 100;
-/// Events that are made at once.
+/// The number of events that are created at once.
 const AT_ONCE: usize = 32;
-/// How long old events may take to go, before the bench is called broken.
+/// The timeout for the deletion of old events, after which the bench fails.
 const REAPED: Duration = Duration::from_secs(3_600);
-/// What old events may add to the operator's memory, in MiB: a few pages of metadata.
+/// The budget for the operator's additional memory because of old events, in MiB: a few pages of metadata.
 const MEMORY: f64 = 16.0;
-/// How long an operator has to end in an orderly way.
+/// The timeout for the orderly end of an operator.
 const END: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
@@ -47,7 +48,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
 
 fn record(number: i64, start: Timestamp) -> Record {
     let uid = format!("0a1b2c3d-0000-4000-8000-{number:012}");
-    // As many a second as the grants that are asked of oz, twice over.
+    // Twice as many per second as the grants that oz must support.
     let time = start + SignedDuration::from_millis(number * 5);
     Record {
         user: Some(Requester {
@@ -80,8 +81,8 @@ fn record(number: i64, start: Timestamp) -> Record {
     }
 }
 
-/// All that a record costs before it is on its way: its place in the chain, its digest, a signature
-/// once a second, its line and its object.
+/// Measures the whole cost of an audit record before it is sent: its place in the chain, its digest, a
+/// signature once a second, its line and its object.
 fn records(report: &mut Report) -> Result<()> {
     let start: Timestamp = "2026-01-01T12:00:00Z".parse()?;
     let key = AuditKey::new(&[7; AuditKey::BYTES]);
@@ -130,15 +131,15 @@ fn records(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same grants with and without AuditEvents, one after the other, by turns; and of those with,
-/// for how long the RoleBinding had to wait for the event when the Role was there.
+/// Measures the same grants with and without AuditEvents, one after the other, by turns; and with AuditEvents
+/// the time for which the RoleBinding waited for the event after the Role existed.
 async fn durable(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
     for run in 0..size.runs {
         let mut medians = [0.0; 2];
-        // Who is first differs from run to run: the machine changes meanwhile.
+        // The order alternates from run to run: the machine changes in between.
         for turn in 0..2 {
             let with = (turn + run) % 2 == 1;
             let flag = format!("--audit-objects={with}");
@@ -172,8 +173,8 @@ async fn durable(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// By how much the event of each grant of the scene came later than its Role, which is written
-/// beside it: that long the RoleBinding waited for nothing else. By the API server's own log.
+/// Returns the delay of the event of each grant of the scene after its Role, which is written at the same
+/// time: for that time the RoleBinding waited for nothing else. By the API server's own log.
 async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
     let entries = scene.cluster.audit().since(mark)?.writes();
     let made = |resource: &str| -> BTreeMap<String, Timestamp> {
@@ -214,8 +215,8 @@ async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
     Ok(waits)
 }
 
-/// Many events that are old enough to go: what the operator holds in memory while they do. It is the
-/// same as without any, if it never holds more of them than a page.
+/// Measures the deletion of many old events: the memory of the operator at that time. It is the same as
+/// without any, if it never holds more of them than a page.
 async fn retention(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     install(cluster).await?;
@@ -231,7 +232,7 @@ async fn retention(size: Size, report: &mut Report) -> Result<()> {
     );
     operator.process.terminate(END).await?;
 
-    // What follows is written by an administrator, whom policies keep from it.
+    // An administrator writes the following objects, which admission policies prevent.
     oz_e2e::unregister(cluster)?;
     let events: Api<AuditEvent> = Api::all(admin);
     let start = Timestamp::now() - SignedDuration::from_hours(48);

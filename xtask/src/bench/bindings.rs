@@ -1,5 +1,5 @@
-//! Transient bindings: how exactly they begin and end when many do within a minute, what each end
-//! costs the API server, and what those cost that only wait.
+//! Transient bindings: the precision of their begin and end when many do so within a minute, the cost of each
+//! end for the API server, and the cost of waiting ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use super::scene::{self, CHANGE_TIMEOUT};
 use super::stats::{Values, number};
 use crate::changes::Watching;
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Bindings whose windows begin and end within a minute.
+    /// Bindings with windows that begin and end within a minute.
     pub(super) windows: usize,
     /// Bindings that wait.
     pub(super) pending: usize,
-    /// For how long nothing happens.
+    /// Duration of the idle phase.
     pub(super) idle: Duration,
     pub(super) runs: u32,
 }
@@ -106,14 +106,14 @@ async fn in_phase(client: &Client, namespace: &str, phase: Phase, count: usize) 
     .await
 }
 
-/// What the operator wrote for the bindings of a namespace since then.
+/// Returns the operator's writes for the bindings of a namespace since that mark.
 fn writes(cluster: &Cluster, mark: AuditMark, namespace: &str) -> Result<AuditEntries> {
     let entries = cluster.audit().since(mark)?.by_user(&operator());
     let entries = entries.in_namespace(namespace).writes();
     Ok(entries.filter(|entry| entry.resource != "events"))
 }
 
-/// All begin within half a minute, and all end within the next.
+/// Measures bindings that all begin within half a minute, and all end within the next.
 async fn windows(
     cluster: &Cluster,
     namespace: &str,
@@ -199,7 +199,7 @@ async fn windows(
     Ok(())
 }
 
-/// Those that wait cost nothing.
+/// Measures waiting bindings, which cost nothing.
 async fn pending(
     cluster: &Cluster,
     oz: &Operator,

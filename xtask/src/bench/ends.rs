@@ -1,5 +1,5 @@
-//! Ends beside scripts that hang: hundreds of grants on pods whose node takes every exec and never
-//! answers, all ending at one instant, and others that end a second later.
+//! Ends during scripts that hang: hundreds of grants on pods of a node that accepts every exec and never
+//! responds, all ending at one instant, and others that end a second later.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::Values;
 use crate::changes::Watching;
 
-/// In which time everything must be granted.
+/// The time in which everything must be granted.
 const GRANTING: SignedDuration = SignedDuration::from_secs(90);
 
 pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
@@ -60,7 +60,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Lets every node's kubelet be one that takes each connection and never says a word.
+/// Replaces every node's kubelet by one that accepts each connection and never responds.
 async fn deafen(cluster: &'static Cluster) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -81,7 +81,7 @@ async fn deafen(cluster: &'static Cluster) -> Result<()> {
     Ok(())
 }
 
-/// How long after the ends of these the RoleBindings were seen to be gone.
+/// Returns the delays after the ends of these until the RoleBindings were seen to be gone.
 pub(super) async fn gone(
     bindings: &mut Watching<RoleBinding>,
     asked: &[Asked<ExecAccessRequest>],

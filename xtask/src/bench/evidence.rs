@@ -1,4 +1,4 @@
-//! How long an auditor waits for the evidence of many requests, and for the check of it.
+//! The waiting time of an auditor for the evidence of many requests, and for its verification.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,10 @@ use tokio::process::Command;
 use super::report::{Budget, Report};
 use super::scene::{self, BenchScene};
 
-/// The promise for a thousand requests, in seconds.
+/// The budget for a thousand requests, in seconds.
 const BUDGET: f64 = 10.0;
-/// How `ozctl audit evidence` ends when it says what is not in it: there is no Deployment of an operator here.
+/// The exit code of `ozctl audit evidence` when it reports missing parts: this cluster has no Deployment of
+/// an operator.
 const WITH_GAPS: i32 = 3;
 
 pub(super) async fn measure(runs: u32, requests: usize, report: &mut Report) -> Result<()> {
@@ -45,7 +46,7 @@ pub(super) async fn measure(runs: u32, requests: usize, report: &mut Report) -> 
     Ok(())
 }
 
-/// Waits until everything that is on record is signed.
+/// Waits until all audit records are signed.
 async fn signed(auditor: &Auditor) -> Result<()> {
     let what = "the trail to be signed to its end";
     eventually(what, CONDITION_TIMEOUT, async || {
@@ -65,7 +66,7 @@ fn ozctl(words: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// How long a command takes that is to end with one of these codes.
+/// Returns the duration of a command that must end with one of these codes.
 async fn timed(command: &mut Command, codes: &[i32]) -> Result<Duration> {
     let began = Instant::now();
     let output = command.output().await.context("failed to run ozctl")?;

@@ -1,5 +1,5 @@
-//! What somebody on call waits for: `ozctl exec deploy/web -- true`, from nothing to done, as a
-//! process of its own each time; and what of it is oz's and what Kubernetes'.
+//! The waiting time of a user on call: `ozctl exec deploy/web -- true`, from start to end, as a separate
+//! process each time; and the shares of oz and of Kubernetes in it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::report::{Budget, Report};
 use super::stats::Values;
 use crate::real_node::RealNode;
 
-/// The promise, in milliseconds.
+/// The budget, in milliseconds.
 const BUDGET: f64 = 500.0;
 
 pub(super) async fn measure(runs: u32, count: usize, report: &mut Report) -> Result<()> {

@@ -1,6 +1,6 @@
-//! What the gate adds to a session, on a real node, beside sessions that do not pass it, in turns: to the first byte,
-//! to each key, to what a command prints; what many open sessions take in memory; and how late the last of them is
-//! closed when all end at one instant.
+//! The delay that the gate adds to a session, on a real node, compared with sessions that do not pass it, in
+//! turns: to the first byte, to each key, to the output of a command; the memory of many open sessions; and
+//! the delay until the last of them is closed when all end at one instant.
 
 use std::time::{Duration, Instant};
 
@@ -26,30 +26,30 @@ use super::sessions::milliseconds;
 use super::stats::Values;
 use crate::real_node;
 
-/// Name of the template whose sessions are recorded too.
+/// Name of the template with recorded sessions.
 const RECORDED: &str = "recorded";
-/// The template that keeps of sessions without a terminal how they begin and their digest.
+/// The template that stores the beginning and the digest of sessions without a terminal.
 const DIGEST: &str = "digest";
-/// What the gate may add, in milliseconds.
+/// The budgets for the delay that the gate adds, in milliseconds.
 const FIRST_BYTE: f64 = 30.0;
 const KEY: f64 = 2.0;
-/// What it passes on for each second of a processor, in units of a million bytes.
+/// The budget for its throughput for each second of a processor, in units of a million bytes.
 const PASSED: f64 = 200.0;
-/// What it holds for all sessions that are open, in MiB.
+/// The budget for its memory for all open sessions, in MiB.
 const HELD: f64 = 100.0;
-/// How late the last session may be closed, in milliseconds.
+/// The budget for the delay until the last session is closed, in milliseconds.
 const CLOSED: f64 = 200.0;
-/// How many are opened at once.
+/// The number of sessions that are opened at once.
 const AT_ONCE: usize = 4;
-/// In which time all must be open.
+/// The time in which all must be open.
 const OPENING: SignedDuration = SignedDuration::from_secs(90);
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) opened: usize,
     pub(super) keys: usize,
-    /// What a command prints, in units of a million bytes.
+    /// The output of a command, in units of a million bytes.
     pub(super) printed: u32,
     pub(super) open: usize,
     pub(super) runs: u32,
@@ -112,7 +112,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A pod to which somebody has access, and the way there.
+/// A pod to which a user has access, and the path to it.
 struct Way {
     pods: Api<Pod>,
     pod: String,
@@ -167,7 +167,7 @@ fn output(process: &mut AttachedProcess) -> Result<impl AsyncRead + Unpin + use<
     process.stdout().context("a session without output")
 }
 
-/// From nothing until the first byte of a command, one way after the other.
+/// Measures the time from the start until the first byte of a command, one way after the other.
 async fn first_byte(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
     let mut took = [const { Vec::new() }; 3];
     for _ in 0..count {
@@ -182,7 +182,7 @@ async fn first_byte(ways: &[Way; 3], count: usize, report: &mut Report) -> Resul
     Ok(())
 }
 
-/// From a key until it comes back from the terminal.
+/// Measures the time from a key until the terminal echoes it.
 async fn keys(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
     let mut took = [const { Vec::new() }; 3];
     let mut open = Vec::new();
@@ -209,7 +209,7 @@ async fn keys(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// The median of each way, and what the gate adds to it.
+/// Reports the median of each way, and the delay that the gate adds to it.
 fn beside(what: &str, budget: f64, took: [Vec<Duration>; 3], report: &mut Report) {
     let [direct, gated, recorded] = took.map(|took| took.into_iter().collect::<Values>().median());
     for (way, value) in [("direct", direct), ("gate", gated), ("recorded", recorded)] {
@@ -223,7 +223,7 @@ fn beside(what: &str, budget: f64, took: [Vec<Duration>; 3], report: &mut Report
     report.add(&ratio, "", Budget::None, gated / direct);
 }
 
-/// How much of what a command prints arrives in a second, and what of the gate's processor that takes.
+/// Measures the throughput of a command's output per second, and the processor time of the gate for it.
 async fn printed(
     (ways, digest): (&[Way; 3], &Way),
     millions: u32,
@@ -273,7 +273,7 @@ async fn printed(
     Ok(())
 }
 
-/// What many sessions hold, and when each is over for its user.
+/// Measures the memory of many sessions, and the time at which each is over for its user.
 async fn at_one_instant(
     scene: &Scene,
     run: u32,

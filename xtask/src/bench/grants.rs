@@ -1,5 +1,5 @@
-//! What differs from run to run: how long a grant takes, how many there are in a second, what they
-//! cost, and how exactly they end.
+//! Figures that differ from run to run: the duration of a grant, the number of grants in a second, their
+//! cost, and the precision of their end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ use super::stats::{Values, number};
 use super::{Size, ends};
 use crate::changes::Watching;
 
-/// One system for all runs, on a cluster of its own.
+/// The system for all runs, on a separate cluster.
 struct Measured {
     system: System,
-    /// What earlier runs granted stays: ending it would be work that disturbs the next.
+    /// The grants of earlier runs stay: ending them would be work that disturbs the next run.
     scenes: Vec<BenchScene>,
     cluster: &'static Cluster,
     _owner: Cluster,
 }
 
 impl Measured {
-    /// oz of the build at hand, or of that whose programs are in a directory.
+    /// Starts oz from the current build, or from the programs in a directory.
     async fn start(programs: Option<&Path>) -> Result<Self> {
         let (owner, cluster) = scene::cluster().await?;
         let options = programs.map_or_else(Options::default, |programs| {
@@ -47,7 +47,7 @@ impl Measured {
         })
     }
 
-    /// One run, in a namespace of its own.
+    /// Runs once, in a separate namespace.
     async fn run(&mut self, size: Size, report: &mut Report) -> Result<()> {
         let cluster = self.cluster;
         let mut bench = BenchScene::set(cluster, "bench").await?;
@@ -70,8 +70,8 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The build at hand and another one in turns: whichever comes first in one run comes second in the next, so
-/// that what the machine does besides hits both.
+/// Measures the current build and another one in turns: the first one in one run is the second one in the
+/// next, so that other activity of the machine affects both.
 pub(super) async fn compare(size: Size, programs: &Path, reports: &mut Compared) -> Result<()> {
     let mut other = Measured::start(Some(programs)).await?;
     let mut at_hand = Measured::start(None).await?;
@@ -87,18 +87,18 @@ pub(super) async fn compare(size: Size, programs: &Path, reports: &mut Compared)
     Ok(())
 }
 
-/// The user name of the operator.
+/// Returns the user name of the operator.
 pub(super) fn operator() -> String {
     format!("system:serviceaccount:{NAMESPACE}:oz-operator")
 }
 
-/// Between two grants that are not back to back.
+/// The pause between two grants that are not consecutive without a pause.
 pub(super) const PAUSE: Duration = Duration::from_millis(800);
-/// Where Role and RoleBinding are made by hand: not where grants are counted.
+/// The namespace of manual Roles and RoleBindings: different from that in which grants are counted.
 const BY_HAND: &str = "default";
 
-/// Requests one after the other, each beside the creation of a ConfigMap, which no webhook sees, and beside
-/// Role and RoleBinding by hand.
+/// Measures requests one after the other, each next to the creation of a ConfigMap, which no webhook reviews,
+/// and next to a manual Role and RoleBinding.
 async fn one_by_one(
     cluster: &Cluster,
     bench: &mut BenchScene,
@@ -143,7 +143,7 @@ async fn one_by_one(
     api_calls(cluster, mark, bench.scene.name(), size.one_by_one, report).await?;
     let grants = size.one_by_one;
     over_hand("back to back", 1.15, hand, &ready, report);
-    // The API server has nothing to do meanwhile, and its caches nothing to hear of.
+    // Between these, the API server is idle, and its caches receive no changes.
     let mut hand = ByHand::new(cluster).await?;
     let mut ready = Vec::new();
     for number in 0..(grants / 3).max(10) {
@@ -157,7 +157,7 @@ async fn one_by_one(
     Ok(())
 }
 
-/// How long grants take, in times of what they take by hand.
+/// Reports the duration of grants as a ratio to that of the manual writes.
 fn over_hand(how: &str, budget: f64, hand: ByHand, ready: &Values, report: &mut Report) {
     let floor: Values = hand.took.into_iter().collect();
     let what = format!("  Role and RoleBinding by hand, {how}, p50");
@@ -169,9 +169,10 @@ fn over_hand(how: &str, budget: f64, hand: ByHand, ready: &Values, report: &mut 
     report.add(&what, "×", Budget::AtMost(budget), ratio);
 }
 
-/// The two writes that every grant needs, made by hand with the operator's rights, under a name that it may
-/// bind: what Kubernetes takes of the time to Ready. It checks that nobody passes on more than they have,
-/// for which it reads all bindings, and waits until that reading is sure to be the newest.
+/// The two writes that every grant requires, made manually with the operator's rights, under a name that it
+/// may bind: the share of Kubernetes in the time to Ready. Kubernetes checks that no user passes on more
+/// rights than they have, for which it reads all bindings, and waits until that read is guaranteed to be the
+/// newest.
 struct Writes {
     roles: Api<Role>,
     bindings: Api<RoleBinding>,
@@ -185,7 +186,7 @@ impl Writes {
         }
     }
 
-    /// Under one of the names that oz reserves.
+    /// Writes a grant under one of the names that oz reserves.
     async fn grant(&self, number: usize) -> Result<()> {
         let group = "rbac.authorization.k8s.io";
         let name = name(number)?;
@@ -218,7 +219,7 @@ fn name(number: usize) -> Result<String> {
     Ok(names::grant_role(number.try_into()?))
 }
 
-/// What these take, one after the other.
+/// The durations of these writes, one after the other.
 struct ByHand {
     writes: Writes,
     took: Vec<Duration>,
@@ -240,7 +241,7 @@ impl ByHand {
     }
 }
 
-/// What the operator asked of the API server for these grants.
+/// Counts the operator's API calls for these grants.
 pub(super) async fn api_calls(
     cluster: &Cluster,
     mark: AuditMark,
@@ -252,7 +253,7 @@ pub(super) async fn api_calls(
         let entries = cluster.audit().since(mark)?;
         Ok(entries.by_user(&operator()).in_namespace(namespace))
     };
-    // A line of the log may come a moment after the answer.
+    // A line of the log may be written a moment after the response.
     eventually(
         "the audit log to have every status",
         CHANGE_TIMEOUT,
@@ -274,8 +275,8 @@ pub(super) async fn api_calls(
         each(writes.len())?,
     );
     report.add(
-        // The pods of the workload, and the one that was chosen; what lies between; and once whether somebody
-        // waits for the Role.
+        // The pods of the workload, and the chosen one; the quota of time between; and once the check whether a
+        // request waits for the Role.
         "API reads for a grant",
         "",
         Budget::AtMost(4.0),
@@ -329,8 +330,9 @@ async fn at_once(
     Ok(())
 }
 
-/// What many grants take from Kubernetes: for each a ConfigMap in place of the request, a Role, a RoleBinding, and the
-/// ConfigMap again in place of the status, over as many connections as are asked over.
+/// Measures the work of many grants in Kubernetes: for each a ConfigMap instead of the request, a Role, a
+/// RoleBinding, and the ConfigMap again instead of the status, over the same number of connections as
+/// requests use.
 async fn by_hand_at_once(cluster: &Cluster, count: usize) -> Result<Duration> {
     let operator = operator();
     let (admins, operators) = tokio::try_join!(
@@ -368,7 +370,7 @@ async fn by_hand_at_once(cluster: &Cluster, count: usize) -> Result<Duration> {
     Ok(took)
 }
 
-/// Grants of 5 to 15 seconds, and how long after their end the RoleBinding was seen to be gone.
+/// Measures the delay after the end of grants of 5 to 15 seconds until the RoleBinding was gone.
 async fn endings(
     bench: &mut BenchScene,
     size: Size,

@@ -1,5 +1,5 @@
-//! Two operators and two webhooks while grants come and go: how late access and its end are when
-//! something happens to a replica, the authority or the API server, and who is turned away.
+//! Two operators and two webhooks under constant requests: the delays of access and its end after an event of
+//! a replica, the authority or the API server, and the number of refused requests.
 
 use anyhow::Result;
 use oz_e2e::{Outcome, Replicas, Scene, Traffic};
@@ -9,10 +9,10 @@ use super::report::{Budget, Report};
 use super::scene;
 use super::stats::{Values, number};
 
-/// A lease and a second, in milliseconds: the promise.
+/// The budget of a lease and a second, in milliseconds.
 const PROMISE: Budget = Budget::AtMost(16_000.0);
 
-/// One cluster for all runs; a namespace and new replicas for everything that happens.
+/// Uses one cluster for all runs; a namespace and new replicas for each event.
 pub(super) async fn measure(runs: u32, report: &mut Report) -> Result<()> {
     let (owner, cluster) = scene::cluster().await?;
     for _ in 0..runs {

@@ -1,4 +1,5 @@
-//! What a broker holds while many runs are live: each has a pod, whose token it has seen, and has told something.
+//! The memory of a broker while many runs are live: each has a pod of which the broker has verified the
+//! token, and which has sent a report.
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
@@ -12,15 +13,15 @@ use serde_json::json;
 use super::process;
 use super::report::{Budget, Report};
 
-/// What tokens for the broker are for.
+/// The audience of tokens for the broker.
 const AUDIENCE: &str = names::BROKER;
-/// How many pods ask at once.
+/// The number of pods that connect at once.
 const AT_ONCE: usize = 20;
 /// 20 MB, in units of 1024 × 1024 bytes.
 const MOST: f64 = 20e6 / (1024.0 * 1024.0);
 
-/// Has the pods of a scene whose names begin so ask a broker that has just started for their prompts, and report to it; its
-/// memory then.
+/// Lets the pods of a scene with this prefix request their prompts from a broker that has just started, and
+/// report to it; reports its memory afterwards.
 pub(super) async fn memory_of_the_broker(
     scene: &Scene,
     prefix: &str,

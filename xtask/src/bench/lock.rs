@@ -1,6 +1,6 @@
-//! What a lock takes to end everything in a namespace, on a real node: hundreds of grants, of which some have a session
-//! open. From the creation of the lock until the last RoleBinding is gone, the last session is over for its user, and
-//! the last of its processes was seen.
+//! The time that a lock takes to end all access in a namespace, on a real node: hundreds of grants, some of
+//! them with an open session. From the creation of the lock until the last RoleBinding is gone, the last
+//! session is over for its user, and the last of its processes was seen.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ use super::stats::Values;
 use crate::changes::Watching;
 use crate::real_node;
 
-/// How many sessions are opened at once.
+/// The number of sessions that are opened at once.
 const AT_ONCE: usize = 4;
-/// The promise: the last of all, in milliseconds.
+/// The budget for the last of all, in milliseconds.
 const ENDED: f64 = 2000.0;
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) grants: usize,

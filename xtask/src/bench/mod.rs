@@ -1,8 +1,8 @@
-//! `cargo xtask bench grants`, `… pods` and `… bindings`: what a grant, or a transient binding, costs
-//! and how fast it is, next to its budget; `audit`: what its record costs; `approvals`: how long
-//! others' answers take to give access; `evidence`: how long an auditor waits; `sessions`: how late they end. Everything
-//! is measured from outside, on release builds: by watches, by the API server's audit log and by what
-//! the kernel says about the processes.
+//! `cargo xtask bench grants`, `… pods` and `… bindings`: the cost and the duration of a grant, or of a
+//! transient binding, next to its budget; `audit`: the cost of its audit record; `approvals`: the time from
+//! the approvals of other users until access; `evidence`: the waiting time of an auditor; `sessions`: the
+//! delay of their end. Everything is measured from outside, on release builds: by watches, by the API
+//! server's audit log and by the kernel's figures about the processes.
 
 mod approvals;
 mod audit;
@@ -120,33 +120,33 @@ pub(crate) struct Options {
     unoptimised: bool,
 }
 
-/// How many of everything.
+/// The size of the benches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) runs: u32,
     pub(crate) one_by_one: usize,
     pub(crate) at_once: usize,
     pub(crate) endings: usize,
-    /// Grants that end together, and whose sessions cannot be ended.
+    /// Grants that end together, and of which the sessions cannot be ended.
     pub(crate) hanging: usize,
     pub(crate) starts: usize,
-    /// Active grants while nothing happens, and for how long nothing does.
+    /// Active grants during the idle phase, and its duration.
     pub(crate) idle_grants: usize,
     pub(crate) idle: Duration,
     pub(crate) many: usize,
-    /// AuditEvents that are old enough to go.
+    /// AuditEvents that are old enough to be deleted.
     pub(crate) events: usize,
-    /// Pods that are asked for beside a stuck one.
+    /// Pods that are requested together with a stuck one.
     pub(crate) pods: usize,
     /// Pods that end at one instant.
     pub(crate) pod_endings: usize,
-    /// Sessions that are open at once, and how many are ended early.
+    /// Sessions that are open at once, and the number of revoked ones.
     pub(crate) sessions: usize,
     pub(crate) revoked: usize,
 }
 
 impl Options {
-    /// The size of a bench that has one of its own; a whole one has runs.
+    /// Returns the size of a bench that has a separate one; a full one has runs.
     fn sized<T>(&self, quick: fn() -> T, full: fn(u32) -> T) -> T {
         match self.quick {
             true => quick(),
@@ -240,7 +240,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     })
 }
 
-/// The hooks are parts of a program, and no other can call them: their own tests do.
+/// Runs the tests of the hooks, which are parts of a program and cannot be called by another one.
 async fn connect(unoptimised: bool) -> Result<ExitCode> {
     let mut cargo = programs::cargo();
     cargo.args(["test", "--package", "oz-webhook"]);
@@ -253,7 +253,7 @@ async fn connect(unoptimised: bool) -> Result<ExitCode> {
     })
 }
 
-/// The same again with a release build: what measures takes its time from the same two cores.
+/// Repeats the command with a release build: the bench program itself takes its time from the same two cores.
 async fn in_release() -> Result<ExitCode> {
     let mut cargo = programs::cargo();
     cargo

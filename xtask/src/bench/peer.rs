@@ -1,5 +1,6 @@
-//! Any operator of this API, oz or another, on a cluster of `cargo xtask cluster up` where somebody has installed it: how
-//! fast it grants, how late it ends, and what it costs. It is known by its process and its user alone.
+//! Any operator of this API, oz or another, that is installed on a cluster of `cargo xtask cluster up`: the
+//! duration of its grants, the delay of their end, and their cost. It is identified by its process and its
+//! user alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use super::scene::CHANGE_TIMEOUT;
 use super::stats::{Values, number};
 use crate::changes::{Change, Watching};
 
-/// How long the grants last whose end is measured.
+/// The duration of the grants of which the end is measured.
 const SHORT: SignedDuration = SignedDuration::from_secs(30);
 
 /// What is measured, and where.
@@ -61,7 +62,7 @@ pub(crate) struct Options {
     end_timeout: u64,
 }
 
-/// Somebody who asks it.
+/// A requester of the operator.
 struct Peer<'a> {
     options: &'a Options,
     cluster: Cluster,
@@ -116,7 +117,7 @@ impl<'a> Peer<'a> {
         })
     }
 
-    /// Asks for access under a name of its own.
+    /// Requests access under a separate name.
     async fn ask(&self, name: &str, duration: &str) -> Result<DynamicObject> {
         let mut request = DynamicObject::new(name, &self.resource);
         let template = &self.options.template;
@@ -134,7 +135,7 @@ impl<'a> Peer<'a> {
         names.collect()
     }
 
-    /// Waits until all of these are ready; when the last was.
+    /// Waits until all of these are ready; returns the time of the last.
     async fn ready(&mut self, names: &[String]) -> Result<Instant> {
         let mut missing: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         let mut last = Instant::now();
@@ -180,7 +181,7 @@ impl<'a> Peer<'a> {
         Ok(())
     }
 
-    /// What it asked of the API server for each of these grants.
+    /// Counts the operator's API calls for each of these grants.
     fn calls(&self, mark: AuditMark, grants: usize, report: &mut Report) -> Result<()> {
         let Some(user) = &self.options.operator_user else {
             return Ok(());
@@ -229,7 +230,7 @@ impl<'a> Peer<'a> {
         self.over(&names).await
     }
 
-    /// How late the RoleBindings of some grants go.
+    /// Measures the delay of the deletion of the RoleBindings of some grants.
     async fn ends(&mut self, count: usize, report: &mut Report) -> Result<()> {
         let mut bindings = Watching::start(self.bindings.clone()).await?;
         let names = self.names(count);
@@ -265,7 +266,7 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// Whether a RoleBinding is that of a request, however its operator says so.
+/// Checks whether a RoleBinding belongs to a request, by any convention of its operator.
 fn belongs(binding: &RoleBinding, name: &str, uid: &str) -> bool {
     let owners = binding.owner_references();
     binding.name_any().starts_with(&format!("{name}-"))

@@ -1,4 +1,4 @@
-//! How long the pure part takes: one plan, and one status, for a request that can be granted.
+//! The duration of the pure part: one plan, and one status, for a request that can be granted.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -43,7 +43,7 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     };
     let decision = decide().context("the plan asks for more")?;
     let plan = &decision.plan;
-    // Role, record and RoleBinding, if nothing else.
+    // At least Role, audit record and RoleBinding.
     let steps = plan.steps().count();
     anyhow::ensure!(steps >= 3, "the plan does not grant: {:?}", plan.obstacle);
     let outcome = Outcome::default();
@@ -56,8 +56,8 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds that one call takes: the median of many batches, since whoever else wants the
-/// processor meanwhile disturbs some of them.
+/// Returns the microseconds that one call takes: the median of many batches, since other processes disturb
+/// some of them.
 fn each<T>(call: impl Fn() -> T) -> f64 {
     let batch = |_| {
         let began = Instant::now();
@@ -69,7 +69,7 @@ fn each<T>(call: impl Fn() -> T) -> f64 {
     (0..BATCHES).map(batch).collect::<Values>().median()
 }
 
-/// alice's request, stamped as the webhook would.
+/// Returns alice's request, stamped as the webhook would.
 fn request(keys: &Keys, created: Timestamp) -> Result<ExecAccessRequest> {
     let mut request = exec_request("look", "shell", "5m");
     let stamp = Stamp {

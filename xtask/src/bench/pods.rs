@@ -1,6 +1,6 @@
-//! Pods of one's own: how long a grant takes and what it costs, what a pod that never gets ready does
-//! to the others, and how exactly many pods end that end at one instant. Nodes are kwok's, on which a
-//! pod is ready as soon as it is scheduled: what is measured is oz and the control plane.
+//! Dedicated pods: the duration and cost of a grant, the effect of a pod that never becomes ready on the
+//! others, and the precision of the end of many pods at one instant. Nodes are simulated by kwok, on which a
+//! pod is ready as soon as it is scheduled: the bench measures oz and the control plane.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::{Values, number};
 use crate::changes::{Change, Watching};
 
-/// Templates beside the plain one.
+/// The templates in addition to the plain one.
 const NARROW: &str = "narrow";
 const STUCK: &str = "stuck";
-/// How long before their end pods are asked for that end together: long enough for all to be ready.
+/// The time before their common end at which pods are requested: long enough for all to become ready.
 const AHEAD: i64 = 25;
-/// How often 50 are asked for with and without a stuck one beside them, in turns.
+/// The number of measurements of 50 requests with and without a stuck one, in turns.
 const TURNS: usize = 3;
 
 type Pods = BenchScene<PodAccessRequest>;
@@ -45,7 +45,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Requests one after the other, plain ones and ones with a NetworkPolicy.
+/// Measures requests one after the other, plain ones and ones with a NetworkPolicy.
 async fn one_by_one(
     cluster: &Cluster,
     bench: &mut Pods,
@@ -75,8 +75,8 @@ async fn one_by_one(
     Ok(())
 }
 
-/// What the operator wrote for so many grants: to grant, with the status that says so, and to say
-/// that the pod is ready. Each is a status at least.
+/// Counts the operator's writes for this number of grants: for the grant, with its status, and for the
+/// readiness of the pod. Each is a status at least.
 async fn writes(
     cluster: &Cluster,
     mark: AuditMark,
@@ -87,7 +87,7 @@ async fn writes(
         || -> Result<_> {
             let all = cluster.audit().since(mark)?.by_user(&operator());
             let all = all.in_namespace(bench.scene.name()).writes();
-            // The template's own status is nobody's grant.
+            // The template's own status does not belong to a grant.
             Ok(all.filter(|entry| {
                 !["events", "podaccesstemplates"].contains(&entry.resource.as_str())
             }))
@@ -113,8 +113,8 @@ async fn writes(
     Ok((each(all.len() - second)?, each(second)?))
 }
 
-/// Many at once, without and with a pod beside them that nothing can be done for. In turns, so that
-/// what the machine does meanwhile hits both.
+/// Measures many requests at once, without and with a pod that can never become ready. In turns, so that
+/// other activity of the machine affects both.
 async fn beside_a_stuck_one(bench: &mut Pods, count: usize, report: &mut Report) -> Result<()> {
     let nowhere = json!({"nodeSelector": {"example.test/nowhere": "true"}});
     let nowhere = json!({"controllerTargetMutationConfig": nowhere});
@@ -144,7 +144,8 @@ async fn many(bench: &mut Pods, prefix: &str, count: usize) -> Result<Duration> 
     Ok(bench.ask(names.collect()).await?.0)
 }
 
-/// How long after the instant the RoleBindings were gone, and the pods were told to end.
+/// Measures the delays after the instant until the RoleBindings were gone, and until the pods were
+/// terminating.
 async fn at_one_instant(
     cluster: &Cluster,
     bench: &mut Pods,
@@ -202,7 +203,8 @@ async fn at_one_instant(
     Ok(())
 }
 
-/// When each of these was first seen as wanted, in milliseconds after `until`.
+/// Returns the delays after `until` at which each of these was first seen in the wanted state, in
+/// milliseconds.
 async fn lags<K>(
     watch: &mut Watching<K>,
     names: &[String],

@@ -1,4 +1,4 @@
-//! What Linux tells about a process, proc(5).
+//! Figures of Linux about a process, proc(5).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::stats::number;
 
-/// Of the fields user and system time; 100 on every Linux that matters.
+/// The unit of the fields user and system time; 100 on every relevant Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
 fn read(pid: u32, file: &str) -> Result<String> {
@@ -14,10 +14,10 @@ fn read(pid: u32, file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))
 }
 
-/// The time that the process has spent on a processor, in user and system mode.
+/// Returns the time that the process has spent on a processor, in user and system mode.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     let stat = read(pid, "stat")?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(") ").context("failed to read stat")?;
     let field = |number: usize| -> Result<u64> {
         let text = fields.split(' ').nth(number).unwrap_or_default();
@@ -27,7 +27,7 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// The time that all processors of the machine together have been busy.
+/// Returns the time that all processors of the machine together have been busy.
 pub(crate) fn machine_time() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").context("failed to read /proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;
@@ -46,21 +46,21 @@ pub(crate) fn machine_time() -> Result<Duration> {
     ))
 }
 
-/// The processes of this name.
+/// Finds the processes with this name.
 pub(crate) fn named(name: &str) -> Result<Vec<u32>> {
     let all = std::fs::read_dir("/proc").context("failed to read /proc")?;
     let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    // One that has ended meanwhile has no name.
+    // An ended process has no name.
     let bears = |pid: &u32| read(*pid, "comm").is_ok_and(|comm| comm.trim_end() == name);
     Ok(pids.filter(bears).collect())
 }
 
-/// The memory that the process holds, in units of 1024 × 1024 bytes.
+/// Returns the memory that the process holds, in units of 1024 × 1024 bytes.
 pub(crate) fn resident(pid: u32) -> Result<f64> {
     memory(pid, "VmRSS:")
 }
 
-/// The most that it ever held.
+/// Returns the peak memory of the process.
 pub(crate) fn peak(pid: u32) -> Result<f64> {
     memory(pid, "VmHWM:")
 }
@@ -73,12 +73,12 @@ fn memory(pid: u32, which: &str) -> Result<f64> {
     Ok(kibibytes.parse::<f64>()? / 1024.0)
 }
 
-/// How many files, sockets among them, the process has open.
+/// Returns the number of open files of the process, sockets among them.
 pub(crate) fn open_files(pid: u32) -> Result<f64> {
     entries(pid, "fd")
 }
 
-/// How many threads it has.
+/// Returns the number of threads of the process.
 pub(crate) fn threads(pid: u32) -> Result<f64> {
     entries(pid, "task")
 }
@@ -89,7 +89,7 @@ fn entries(pid: u32, directory: &str) -> Result<f64> {
     number(all.count())
 }
 
-/// How busy the machine is, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.
+/// Returns the load of the machine, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.
 pub(crate) fn load_average() -> Result<String> {
     let load = std::fs::read_to_string("/proc/loadavg").context("failed to read the load")?;
     Ok(load.split(' ').take(3).collect::<Vec<_>>().join(" "))
@@ -108,7 +108,7 @@ mod tests {
         assert!(threads(pid).unwrap() >= 1.0);
         assert!(peak(pid).unwrap() >= resident(pid).unwrap() / 2.0);
         let (before, all) = (processor_time(pid).unwrap(), machine_time().unwrap());
-        // The two are counted apart: what one tick may miss, ten show.
+        // The two are counted apart: ten ticks show activity that one tick may miss.
         while processor_time(pid).unwrap() < before + Duration::from_millis(100) {
             std::hint::black_box(0);
         }

@@ -1,4 +1,4 @@
-//! What was measured, run by run, next to its budget.
+//! The measured values, run by run, next to their budgets.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use serde_json::json;
 use super::stats::Values;
 use crate::screen::columns;
 
-/// What design and README promise.
+/// The budget of a figure from design and README.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Budget {
     AtMost(f64),
     AtLeast(f64),
-    /// It explains another figure.
+    /// No budget: it explains another figure.
     None,
 }
 
@@ -49,7 +49,7 @@ struct Row {
 pub(crate) struct Report(Vec<Row>);
 
 impl Report {
-    /// Adds what one run gave. The same `what` in another run is the same row.
+    /// Adds the value of one run. The same `what` in another run is the same row.
     pub(crate) fn add(&mut self, what: &str, unit: &'static str, budget: Budget, value: f64) {
         match self.0.iter_mut().find(|row| row.what == what) {
             Some(row) => row.runs.push(value),
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// Adds two times in milliseconds, and how many times as long as the first the second is.
+    /// Adds two times in milliseconds, and the ratio of the second to the first.
     pub(crate) fn add_times(
         &mut self,
         (first, alone): (&str, f64),
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// What two builds gave, the one at hand and another.
+/// The values of two builds, the current one and another.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     pub(crate) other: Report,
@@ -135,7 +135,7 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// The medians of both, and what the one at hand is of the other.
+    /// Formats the medians of both, and the ratio of the current one to the other.
     pub(crate) fn table(&self, load: &str) -> String {
         let head = ["", "OTHER", "AT HAND", "", "RATIO", "RUNS"];
         let mut rows = vec![head.map(ToOwned::to_owned).to_vec()];

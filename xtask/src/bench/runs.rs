@@ -1,6 +1,6 @@
-//! Harness runs beside plain Jobs with the same pods: how long many at once take, what one that nobody can place does
-//! to others, how exactly they are told to end, and what a finished one costs. Nodes are simulated: what is measured is
-//! oz and the control plane.
+//! Harness runs compared with plain Jobs with the same pods: the time of many at once, the effect on others
+//! of one that cannot be scheduled, the precision of their termination, and the cost of a finished one. Nodes
+//! are simulated: the bench measures oz and the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -31,14 +31,14 @@ use super::stats::{Values, number};
 use super::{Size, grants, live_runs, process};
 use crate::changes::Watching;
 
-/// Templates: of pods that end by themselves, of pods that do not, and of pods that no node takes.
+/// The templates: of pods that end automatically, of pods that do not, and of pods that no node accepts.
 const ECHO: &str = "echo";
 const HELD: &str = "held";
 const NOWHERE: &str = "nowhere";
 /// The first timeout of those that end within [`SPREAD`] seconds, in seconds: by then all run.
 const FIRST: usize = 30;
 const SPREAD: usize = 10;
-/// For how long nothing may be written when all runs have ended, and how often that is looked for.
+/// The duration for which nothing may be written when all runs have ended, and the number of checks.
 const IDLE: Duration = Duration::from_secs(10);
 const WINDOWS: usize = 12;
 
@@ -79,7 +79,7 @@ struct Bench {
     clients: Vec<Client>,
 }
 
-/// Processor time so far.
+/// The processor time so far.
 struct Spent {
     machine: Duration,
     operator: Duration,
@@ -96,7 +96,8 @@ impl Spent {
     }
 }
 
-/// Pods that do not end by themselves: when each is to be told to, and the watch that sees it.
+/// Pods that do not end automatically: the time at which each must be terminated, and the watch that shows
+/// it.
 struct Held {
     pods: Watching<Pod>,
     ends: BTreeMap<String, Timestamp>,
@@ -121,7 +122,7 @@ impl Bench {
             apply_as(&scene.api::<HarnessTemplate>(), template).await?;
         }
         let bench = Self { scene, clients };
-        // Every connection is up before anything is measured.
+        // Every connection is open before the measurements.
         bench.many("warm", bench.clients.len()).await?;
         Ok(bench)
     }
@@ -156,7 +157,7 @@ impl Bench {
         .await
     }
 
-    /// Runs at once; how long until the last was seen to run.
+    /// Creates runs at once; returns the time until the last was seen to run.
     async fn many(&self, prefix: &str, count: usize) -> Result<Duration> {
         self.until(prefix, count, |phase| {
             phase == RunPhase::Running || phase.is_terminal()
@@ -164,7 +165,7 @@ impl Bench {
         .await
     }
 
-    /// Runs at once; how long until the last was seen in a phase that is wanted.
+    /// Creates runs at once; returns the time until the last was seen in a wanted phase.
     async fn until(
         &self,
         prefix: &str,
@@ -182,7 +183,8 @@ impl Bench {
         Ok(last.await? - began)
     }
 
-    /// Jobs at once, with pods as runs have them; how long until the pod of the last was seen to run.
+    /// Creates Jobs at once, with pods as runs have them; returns the time until the pod of the last was seen
+    /// to run.
     async fn jobs(&self, prefix: &str, like: &Job, count: usize) -> Result<Duration> {
         let mut watch = Watching::start(self.scene.api::<Pod>()).await?;
         let spec = like.spec.as_ref().context("a Job without a spec")?;
@@ -265,7 +267,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs whose pods run, and when each is over by the start of its Job.
+    /// Creates runs with running pods, and returns their ends by the starts of their Jobs.
     async fn held(&self, prefix: &str, count: usize) -> Result<Held> {
         let mut pods = Watching::start(self.scene.api::<Pod>()).await?;
         let mut jobs = Watching::start(self.scene.api::<Job>()).await?;
@@ -308,7 +310,7 @@ impl Bench {
         Ok(Held { pods, ends })
     }
 
-    /// What live runs cost: memory of a broker.
+    /// Measures the cost of live runs: memory of a broker.
     async fn live(&self, count: usize, report: &mut Report) -> Result<()> {
         let mut pods = Watching::start(self.scene.api::<Pod>()).await?;
         let runs = self.runs("live", NOWHERE, count)?;
@@ -329,7 +331,7 @@ impl Bench {
         .await
     }
 
-    /// What finished runs cost: memory of the operator, and writes while nothing happens.
+    /// Measures the cost of finished runs: memory of the operator, and writes while idle.
     async fn finished(&self, operator: u32, count: usize, report: &mut Report) -> Result<()> {
         self.all_over("first", count).await?;
         let before = process::resident(operator)?;
@@ -338,7 +340,7 @@ impl Bench {
         let each = (after - before) * 1024.0 / number(count)?;
         let what = format!("memory of the operator a finished run, by {count} more");
         report.add(&what, "KiB", Budget::AtMost(10.0), each);
-        // Events of Kubernetes are told when there is time.
+        // Kubernetes sends events late.
         let mut writes = 0;
         for _ in 0..WINDOWS {
             let mark = self.scene.cluster.audit().mark()?;
@@ -368,7 +370,7 @@ impl Bench {
     }
 }
 
-/// How long after their end pods were told to end.
+/// Measures the delay after their end until pods were terminating.
 async fn told(held: Held, operator: &str, most: f64, report: &mut Report) -> Result<()> {
     let Held { mut pods, mut ends } = held;
     let count = ends.len();
@@ -397,7 +399,7 @@ fn names<K: kube::Resource>(all: &[K]) -> BTreeSet<String> {
     all.iter().map(kube::ResourceExt::name_any).collect()
 }
 
-/// Waits until something was seen of each that is wanted; when it was of the last.
+/// Waits until each wanted object was seen; returns the time of the last.
 async fn all_seen<K>(
     watch: &mut Watching<K>,
     mut missing: BTreeSet<String>,

@@ -1,6 +1,6 @@
-//! What the size of a cluster does: memory, the start, the time to Ready and an idle minute, with more and more pods,
-//! beside templates and namespaces of teams, and then with more and more grants; how soon a start ends what is overdue
-//! among them; and what all that weighs in etcd.
+//! The effects of the size of a cluster: memory, the start, the time to Ready and an idle minute, with an
+//! increasing number of pods, with templates and namespaces of teams, and then of grants; the time in which a
+//! start ends overdue grants among them; and their size in etcd.
 
 use std::time::{Duration, Instant};
 
@@ -23,27 +23,27 @@ use super::single;
 use super::stats::{Values, number};
 use crate::changes::Watching;
 
-/// Where the pods are that nobody asks for.
+/// The namespace of the pods without requests.
 const CROWD: &str = "crowd";
-/// How long a process may go on after its start before its memory is read.
+/// The time after its start before the memory of a process is read.
 const SETTLING: Duration = Duration::from_secs(3);
-/// Within which time what is to be overdue must be granted.
+/// The time in which the grants that will be overdue must be active.
 const GRANTING: SignedDuration = SignedDuration::from_secs(60);
-/// What both processes together may hold at most, in MiB.
+/// The budget for the memory of both processes together, in MiB.
 const MEMORY: f64 = 120.0;
-/// Until when a start has ended what is overdue, in milliseconds.
+/// The budget for the time in which a start ends overdue grants, in milliseconds.
 const OVERDUE: f64 = 2000.0;
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) pods: [usize; 3],
     pub(super) grants: [usize; 3],
-    /// Namespaces of teams, and templates, one in each as far as they go.
+    /// Namespaces of teams, and templates, one in each as far as they suffice.
     pub(super) namespaces: usize,
     pub(super) templates: usize,
     pub(super) overdue: usize,
-    /// Grants whose time is taken at each size.
+    /// Grants that are timed at each size.
     pub(super) timed: usize,
     pub(super) idle: Duration,
 }
@@ -99,7 +99,7 @@ struct Stage {
     operator: Operator,
 }
 
-/// What both processes hold, in MiB.
+/// The memory of both processes, in MiB.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     operator: f64,
@@ -107,7 +107,7 @@ struct Held {
 }
 
 impl Stage {
-    /// More and more pods of others, which nobody schedules.
+    /// Measures an increasing number of other pods, which are not scheduled.
     async fn pods(
         &mut self,
         size: Size,
@@ -134,7 +134,7 @@ impl Stage {
         each("a pod", &held, report)
     }
 
-    /// What teams have where nobody asks: namespaces, and a template in some.
+    /// Measures the objects of teams without requests: namespaces, and a template in some.
     async fn teams(
         &mut self,
         size: Size,
@@ -164,7 +164,7 @@ impl Stage {
         Ok(())
     }
 
-    /// More and more grants, all of them active, beside these pods.
+    /// Measures an increasing number of grants, all of them active, together with these pods.
     async fn grants(
         &mut self,
         size: Size,
@@ -187,7 +187,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts both anew, and looks at them once they have read everything.
+    /// Restarts both, and measures them once they have read everything.
     async fn begin_again(&mut self, what: &str, count: usize, report: &mut Report) -> Result<Held> {
         let (operator, took) = single::start(self.cluster).await?;
         self.operator = operator;
@@ -207,7 +207,7 @@ impl Stage {
         Ok(held)
     }
 
-    /// What the operator does while nobody wants anything.
+    /// Measures the activity of the operator without requests.
     async fn idle(&self, size: Size, report: &mut Report) -> Result<()> {
         let pid = self.operator.process.pid();
         let (mark, before) = (self.cluster.audit().mark()?, processor_time(pid)?);
@@ -222,7 +222,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Some of the grants end while nobody is there to end them.
+    /// Measures grants that end while the operator is down.
     async fn overdue(
         &mut self,
         size: Size,
@@ -238,7 +238,7 @@ impl Stage {
         tokio::time::sleep(left.try_into().unwrap_or_default()).await;
         let began = Timestamp::now();
         self.operator = single::start(self.cluster).await?.0;
-        // By when the watch told of each, which is before the operator is ready.
+        // The times at which the watch reported each, which is before the operator is ready.
         let late = gone(&mut bindings, &asked).await?.max();
         let waited = began.duration_since(until).as_secs_f64() * 1000.0;
         let what = format!("{} that are overdue, gone after the start", size.overdue);
@@ -268,7 +268,7 @@ fn pod(number: usize) -> Result<Pod> {
     serde_json::from_value(pod).context("not a pod")
 }
 
-/// How long grants take at this size, one after the other.
+/// Measures the duration of grants at this size, one after the other.
 async fn timed(bench: &mut BenchScene, size: &str, count: usize) -> Result<f64> {
     let mut took = Vec::new();
     for number in 0..count {
@@ -280,7 +280,7 @@ async fn timed(bench: &mut BenchScene, size: &str, count: usize) -> Result<f64> 
     Ok(took.into_iter().collect::<Values>().median())
 }
 
-/// What one costs in memory: the slope of the line that is nearest to what was measured.
+/// Reports the memory of one object: the slope of the line that is nearest to the measured values.
 fn each(what: &str, held: &[(usize, Held)], report: &mut Report) -> Result<()> {
     for (process, memory) in [
         ("operator", (|held| held.operator) as fn(&Held) -> f64),
@@ -296,7 +296,7 @@ fn each(what: &str, held: &[(usize, Held)], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Of the line that is nearest to these points, by least squares.
+/// Returns the slope of the line that is nearest to these points, by least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let mean = |of: fn(&(f64, f64)) -> f64| {
         points.iter().map(of).sum::<f64>() / points.iter().map(|_| 1.0).sum::<f64>()
@@ -313,7 +313,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
             .sum::<f64>()
 }
 
-/// How many bytes etcd holds.
+/// Returns the number of bytes in etcd.
 async fn stored(cluster: &Cluster) -> Result<f64> {
     let client = cluster.client("admin").await?;
     let request = http::Request::get("/metrics").body(Vec::new())?;

@@ -1,4 +1,5 @@
-//! Where grants are measured: a namespace with a Deployment and a template, and alice, who asks.
+//! The scene in which grants are measured: a namespace with a Deployment and a template, and alice, the
+//! requester.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -17,29 +18,29 @@ use serde::de::DeserializeOwned;
 
 use crate::changes::{Change, Watching};
 
-/// How long anything may take before the bench is called broken.
+/// The timeout of each operation, after which the bench fails.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Connections that alice asks over when she asks for much at once.
+/// The number of alice's connections when she creates many requests at once.
 const CONNECTIONS: usize = 8;
-/// Requests that are under way at once while many are made.
+/// The maximum number of concurrent requests while many are created.
 const BATCH: usize = 200;
-/// Objects of other kinds that are created at once.
+/// The number of objects of other kinds that are created at once.
 const AT_ONCE: usize = 100;
 
-/// A new cluster, which ends with the first value, and a handle on it to hand around: the scene takes
-/// one that is there for good, which costs a few bytes.
+/// Starts a new cluster, which ends with the first value, and returns also a reference to it: the scene
+/// requires a static one, which costs a few bytes.
 pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
     let owner = Cluster::start(ClusterOptions::default()).await?;
     let handle = Cluster::attach(owner.state_dir())?;
     Ok((owner, Box::leak(Box::new(handle))))
 }
 
-/// Connections of the administrator, to create much over.
+/// Returns connections of the administrator, for the creation of many objects.
 pub(crate) async fn administrators(cluster: &Cluster) -> Result<Vec<Client>> {
     connections(cluster, "admin").await
 }
 
-/// As many connections of somebody as alice asks over.
+/// Returns connections of a user, as many as alice has.
 pub(crate) async fn connections(cluster: &Cluster, user: &str) -> Result<Vec<Client>> {
     try_join_all((0..CONNECTIONS).map(|_| cluster.client(user))).await
 }
@@ -80,7 +81,7 @@ impl BenchScene {
 }
 
 impl BenchScene<PodAccessRequest> {
-    /// As [`BenchScene::set`], for pods: there is a template of the same name for them.
+    /// Does the same as [`BenchScene::set`], for pods: they have a template of the same name.
     pub(crate) async fn set_pods(cluster: &'static Cluster, name: &str) -> Result<Self> {
         let scene = Scene::set(cluster, name).await?;
         scene.pod_template(TEMPLATE, &serde_json::json!({})).await?;
@@ -102,7 +103,7 @@ impl<K: AccessRequest> BenchScene<K> {
             alice,
             watch,
         };
-        // Every connection is up before anything is measured.
+        // Every connection is open before the measurements.
         let names = (0..CONNECTIONS).map(|number| format!("warm-up-{number}"));
         bench
             .ask(names.map(|name| (name, "1h".to_owned())).collect())
@@ -110,12 +111,12 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(bench)
     }
 
-    /// One request; how long until it was seen to be ready.
+    /// Creates one request; returns the time until it was seen to be ready.
     pub(crate) async fn ask_one(&mut self, name: &str) -> Result<Duration> {
         self.ask_one_by(TEMPLATE, name).await
     }
 
-    /// As [`BenchScene::ask_one`], by another template.
+    /// Does the same as [`BenchScene::ask_one`], by another template.
     pub(crate) async fn ask_one_by(&mut self, template: &str, name: &str) -> Result<Duration> {
         let began = Instant::now();
         let alice = self.alice.first().context("nobody asks")?;
@@ -130,14 +131,14 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(seen.at - began)
     }
 
-    /// Asks, and does not wait for what becomes of it.
+    /// Creates a request, and does not wait for its result.
     pub(crate) async fn ask_only(&self, template: &str, name: &str) -> Result<()> {
         let alice = self.alice.first().context("nobody asks")?;
         alice.create(&K::by(name, template, "1h")).await?;
         Ok(())
     }
 
-    /// As [`BenchScene::ask_only`], many at once.
+    /// Does the same as [`BenchScene::ask_only`], many at once.
     pub(crate) async fn ask_all(&self, template: &str, names: &[String]) -> Result<()> {
         let each = names.iter().zip(self.alice.iter().cycle());
         let creations = each.map(async |(name, alice)| {
@@ -147,7 +148,7 @@ impl<K: AccessRequest> BenchScene<K> {
         try_join_all(creations).await.map(drop)
     }
 
-    /// Waits until requests of these names say what others are asked who have to approve them.
+    /// Waits until the status of requests with these names shows the required approvals.
     pub(crate) async fn waiting(&mut self, mut missing: BTreeSet<&str>) -> Result<Vec<K>> {
         let mut waiting = Vec::new();
         while !missing.is_empty() {
@@ -161,8 +162,8 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(waiting)
     }
 
-    /// Requests at once, each with its name and duration. Gives how long it took until the last was
-    /// seen to be ready, and what was granted.
+    /// Creates requests at once, each with its name and duration. Returns the time until the last was seen to
+    /// be ready, and the grants.
     pub(crate) async fn ask(
         &mut self,
         requests: Vec<(String, String)>,
@@ -188,15 +189,15 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok((last - began, asked))
     }
 
-    /// Requests that all end at the instant `until`, a whole second, as far as the second in which
-    /// each is created can be foretold. Gives what was granted.
+    /// Creates requests that all end at the instant `until`, a whole second, as far as the second in which
+    /// each is created is predictable. Returns the grants.
     pub(crate) async fn ask_until(
         &mut self,
         names: Vec<String>,
         until: Timestamp,
     ) -> Result<Vec<Asked<K>>> {
         let began = Instant::now();
-        // One at a time for each connection: what is created when it is its turn is not created late.
+        // One at a time for each connection: a request that is created in its turn is not created late.
         let connections = self.alice.iter().enumerate();
         let creations = connections.map(async |(number, alice)| {
             for name in names.iter().skip(number).step_by(CONNECTIONS) {
@@ -212,7 +213,7 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(self.ready(began, names).await?.1)
     }
 
-    /// Waits until requests of these names were seen to be ready. Gives when the last was.
+    /// Waits until requests with these names were seen to be ready. Returns the time of the last.
     pub(crate) async fn ready(
         &mut self,
         began: Instant,
@@ -233,7 +234,7 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok((last, asked))
     }
 
-    /// Many requests for an hour each, so many at once as the API server bears.
+    /// Creates many requests for an hour each, as many at once as the API server can process.
     pub(crate) async fn ask_many(&mut self, prefix: &str, count: usize) -> Result<()> {
         let names: Vec<_> = (0..count)
             .map(|number| (format!("{prefix}-{number}"), "1h".to_owned()))
@@ -244,7 +245,7 @@ impl<K: AccessRequest> BenchScene<K> {
         Ok(())
     }
 
-    /// Requests that cannot be satisfied: there is no such template.
+    /// Creates requests that cannot be satisfied: their template does not exist.
     pub(crate) async fn ask_in_vain(&self, count: usize) -> Result<()> {
         let alice = self.alice.first().context("nobody asks")?;
         let creations = (0..count).map(async |number| {

@@ -1,6 +1,6 @@
-//! The end of sessions that are open, on a real node with real kubectl: by time, also of those whose
-//! users fight it; early; and by time with the operator down. And what it costs to open one where only
-//! grants let anybody in, which includes putting it on record.
+//! The end of open sessions, on a real node with real kubectl: at expiry, also of those of which the users
+//! resist it; by revocation; and at expiry with the operator down. And the cost of opening one where only
+//! grants give access, which includes its audit record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,28 +24,28 @@ use super::report::{Budget, Report};
 use super::stats::Values;
 use crate::real_node;
 
-/// In which time all sessions must be open.
+/// The time in which all sessions must be open.
 const OPENING: SignedDuration = SignedDuration::from_secs(90);
-/// Over which time their ends are spread.
+/// The time over which their ends are spread.
 const SPREAD: SignedDuration = SignedDuration::from_secs(10);
-/// How many are opened at once.
+/// The number of sessions that are opened at once.
 const AT_ONCE: usize = 4;
-/// How long after its end a session is waited for.
+/// The timeout for a session after its end.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(60);
-/// The promises, in milliseconds.
+/// The budgets, in milliseconds.
 const ON_TIME: f64 = 500.0;
 const REVOKED: f64 = 2000.0;
 
-/// What somebody does in a session.
+/// The behaviour of a user in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum User {
-    /// Nothing about its end.
+    /// The user ignores the end.
     Plain,
-    /// Hears of its end, and does not heed it.
+    /// The user receives the notice of the end, and ignores it.
     Deaf,
-    /// Kills what is to end it.
+    /// The user kills the process that must end the session.
     Fighter,
-    /// Leaves things behind in the background.
+    /// The user leaves processes in the background.
     Messy,
 }
 
@@ -68,7 +68,7 @@ impl User {
     }
 }
 
-/// A session, by a grant of its own.
+/// A session, with a separate grant.
 pub(super) struct Open {
     user: User,
     pub(super) name: String,
@@ -99,12 +99,12 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Sessions whose grants end one after the other.
+/// Opens sessions of which the grants end one after the other.
 async fn spread(scene: &Scene, name: &str, users: &[User], count: usize) -> Result<Vec<Open>> {
     let first = Timestamp::now() + OPENING;
     let apart = SPREAD / i32::try_from(count)?;
     let each = (0..count).map(|number| {
-        // Each user comes on a terminal and without one.
+        // Each user connects with a terminal and without one.
         let user = users[(number / 2) % users.len()];
         let until = first + apart * i32::try_from(number).unwrap_or(i32::MAX);
         (format!("{name}-{number}"), user, number % 2 == 1, until)
@@ -120,7 +120,7 @@ async fn spread(scene: &Scene, name: &str, users: &[User], count: usize) -> Resu
     Ok(open)
 }
 
-/// Asks for access until this instant, as somebody who is nobody else, and opens a session by it.
+/// Requests access until this instant, as a separate user, and opens a session with it.
 pub(super) async fn open(
     scene: &Scene,
     name: String,
@@ -159,7 +159,7 @@ pub(super) async fn open(
     })
 }
 
-/// Waits for the end of all, and tells how late it came.
+/// Waits for the end of all, and reports its delay.
 fn by_time(how: &str, open: Vec<Open>, watch: &ProcessWatch, report: &mut Report) -> Result<()> {
     let mut late: Vec<(User, f64)> = Vec::new();
     for one in &open {
@@ -199,7 +199,7 @@ fn by_time(how: &str, open: Vec<Open>, watch: &ProcessWatch, report: &mut Report
             row(what, Budget::AtMost(ON_TIME), theirs.max());
         }
     }
-    // A notice is given a second before.
+    // The notice precedes the end by a second.
     row("  earliest", Budget::None, all.min());
     row(
         "last process seen, after expiresAt, latest",
@@ -209,7 +209,7 @@ fn by_time(how: &str, open: Vec<Open>, watch: &ProcessWatch, report: &mut Report
     Ok(())
 }
 
-/// Takes grants away while their sessions go on.
+/// Revokes grants while their sessions are open.
 async fn early(
     scene: &Scene,
     count: usize,
@@ -270,7 +270,7 @@ async fn early(
     Ok(())
 }
 
-/// When a process of each grant was seen last; waits until none is.
+/// Returns the times at which a process of each grant was last seen; waits until none is.
 pub(super) fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>> {
     let deadline = Timestamp::now() + SignedDuration::try_from(END_TIMEOUT)?;
     loop {
@@ -304,7 +304,7 @@ pub(super) fn milliseconds(duration: SignedDuration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Looks again and again which grants have processes.
+/// The repeated check which grants have processes.
 pub(super) struct ProcessWatch {
     seen: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     stop: Arc<AtomicBool>,
@@ -347,7 +347,7 @@ impl Drop for ProcessWatch {
     }
 }
 
-/// What the hook took for each of the sessions, by the webhook's own count.
+/// Reports the time that the hook took for each of the sessions, by the webhook's own metrics.
 async fn opening(webhook: &Webhook, report: &mut Report) -> Result<()> {
     let page = webhook.metrics().await?;
     let value = |line: &str| {
@@ -377,7 +377,7 @@ async fn opening(webhook: &Webhook, report: &mut Report) -> Result<()> {
     });
     report.add("the hook, with its record, mean", "ms", Budget::None, mean);
     let bound = bound.context("no bucket of the hook")? * 1000.0;
-    // It has 3 s, and gives up by itself before.
+    // The timeout is 3 s, and the hook gives up automatically before.
     report.add("  99 % within", "ms", Budget::AtMost(2000.0), bound);
     Ok(())
 }

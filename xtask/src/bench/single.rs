@@ -1,5 +1,5 @@
-//! What one measurement tells: the start, an idle minute, memory. On a cluster of its own, where
-//! nothing happened before.
+//! Figures that one measurement shows: the start, an idle minute, memory. On a separate cluster, without
+//! earlier activity.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::report::{Budget, Report};
 use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::number;
 
-/// How long a process may go on after its start before it counts as idle.
+/// The time after its start for which a process does not count as idle yet.
 const SETTLING: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
@@ -55,7 +55,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Starts an operator; how long from its process to its readiness.
+/// Starts an operator; returns the time from its process to its readiness.
 pub(super) async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
     let operator = Operator::spawn(cluster, &Options::default().flag("--leader-elect"))?;
     let began = Instant::now();
@@ -72,16 +72,16 @@ pub(super) async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
     }
 }
 
-/// As long as a checkpoint of the audit trail may come after what it covers, and a little more.
+/// The maximum delay of a checkpoint of the audit trail after its records, with a reserve.
 const REST: Duration = Duration::from_secs(8);
 
-/// What the operator does while nobody wants anything.
+/// Measures the activity of the operator without requests.
 async fn idle(cluster: &Cluster, pid: u32, size: Size, report: &mut Report) -> Result<()> {
     let calls = |mark| -> Result<_> { Ok(cluster.audit().since(mark)?.by_user(&operator())) };
     let disturbed = |mark| -> Result<_> {
         Ok(calls(mark)?.filter(|entry| entry.resource != "leases" && !entry.dry_run))
     };
-    // The last events of the grants are written when nobody waits for them any more.
+    // The operator writes the last events of the grants late.
     eventually("the operator to come to rest", CHANGE_TIMEOUT, async || {
         let mark = cluster.audit().mark()?;
         tokio::time::sleep(REST).await;

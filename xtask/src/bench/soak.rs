@@ -1,5 +1,5 @@
-//! Grants that come and go, five a second, while everything is restarted in turns: whether what a process holds grows
-//! with the time that it runs, whether anything is left of grants that are over, and how late they ended.
+//! Grants that are created and end, five a second, while everything is restarted in turns: the growth of each
+//! process over time, leftovers of ended grants, and the delay of their end.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,19 +17,20 @@ use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
 use super::stats::{Values, number};
 
-/// Five a second. Each lasts longer than a lease, so that it can begin before it ends when the leader is killed.
+/// Five a second. Each lasts longer than a lease, so that it can begin before it ends when the leader is
+/// killed.
 const PLAN: TrafficPlan = TrafficPlan {
     pace: Duration::from_millis(200),
     shortest: 24,
 };
-/// For how long is asked before something happens, and after.
+/// The number of requests before an event, and after.
 const CALM: usize = 40;
-/// How much a process may grow from its second round on, as a ratio.
+/// The maximum growth of a process from its second round on, as a ratio.
 const GROWTH: f64 = 1.1;
-/// A lease and a second, in milliseconds: what a replica that dies may cost.
+/// The budget for the delay because of a replica that dies, in milliseconds: a lease and a second.
 const PROMISE: f64 = 16_000.0;
 
-/// How long it goes on.
+/// The duration of the soak.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) time: Duration,
@@ -49,7 +50,7 @@ impl Size {
     }
 }
 
-/// What happens in a round.
+/// The event of a round.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Nothing,
@@ -60,7 +61,7 @@ enum Event {
 }
 
 impl Event {
-    /// In turns. A leader lives for eight rounds of these, so that it can be seen to grow.
+    /// All events, in turns. A leader lives for eight rounds of these, so that its growth is visible.
     const ALL: [Self; 10] = [
         Self::Nothing,
         Self::LeaderKilled,
@@ -99,7 +100,7 @@ impl Event {
     }
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     memory: f64,
@@ -118,7 +119,7 @@ impl Held {
     }
 }
 
-/// What each process held after each of its rounds in which it did the same.
+/// The resources of each process after each of its rounds with the same duty.
 #[derive(Default)]
 struct Growth {
     seen: BTreeMap<(Duty, u32), Vec<Held>>,
@@ -140,7 +141,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     growth.tell(report)
 }
 
-/// Some grants, in a namespace of their own, from the first until nothing is left of the last.
+/// Runs some grants, in a namespace of their own, from the first until no object of the last is left.
 async fn round(
     event: Event,
     owner: &Cluster,
@@ -179,7 +180,7 @@ async fn round(
     );
     let turned_away = number(outcome.refused.len() + outcome.in_vain.len())?;
     match event {
-        // One that starts refuses by itself.
+        // An API server that starts refuses requests itself.
         Event::ApiServerKilled => {
             let what = "  turned away by an API server that starts";
             report.add(what, "", Budget::None, turned_away);
@@ -195,7 +196,7 @@ async fn round(
     Ok(())
 }
 
-/// Deletes the requests, and counts what is there of their grants once they are gone.
+/// Deletes the requests, and counts the remaining objects of their grants once they are gone.
 async fn left(scene: &Scene) -> Result<usize> {
     let requests = scene.api::<ExecAccessRequest>();
     let all = ListParams::default();
@@ -226,7 +227,7 @@ impl Growth {
         Ok(())
     }
 
-    /// How much those with this duty have grown since their second round in it.
+    /// Reports the growth of processes with this duty since their second round in it.
     fn tell_of(&self, duty: Duty, report: &mut Report) {
         let who = match duty {
             Duty::Leads => "the operator that leads",
@@ -278,7 +279,7 @@ impl Growth {
     }
 }
 
-/// How many watches the API server serves.
+/// Returns the number of watches that the API server serves.
 async fn watches(client: &Client) -> Result<f64> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let page = client.request_text(request).await?;

@@ -1,6 +1,6 @@
-//! How soon an agent begins on a real node, beside the same command in a plain Job with as many containers: what oz, its
-//! webhooks, its policies and its own container add. oz runs from its chart, as images that `OZ_IMAGE` and
-//! `OZ_HARNESS_IMAGE` name or that are made for tests.
+//! The time until an agent begins on a real node, compared with the same command in a plain Job with as many
+//! containers: the addition of oz, its webhooks, its policies and its own container. oz runs from its chart,
+//! with the images in `OZ_IMAGE` and `OZ_HARNESS_IMAGE`, or with images that are built for tests.
 
 use std::fmt::Debug;
 use std::fs;
@@ -26,10 +26,10 @@ use super::{Size, process};
 use crate::real_node;
 
 const IMAGE: &str = "clock:dev";
-/// The first instruction of an agent: it leaves the time of its machine as its termination message.
+/// The first instruction of an agent: it writes the time of its machine as its termination message.
 const COMMAND: [&str; 3] = ["/bin/sh", "-c", "cat /proc/uptime > /dev/termination-log"];
 
-/// Of one that writes what the runtime reads, and stays.
+/// The command of an agent that writes output for the runtime, and stays.
 const HELD: [&str; 3] = [
     "/bin/sh",
     "-c",
@@ -61,7 +61,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     for turn in 0..size.runs {
         memory(&scene, &format!("held-{turn}"), report).await?;
         let (mut jobs, mut runs) = (Vec::new(), Vec::new());
-        // The first of each is for what is read once.
+        // The first of each is for data that is read once.
         for number in 0..=size.pods / 2 {
             jobs.push(start(&scene, plain(&format!("job-{turn}-{number}"))?).await?);
             runs.push(start(&scene, submitted(&format!("run-{turn}-{number}"), "clock")?).await?);
@@ -105,7 +105,7 @@ fn submitted(name: &str, template: &str) -> serde_json::Result<HarnessRun> {
     }))
 }
 
-/// What our container holds when its agent has said a lot.
+/// Measures the memory of oz's container when its agent has written much output.
 async fn memory(scene: &Scene, name: &str, report: &mut Report) -> Result<()> {
     let runs = scene.api::<HarnessRun>();
     let run = submitted(name, "held")?;
@@ -142,7 +142,7 @@ async fn memory(scene: &Scene, name: &str, report: &mut Report) -> Result<()> {
     .await
 }
 
-/// With a sidecar, as a run has one.
+/// Creates a Job with a sidecar, as a run has one.
 fn plain(name: &str) -> serde_json::Result<Job> {
     let container = |name: &str, command: Value| {
         json!({
@@ -162,7 +162,7 @@ fn plain(name: &str) -> serde_json::Result<Job> {
     }))
 }
 
-/// How many milliseconds after an object was sent the agent of its pod began.
+/// Returns the number of milliseconds from sending an object until the agent of its pod began.
 async fn start<K>(scene: &Scene, object: K) -> Result<f64>
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -186,7 +186,7 @@ where
     Ok((uptime(&began)? - sent) * 1000.0)
 }
 
-/// What the agent of a pod left.
+/// Returns the message of the agent of a pod.
 fn message(pod: &Pod) -> Option<String> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let agent = containers.iter().find(|one| one.name == AGENT)?;
@@ -194,7 +194,7 @@ fn message(pod: &Pod) -> Option<String> {
     ended.message.clone()
 }
 
-/// Seconds since the machine started.
+/// Returns the seconds since the machine started.
 fn uptime(text: &str) -> Result<f64> {
     let first = text.split_whitespace().next().context("no time")?;
     Ok(first.parse()?)

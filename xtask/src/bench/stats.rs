@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// A count, to be divided.
+/// Converts a count for a division.
 pub(crate) fn number<N>(count: N) -> Result<f64>
 where
     N: TryInto<u32, Error: std::error::Error + Send + Sync + 'static>,
@@ -25,7 +25,7 @@ impl FromIterator<f64> for Values {
 }
 
 impl FromIterator<Duration> for Values {
-    /// In milliseconds.
+    /// Converts durations to milliseconds.
     fn from_iter<T: IntoIterator<Item = Duration>>(durations: T) -> Self {
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
         durations.into_iter().map(milliseconds).collect()
@@ -33,7 +33,7 @@ impl FromIterator<Duration> for Values {
 }
 
 impl Values {
-    /// The smallest value that `percent` of all values do not exceed; 0 without any.
+    /// Returns the smallest value that `percent` of all values do not exceed; 0 without any.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100);
         let value = self.0.get(rank.saturating_sub(1));

@@ -1,5 +1,5 @@
-//! `cargo xtask demo [--keep]`: the main job of oz, told on the screen with what really happens on an
-//! embedded cluster. Every step checks what it tells, and the numbers are measured.
+//! `cargo xtask demo [--keep]`: the main job of oz, shown on the screen with real events on an embedded
+//! cluster. Every step checks its own text, and the numbers are measured.
 
 mod people;
 mod records;
@@ -18,9 +18,9 @@ use crate::programs;
 use crate::screen::{Screen, Style, columns};
 use story::{Story, TEMPLATE};
 
-/// Where the story takes place.
+/// The namespace of the story.
 const NAMESPACE: &str = "shop";
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit code that a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 /// How the demo ends.
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let screen = Screen::new();
-        // Whatever ends it, the processes and files of the demo end with the future that owns them.
+        // For any cause of the end, the processes and files of the demo end with the future that owns them.
         tokio::select! {
             outcome = demo(screen, options.keep) => {
                 outcome.map(|()| ExitCode::SUCCESS)
@@ -70,7 +70,7 @@ async fn demo(screen: Screen, keep: bool) -> Result<()> {
     let starting = Instant::now();
     screen.passing("   starting etcd, the control plane and a node")?;
     let cluster = Cluster::start(ClusterOptions {
-        // The API server finds the gate by the name of its Service: there is no network of pods here.
+        // The API server finds the gate by the name of its Service: this cluster has no pod network.
         api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
         ..ClusterOptions::default()
     })
@@ -120,7 +120,7 @@ fn end_of_log(process: &Process) -> String {
     format!("the end of {}:\n{last}", name.display())
 }
 
-/// How to go on by hand.
+/// Describes how to continue by hand.
 fn usage(screen: Screen, cluster: &Cluster, system: &System, gate: &Gate) -> String {
     let kubectl = cluster.kubectl("admin");
     let programs = std::path::Path::new(kubectl.get_program()).parent();

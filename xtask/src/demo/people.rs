@@ -1,4 +1,4 @@
-//! The people of the story and what they type. Their commands are shown as typed, and are run.
+//! The users of the story and their commands. The commands are shown as typed, and are run.
 
 use std::process::Stdio;
 
@@ -6,20 +6,20 @@ use anyhow::{Context as _, Result, ensure};
 use oz_testkit::Cluster;
 use tokio::process::Command;
 
-/// Somebody at a terminal.
+/// A user at a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Person<'a> {
     pub(crate) name: &'static str,
     pub(crate) cluster: &'a Cluster,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// As typed.
+    /// Command as typed.
     pub(crate) command: String,
     pub(crate) succeeded: bool,
-    /// What it wrote, on either stream.
+    /// Output of the command, on either stream.
     pub(crate) text: String,
 }
 
@@ -30,7 +30,7 @@ impl Person<'_> {
         self.types("kubectl", command, arguments).await
     }
 
-    /// Runs ozctl with these arguments, which was built beside this program.
+    /// Runs ozctl with these arguments, from the directory of this program.
     pub(crate) async fn ozctl(self, arguments: &[&str]) -> Result<Answer> {
         let program = std::env::current_exe().context("failed to find this program")?;
         let mut command = Command::new(program.with_file_name("ozctl"));
@@ -58,7 +58,7 @@ impl Person<'_> {
         })
     }
 
-    /// `kubectl auth can-i`: whether they may open an exec session in the pod.
+    /// Runs `kubectl auth can-i`: checks whether the user may open an exec session in the pod.
     pub(crate) async fn may_exec(self, namespace: &str, pod: &str) -> Result<Answer> {
         let pod = format!("pods/{pod}");
         let arguments = [
@@ -81,14 +81,14 @@ impl Person<'_> {
         Ok(answer)
     }
 
-    /// `kubectl exec` of a shell command.
+    /// Runs `kubectl exec` of a shell command.
     pub(crate) async fn exec(self, namespace: &str, pod: &str, script: &str) -> Result<Answer> {
         self.kubectl(&["exec", "-n", namespace, pod, "--", "sh", "-c", script])
             .await
     }
 }
 
-/// As one would type it in a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

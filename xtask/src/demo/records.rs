@@ -1,4 +1,4 @@
-//! The record, as a table for people and as the lines that were written.
+//! The audit records, as a table for users and as the written lines.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use oz_trail::Record;
 use crate::programs::{from_here, target_directory};
 use crate::screen::columns;
 
-/// One line of the record and which of the processes wrote it.
+/// An audit record, and the process that wrote it.
 pub(crate) struct Line {
     pub(crate) writer: &'static str,
     pub(crate) record: Record,
 }
 
-/// What webhook, operator and gate have written, ordered by time.
+/// Reads the lines that webhook, operator and gate have written, ordered by time.
 pub(crate) fn read(system: &System, gate: &Gate) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for (writer, process) in [
@@ -30,7 +30,7 @@ pub(crate) fn read(system: &System, gate: &Gate) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Time, writer, who, what, pod, decision and reason.
+/// Formats a table of time, writer, user, action, pod, decision and reason.
 pub(crate) fn table(lines: &[Line]) -> Vec<String> {
     let head = [
         "TIME (UTC)",
@@ -58,7 +58,7 @@ pub(crate) fn table(lines: &[Line]) -> Vec<String> {
     columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
-/// Keeps the lines, as they were written, where they outlive the cluster: among what is built.
+/// Writes the lines, unchanged, to a file that remains after the cluster: in the target directory.
 pub(crate) fn keep(system: &System, gate: &Gate) -> Result<PathBuf> {
     let path = target_directory()?.join("demo-records.jsonl");
     let mut lines = system.webhook.process.lines()?;

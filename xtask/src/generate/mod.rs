@@ -1,6 +1,5 @@
-//! `cargo xtask generate [--check]`: the files of the repository that are made from its sources.
-//! They are checked in, so that the chart can be used without a compiler; CI fails when they are
-//! stale.
+//! `cargo xtask generate [--check]`: the files of the repository that are generated from its sources. They
+//! are checked in, so that the chart can be used without a compiler; CI fails when they are stale.
 
 mod policies;
 mod rbac;
@@ -23,21 +22,21 @@ use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use crate::command_line;
 
-/// What the audit record can say.
+/// The page with the vocabulary of the audit record.
 const VOCABULARY: &str = "docs/reference/audit.md";
-/// What was tried to get more than was granted, and what comes of it.
+/// The page with the attempts to get more access than granted, and their results.
 const ATTEMPTS: &str = "docs/reference/attempts.md";
 /// The hostile suites: each test of them is a line of a page.
 const HOSTILE: [&str; 2] = ["e2e/tests/hostile", "e2e/tests/transient/hostile"];
-/// Where the custom resource definitions go: into the chart, which installs them. Not into its
-/// directory `crds`, which Helm would install whatever the values say, and never upgrade.
+/// The directory of the custom resource definitions: in the chart, which installs them. Not its directory
+/// `crds`, which Helm would install regardless of the values, and never upgrade.
 const CRDS: &str = "charts/oz/files/crds";
-/// Where the definitions of CompositeControllers and RegoControllers go, which are installed where they are
-/// run.
+/// The directory of the definitions of CompositeControllers and RegoControllers, which are installed where
+/// they run.
 const COMPOSITES: &str = "charts/oz/files/composites";
-/// Where the definitions of the kinds of harness runs go, which are installed where runs are served.
+/// The directory of the definitions of the kinds of harness runs, which are installed where runs are served.
 const HARNESS: &str = "charts/oz/files/harness";
-/// Directories in which everything is generated, or nothing may be.
+/// Directories in which all files are generated, or none may be.
 const DIRECTORIES: [&str; 6] = [
     CRDS,
     COMPOSITES,
@@ -59,7 +58,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // First: others are made of these.
+    // First: others are generated from these.
     let sources = requested::files(&root)?;
     let stale_sources =
         brought_up_to_date(options, &root, &sources, &stale_among(&root, &sources))?;
@@ -70,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(options.check && any)))
 }
 
-/// Those whose text is another one.
+/// Returns the files with another text.
 fn stale_among(root: &Path, files: &BTreeMap<PathBuf, String>) -> BTreeSet<PathBuf> {
     let differs = |(path, text): &(&PathBuf, &String)| {
         fs::read_to_string(root.join(path)).ok().as_ref() != Some(*text)
@@ -79,7 +78,7 @@ fn stale_among(root: &Path, files: &BTreeMap<PathBuf, String>) -> BTreeSet<PathB
     stale.map(|(path, _)| path.clone()).collect()
 }
 
-/// Writes what is stale, or names it. Says whether anything was.
+/// Writes the stale files, or names them. Returns whether there were any.
 fn brought_up_to_date(
     options: &Options,
     root: &Path,
@@ -101,7 +100,7 @@ fn brought_up_to_date(
     Ok(!stale.is_empty())
 }
 
-/// Every generated file: its path from the root of the repository, and its text.
+/// Returns every generated file: its path from the root of the repository, and its text.
 fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
     files.extend(rbac::files(root)?);
@@ -112,7 +111,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// The vocabulary of the audit record, as a page.
+/// Returns the vocabulary of the audit record, as a page.
 fn vocabulary() -> String {
     let mut page = String::from(
         "<!-- Generated from crates/trail/src/action.rs by `cargo xtask generate`; do not edit. -->\n\n\
@@ -143,8 +142,8 @@ fn vocabulary() -> String {
     page
 }
 
-/// The hostile suite as a page: from each test's name, and its doc comment, which says what is tried
-/// and, after a colon, what comes of it.
+/// Returns the hostile suite as a page: from each test's name, and its doc comment, which contains the
+/// attempt and, after a colon, its result.
 fn attempts(root: &Path) -> Result<String> {
     let mut page = String::from(
         "<!-- Generated from e2e/tests/hostile and e2e/tests/transient/hostile by `cargo xtask generate`; do not edit. -->\n\n\
@@ -195,7 +194,7 @@ fn attempts(root: &Path) -> Result<String> {
     Ok(page)
 }
 
-/// The custom resource definitions: their paths from the root of the repository, and their texts.
+/// Returns the custom resource definitions: their paths from the root of the repository, and their texts.
 fn definitions() -> Result<BTreeMap<PathBuf, String>> {
     let ours = oz_core::kinds::crds().into_iter().map(|crd| (CRDS, crd));
     let composites = [CompositeController::crd(), RegoController::crd()];
@@ -213,7 +212,8 @@ fn definitions() -> Result<BTreeMap<PathBuf, String>> {
         .collect()
 }
 
-/// The files that are missing or different, and those in our directory that nothing generates.
+/// Returns the files that are missing or different, and those in generated directories that nothing
+/// generates.
 fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
     let mut stale = stale_among(root, files);
     for name in DIRECTORIES {

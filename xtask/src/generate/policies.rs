@@ -1,5 +1,5 @@
-//! The policies of the chart, and those that the operator looks for, from `deploy/policies`, which
-//! stays the one place where they are written and explained.
+//! The admission policies of the chart, and those that the operator checks, from `deploy/policies`, which
+//! remains the only place where they are written and explained.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// Where chart and operator find them.
+/// The file that chart and operator read.
 pub(super) const FILE: &str = "charts/oz/files/policies.json";
 const SOURCE: &str = "deploy/policies";
 
-/// The generated file's text.
+/// Returns the text of the generated file.
 pub(super) fn text(root: &Path) -> Result<String> {
     let mut policies = BTreeMap::new();
     read(&root.join(SOURCE), None, &mut policies)?;
@@ -19,7 +19,8 @@ pub(super) fn text(root: &Path) -> Result<String> {
     Ok(format!("{policies:#}\n"))
 }
 
-/// Reads the policies of a folder; those in a folder of it stand only where the feature of its name is switched on.
+/// Reads the admission policies of a folder; those in a subfolder exist only where the feature of its name is
+/// enabled.
 fn read(
     folder: &Path,
     feature: Option<&str>,
@@ -47,7 +48,7 @@ fn read(
     Ok(())
 }
 
-/// A policy and its binding, without what is different in each installation.
+/// Returns an admission policy and its binding, without the parts that differ between installations.
 fn policy(documents: &[Value]) -> Result<(String, Value)> {
     let [policy, binding] = documents else {
         anyhow::bail!("it has not one policy and one binding, in this order");

@@ -1,6 +1,6 @@
-//! The rules of the chart's roles, from `deploy/rbac`, which stays the one place where they are
-//! written and explained. The chart cannot read outside of itself, and gives the same rules other
-//! names and, where access is for some namespaces only, other bindings.
+//! The rules of the chart's roles, from `deploy/rbac`, which remains the only place where they are written
+//! and explained. The chart cannot read files outside of itself, and gives the same rules other names and,
+//! where access is for some namespaces only, other bindings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Where the chart finds them.
+/// The directory that the chart reads.
 pub(super) const FILES: &str = "charts/oz/files/rbac";
 const SOURCE: &str = "deploy/rbac";
 const HEADER: &str = "# Generated from deploy/rbac by `cargo xtask generate`; do not edit.\n";
-/// Kubernetes' own resources without a namespace, as far as an operator may come to need them.
+/// Kubernetes' own cluster-scoped resources, as far as an operator may need them.
 const CLUSTER_SCOPED: [&str; 16] = [
     "apiservices",
     "clusterrolebindings",
@@ -34,45 +34,45 @@ const CLUSTER_SCOPED: [&str; 16] = [
     "validatingwebhookconfigurations",
 ];
 
-/// What one of our processes may do.
+/// The permissions of one process of oz.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Permissions {
-    /// On what belongs to no namespace: only a ClusterRoleBinding gives it.
+    /// Permissions on cluster-scoped resources: only a ClusterRoleBinding gives them.
     cluster: Vec<PolicyRule>,
-    /// On what belongs to namespaces: in all, or in those where access is given.
+    /// Permissions on namespaced resources: in all namespaces, or in those where access is given.
     namespaced: Vec<PolicyRule>,
-    /// On what belongs to namespaces, for pods of one's own.
+    /// Permissions on namespaced resources, for dedicated pods.
     pods: Vec<PolicyRule>,
-    /// On Roles with reserved names, where a policy keeps others from these.
+    /// Permissions on Roles with reserved names, where an admission policy blocks others from these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     role_names: Vec<PolicyRule>,
-    /// In the namespace that oz runs in.
+    /// Permissions in the namespace of oz.
     own: Vec<PolicyRule>,
 }
 
-/// What the operator may do besides, if a part of oz is switched on.
+/// Additional permissions of the operator, if a part of oz is enabled.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct SwitchedOn {
     rules: Vec<PolicyRule>,
-    /// In the namespace that oz runs in.
+    /// Permissions in the namespace of oz.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     own: Vec<PolicyRule>,
 }
 
-/// A role for people.
+/// A role for users.
 #[derive(Debug, Serialize)]
 struct UserRole {
-    /// ClusterRole, or Role for one in the namespace that oz runs in.
+    /// ClusterRole, or Role for one in the namespace of oz.
     kind: String,
-    /// What follows the name of the installation.
+    /// The suffix after the name of the installation.
     name: String,
-    /// The labels that make it a part of other roles.
+    /// The labels by which other roles aggregate it.
     labels: BTreeMap<String, String>,
     rules: Vec<PolicyRule>,
 }
 
-/// The generated files: their paths from the root of the repository, and their texts.
+/// Returns the generated files: their paths from the root of the repository, and their texts.
 pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
     for component in ["operator", "webhook"] {
@@ -155,7 +155,7 @@ fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
                 let role: Role = serde_json::from_value(document.clone())?;
                 permissions.own.extend(role.rules.unwrap_or_default());
             }
-            // Tested against what the chart renders.
+            // A test compares these with the rendered chart.
             "ServiceAccount" | "ClusterRoleBinding" | "RoleBinding" => {}
             kind => bail!(
                 "{kind} {} is nothing that the chart knows: put the rule into ClusterRole or Role \
@@ -167,8 +167,8 @@ fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
     Ok(permissions)
 }
 
-/// What the operator may do if this part of oz is switched on, but for the roles that it may bind: those
-/// are values of the chart.
+/// Returns the permissions of the operator if this part of oz is enabled, without the roles that it may bind:
+/// those are values of the chart.
 fn switched_on(part: &str, documents: &[Value]) -> Result<SwitchedOn> {
     let mut found = SwitchedOn::default();
     for document in documents {
@@ -222,7 +222,7 @@ fn users(documents: &[Value]) -> Result<Vec<UserRole>> {
         .collect()
 }
 
-/// The parts of a rule on what belongs to no namespace, and on the rest.
+/// Splits a rule into a part on cluster-scoped resources, and the rest.
 fn split(
     rule: PolicyRule,
     cluster_scoped: &BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! The kinds that people request, written into the policy and the role that are about all of them. The rest of these files
-//! is written by hand.
+//! The kinds that users request, written into the admission policy and the role that cover all of them. The
+//! rest of these files is written by hand.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const BEGIN: &str =
     "# Generated from crates/core/src/kinds/requested.rs by `cargo xtask generate`.\n";
 const END: &str = "# The end of what is generated.\n";
 
-/// The files with the list in them: their paths from the root of the repository, and their texts.
+/// Returns the files with the list in them: their paths from the root of the repository, and their texts.
 pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for kind in oz_core::kinds::requested() {
@@ -44,7 +44,7 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// The text with `list` in place of what stands between the marks.
+/// Replaces the text between the marks by `list`.
 fn filled(text: &str, list: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;

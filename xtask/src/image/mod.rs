@@ -1,6 +1,6 @@
-//! `cargo xtask image`: the container image, without Docker: static programs in an empty root, as one
-//! layer of an archive that every container runtime loads. The same sources, compiler and C library
-//! are to give the same bytes, wherever they are built; `--check-reproducible` sees whether they do.
+//! `cargo xtask image`: the container image, without Docker: static programs in an empty root, as one layer
+//! of an archive that every container runtime loads. The same sources, compiler and C library must give the
+//! same bytes on every machine; `--check-reproducible` checks whether they do.
 
 mod sbom;
 
@@ -16,30 +16,30 @@ use strum::Display;
 
 use crate::programs;
 
-/// One of the images.
+/// The content of an image.
 struct Contents {
     name: &'static str,
-    /// What it holds: the packages, each with a program of its name. The first is what it runs.
+    /// The packages in the image, each with a program of its name. The image runs the first.
     programs: &'static [&'static str],
-    /// What a program may weigh on its way to a node, compressed, in bytes.
+    /// The maximum compressed size of a program, as it is transferred to a node, in bytes.
     limit: usize,
 }
 
-/// oz itself.
+/// The image of oz.
 const OZ: Contents = Contents {
     name: "oz",
     programs: &["oz-operator", "oz-webhook", "oz-broker", "oz-gate", "ozctl"],
     limit: 20_000_000,
 };
-/// Our container in the pods of runs: small, since it comes to every node that runs agents.
+/// The container of oz in the pods of runs: small, since it is transferred to every node that runs agents.
 const HARNESS: Contents = Contents {
     name: "oz-harness",
     programs: &["oz-harness"],
     limit: 8_000_000,
 };
-/// Where it is written to, from the root of the repository.
+/// The output directory, from the root of the repository.
 const DIRECTORY: &str = "dist";
-/// Nobody's user; the chart runs the programs as this one, too.
+/// An unprivileged user; the chart also runs the programs as this user.
 const USER: &str = "65532:65532";
 
 /// What to build, and where to.
@@ -145,7 +145,7 @@ fn pack(contents: &Contents, programs: &[(&str, Vec<u8>)], tag: &str) -> Result<
     image.archive()
 }
 
-/// The archive and the inventory, written.
+/// Writes the archive and the inventory.
 fn write(
     contents: &Contents,
     root: &Path,
@@ -174,13 +174,13 @@ fn write(
     ))
 }
 
-/// The C library is linked in: it comes with every Linux compiler, and its allocator is the one that
-/// the figures were measured with.
+/// Returns the target. The C library is linked in: it is part of every Linux compiler, and its allocator is
+/// the one with which the figures were measured.
 fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// The programs, compiled into `directory`: name and content.
+/// Compiles the programs into `directory`; returns name and content.
 fn build(
     contents: &Contents,
     root: &Path,
@@ -215,8 +215,8 @@ fn build(
     contents.programs.iter().copied().map(read).collect()
 }
 
-/// What makes the programs static, and the same wherever they are built: messages of panics name
-/// source files, which are in the same place everywhere, as far as the programs know.
+/// Returns the flags that make the programs static, and identical on every machine: messages of panics
+/// contain the paths of source files, which the flags replace by fixed paths.
 fn flags(root: &Path, directory: &Path) -> Result<OsString> {
     let home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),
@@ -225,9 +225,10 @@ fn flags(root: &Path, directory: &Path) -> Result<OsString> {
             .join(".cargo"),
     };
     let mut flags = OsString::from("-C\u{1f}target-feature=+crt-static");
-    // Where the program is loaded is added to each address in its tables: a tenth of its size, if not packed.
+    // The load address of the program is added to each address in its tables: a tenth of its size, if not
+    // packed.
     flags.push("\u{1f}-C\u{1f}link-arg=-Wl,-z,pack-relative-relocs");
-    // The last that matches counts: the second may be in the first.
+    // The last match counts: the second may be in the first.
     for (from, to) in [(root, "/oz"), (directory, "/target"), (&home, "/cargo")] {
         flags.push("\u{1f}--remap-path-prefix\u{1f}");
         flags.push(from);
@@ -237,7 +238,7 @@ fn flags(root: &Path, directory: &Path) -> Result<OsString> {
     Ok(flags)
 }
 
-/// In an empty root there is nothing to link with.
+/// Fails unless the program is static: an empty root contains no libraries.
 fn require_static(program: &str, bytes: &[u8]) -> Result<()> {
     match names_a_loader(bytes) {
         Some(false) => Ok(()),
@@ -246,8 +247,8 @@ fn require_static(program: &str, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether a program names a loader that links it (PT_INTERP). None for what is not ELF, with 64 bits
-/// and the low byte first.
+/// Checks whether a program names a loader that links it (PT_INTERP). None if it is not ELF, with 64 bits and
+/// the low byte first.
 fn names_a_loader(program: &[u8]) -> Option<bool> {
     const INTERPRETER: [u8; 4] = [3, 0, 0, 0];
     if !program.starts_with(b"\x7fELF\x02\x01") {

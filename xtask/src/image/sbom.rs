@@ -1,4 +1,4 @@
-//! What is in the image, as CycloneDX: every crate that is linked into its programs, with version,
+//! The content of the image, as CycloneDX: every crate that is linked into its programs, with version,
 //! licence and checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,11 +43,11 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct DependencyKind {
-    /// None for a dependency of the program, in place of its tests or its build.
+    /// None for a dependency of the program; otherwise one of its tests or its build.
     kind: Option<String>,
 }
 
-/// The inventory of the image `name` with the programs of `packages`, compiled for `target`.
+/// Creates the inventory of the image `name` with the programs of `packages`, compiled for `target`.
 pub(super) fn of(name: &str, packages: &[&str], target: &str, root: &Path) -> Result<Vec<u8>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -147,7 +147,7 @@ fn component(package: &Package, checksums: &BTreeMap<(String, String), String>) 
         "purl": purl(package),
     });
     if let Some(license) = &package.license {
-        // What crates wrote before SPDX had expressions.
+        // The syntax that crates used before SPDX had expressions.
         component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     let key = (package.name.clone(), package.version.clone());
@@ -161,7 +161,7 @@ fn purl(package: &Package) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
 
-/// The checksums in Cargo.lock, by name and version.
+/// Returns the checksums in Cargo.lock, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let field = |part: &str, name: &str| {
         part.lines()

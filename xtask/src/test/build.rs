@@ -1,5 +1,5 @@
-//! Compiling what tests consist of, and the programs that they start, in one run of cargo: all with
-//! the same features, so that no dependency is compiled twice.
+//! Compiles the tests, and the programs that they start, in one run of cargo: all with the same features, so
+//! that no dependency is compiled twice.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,12 +14,12 @@ use super::output::Tier;
 pub(super) struct Suite {
     /// Package and target, as in `oz-e2e, access`.
     pub(super) name: String,
-    /// What cargo calls the target, `access`.
+    /// Cargo's name of the target, `access`.
     pub(super) target: String,
     pub(super) program: PathBuf,
-    /// The directory of its package, which it runs in.
+    /// The directory of its package, in which it runs.
     pub(super) directory: PathBuf,
-    /// What it needs as far as can be told from where it is; its output says whether it needs more.
+    /// The requirements of its tests, as far as its location shows them; its output shows further ones.
     pub(super) tier: Tier,
 }
 
@@ -51,8 +51,8 @@ const PROGRAMS: [&str; 5] = ["oz-operator", "oz-webhook", "oz-broker", "oz-gate"
 /// The suites that start examples as well.
 const EXAMPLES: &str = "cluster";
 
-/// Compiles the test binaries that are called `suites`, or all of them if there are none, and whatever they
-/// start, so that no test runs cargo again. Cargo's progress is on the screen.
+/// Compiles the test binaries with the names `suites`, or all of them if there are none, and all programs
+/// that they start, so that no test runs cargo again. Cargo's progress is on the screen.
 pub(super) fn build(suites: &[String]) -> Result<Vec<Suite>> {
     let mut cargo = cargo();
     cargo.args(["build", "--workspace"]);
@@ -78,7 +78,7 @@ pub(super) fn build(suites: &[String]) -> Result<Vec<Suite>> {
     Ok(found)
 }
 
-/// The test binary that a message of cargo's is about.
+/// Returns the test binary to which a message of cargo refers.
 fn suite(line: &str) -> Option<Suite> {
     let message: Message = serde_json::from_str(line).ok()?;
     let (target, program) = (message.target?, message.executable?);
@@ -104,15 +104,15 @@ fn suite(line: &str) -> Option<Suite> {
     })
 }
 
-/// cargo, the one that runs this program, in the root of the workspace.
+/// Returns cargo, the one that runs this program, in the root of the workspace.
 pub(super) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(oz_e2e::repository()).stdin(Stdio::null());
     cargo
 }
 
-/// As in `path+file:///…/crates/core#oz-core@0.1.0`; where the directory has the package's name, as in
-/// `path+file:///…/xtask#0.1.0`.
+/// Returns the name of a package by its id, as in `path+file:///…/crates/core#oz-core@0.1.0`; where the
+/// directory has the package's name, as in `path+file:///…/xtask#0.1.0`.
 fn package_name(id: &str) -> &str {
     let (path, fragment) = id.split_once('#').unwrap_or_default();
     let directory = path.rsplit('/').next().unwrap_or_default();

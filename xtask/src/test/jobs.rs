@@ -1,6 +1,6 @@
-//! What is run at once, and in which order. Most suites wait more than they compute: for leases, for
-//! ends, for an API server that starts. So several run beside each other, those that take long first,
-//! and a suite of which one test runs at a time runs in parts, each with a cluster of its own.
+//! The jobs of the test runner, and their order. Most suites wait more than they compute: for leases, for
+//! expiries, for the start of an API server. So several run at a time, the longest first, and a suite of
+//! which one test runs at a time runs in parts, each with a separate cluster.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -19,19 +19,19 @@ use super::output::Tier;
 
 /// A group of tests of a suite, which run in separate processes, each with a separate cluster.
 struct Group {
-    /// How the names of the tests begin; nothing for those that are in no other group of the suite.
+    /// The prefixes of the names of the tests; empty for those that are in no other group of the suite.
     modules: &'static [&'static str],
-    /// The number of processes. Which tests are in which depends on their names alone, so that a run can be
-    /// repeated.
+    /// The number of processes. The assignment of tests to processes depends on their names alone, so that a
+    /// run can be repeated.
     parts: usize,
     /// The number of tests of a process that run at a time.
     threads: usize,
-    /// Whether the tests assert how late an end or a takeover may be: they begin first, and have the
+    /// Whether the tests assert the delay of an end or of a takeover: they begin first, and have the
     /// processors before all others.
     timed: bool,
 }
 
-/// Suites in parts, those that take longest first.
+/// The suites in parts, the longest first.
 const DIVIDED: [(&str, &[Group]); 7] = [
     (
         "failure",
@@ -48,13 +48,13 @@ const DIVIDED: [(&str, &[Group]); 7] = [
     (
         "hostile",
         &[
-            // It stores hundreds of megabytes, which every list has to carry from then on.
+            // It stores hundreds of megabytes, which every later list includes.
             Group {
                 modules: &["memory::"],
                 parts: 1,
                 ..TURNS
             },
-            // They stop oz, or load it so that others would suffer: few can run beside them.
+            // They stop oz, or load it so that other tests would suffer: few can run at the same time.
             Group {
                 modules: &[
                     "identity::",
@@ -85,7 +85,7 @@ const DIVIDED: [(&str, &[Group]); 7] = [
                 parts: 2,
                 ..TURNS
             },
-            // These render the chart, and one of them asks an API server about it.
+            // These render the chart, and one of them queries an API server about it.
             Group {
                 parts: 1,
                 threads: 2,
@@ -95,7 +95,7 @@ const DIVIDED: [(&str, &[Group]); 7] = [
     ),
     ("gate", &[TURNS]),
     ("connect", &[Group { parts: 2, ..TURNS }]),
-    // Each part has a real node. Only when it is named, since it takes root.
+    // Each part has a real node. It runs only when it is named, since it requires root.
     (
         "node",
         &[Group {
@@ -113,8 +113,8 @@ const TURNS: Group = Group {
     timed: false,
 };
 
-/// Further suites on a real API server, those that take longest first, and how many of their tests run
-/// at a time: each has a namespace of its own, and waits more than it computes.
+/// Further suites on a real API server, the longest first, and the number of their tests that run at a time:
+/// each has a separate namespace, and waits more than it computes.
 const CLUSTER: [(&str, usize); 10] = [
     // Compiles before it waits.
     ("outside", 2),
@@ -129,8 +129,8 @@ const CLUSTER: [(&str, usize); 10] = [
     ("ozctl", 4),
 ];
 
-/// A suite in which no test ends for so long hangs. The slowest test fills a cluster with 400 MB: eight minutes on
-/// two cores that ten others want.
+/// The time without an ended test after which a suite is considered to hang. The slowest test fills a cluster
+/// with 400 MB: eight minutes on two cores that ten others use.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(20);
 
 /// The interval between two checks whether a silent test binary has ended.
@@ -138,20 +138,20 @@ const EXIT_INTERVAL: Duration = Duration::from_millis(50);
 /// The time for which a process may hold the output of a test binary that has ended.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The environment variable by which the harness is told how many tests run at a time.
+/// The environment variable with the number of tests that the harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// One process to run.
+/// A process to run.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The suite, as in `oz-e2e, access`.
     pub(super) suite: String,
-    /// Which part of it, `1/4`.
+    /// The part of the suite, `1/4`.
     pub(super) part: Option<String>,
     pub(super) tier: Tier,
-    /// Whether it has to be run before others that want the processors.
+    /// Whether it must run before others that use the processors.
     timed: bool,
-    /// How many of its tests run at a time, if that is not for the harness to say.
+    /// The number of its tests that run at a time, if the harness does not decide it.
     threads: Option<usize>,
     program: Option<PathBuf>,
     directory: PathBuf,
@@ -160,7 +160,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The tests of a suite whose names contain `filter`.
+    /// Creates the job with the tests of a suite of which the names contain `filter`.
     fn of(suite: &Suite, filter: Option<&str>) -> Self {
         let threads = CLUSTER.iter().find(|(name, _)| *name == suite.target);
         Self {
@@ -176,7 +176,7 @@ impl Job {
         }
     }
 
-    /// The suite and the part.
+    /// Returns the suite and the part.
     pub(super) fn name(&self) -> String {
         match &self.part {
             Some(part) => format!("{} {part}", self.suite),
@@ -184,7 +184,7 @@ impl Job {
         }
     }
 
-    /// The doc tests of the whole workspace, by cargo.
+    /// Creates the job of the doc tests of the whole workspace, by cargo.
     pub(super) fn doc() -> Self {
         Self {
             suite: "doc tests".to_owned(),
@@ -201,7 +201,7 @@ impl Job {
         }
     }
 
-    /// These tests of it alone; `None` for what cargo runs.
+    /// Creates a job with only these tests; `None` for a job that cargo runs.
     pub(super) fn again(&self, tests: &[String]) -> Option<Self> {
         self.program.as_ref()?;
         Some(Self {
@@ -213,8 +213,8 @@ impl Job {
         })
     }
 
-    /// Has the harness report the time of each test. The option is not stable, so the variable that permits
-    /// it is set; doc tests, which cargo runs, go without.
+    /// Makes the harness report the time of each test. The option is not stable, so the variable that permits
+    /// it is set; doc tests, which cargo runs, do without.
     pub(super) fn report_times(&mut self) {
         if self.program.is_some() {
             let options = ["-Zunstable-options", "--report-time"];
@@ -241,7 +241,7 @@ impl Job {
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
-        // Whoever says it by hand has the last word.
+        // A value from the user takes precedence.
         if let Some(threads) = self.threads
             && std::env::var_os(THREADS).is_none()
         {
@@ -251,11 +251,11 @@ impl Job {
     }
 }
 
-/// What the jobs are that run the tests of `suites` whose names contain `filter`: in the order in
-/// which they are to begin. Without `divided`, each suite is one.
+/// Returns the jobs that run the tests of `suites` of which the names contain `filter`, in their starting
+/// order. Without `divided`, each suite is one.
 pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Result<Vec<Job>> {
     // First the first parts of all suites that have parts, then the second ones: those of one suite, which
-    // want the same of the machine, run beside each other as little as possible.
+    // load the machine in the same way, run at the same time as little as possible.
     let mut jobs: Vec<(usize, Job)> = Vec::new();
     let mut suites: Vec<&Suite> = suites.iter().collect();
     suites.sort_by_key(|suite| (rank(&suite.target), suite.name.clone()));
@@ -282,7 +282,7 @@ pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Res
     Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
-/// The parts of a suite that have tests.
+/// Returns the parts of a suite that have tests.
 fn parts<'a>(groups: &'a [Group], tests: &[String]) -> Vec<(&'a Group, Vec<String>)> {
     let group_of = |test: &String| {
         let named = |group: &Group| group.modules.iter().any(|module| test.starts_with(module));
@@ -299,7 +299,7 @@ fn parts<'a>(groups: &'a [Group], tests: &[String]) -> Vec<(&'a Group, Vec<Strin
     parts
 }
 
-/// The place of a suite in the order in which they begin.
+/// Returns the place of a suite in the starting order.
 fn rank(target: &str) -> usize {
     let divided = DIVIDED.iter().map(|(name, _)| *name);
     let mut order = divided.chain(CLUSTER.iter().map(|(name, _)| *name));
@@ -307,7 +307,7 @@ fn rank(target: &str) -> usize {
     place.unwrap_or(DIVIDED.len() + CLUSTER.len())
 }
 
-/// The tests of a suite, by name.
+/// Returns the tests of a suite, by name.
 fn tests(suite: &Suite, filter: Option<&str>) -> Result<Vec<String>> {
     let output = Command::new(&suite.program)
         .current_dir(&suite.directory)
@@ -325,7 +325,7 @@ fn tests(suite: &Suite, filter: Option<&str>) -> Result<Vec<String>> {
     Ok(names.map(ToOwned::to_owned).collect())
 }
 
-/// Neighbours, which are of one file and much alike, go to different parts.
+/// Distributes tests over parts. Neighbours, which are in one file and similar, are in different parts.
 fn divide(tests: Vec<String>, parts: usize) -> Vec<Vec<String>> {
     let mut divided = vec![Vec::new(); parts];
     for (index, test) in tests.into_iter().enumerate() {
@@ -336,22 +336,22 @@ fn divide(tests: Vec<String>, parts: usize) -> Vec<Vec<String>> {
     divided
 }
 
-/// What a job says, by its number.
+/// An event of a job, with its number.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It has begun.
+    /// The job has begun.
     Began(usize),
-    /// Its process has started, with this id.
+    /// The process of the job has started, with this id.
     Started(usize, u32),
     /// A line of its output.
     Line(usize, String),
     /// None of its tests ends any more; it is killed.
     Hangs(usize),
-    /// It has ended, well or with this.
+    /// The job has ended, with success or with this error.
     Ended(usize, Result<(), String>),
 }
 
-/// Runs the jobs in their order, `at_once` of them beside each other; `environment` is for all.
+/// Runs the jobs in their order, `at_once` of them at a time; `environment` is for all.
 pub(super) fn run(
     jobs: &Arc<[Job]>,
     at_once: usize,
@@ -371,7 +371,7 @@ pub(super) fn run(
                 let _ = sender.send(Event::Began(number));
                 let ended = follow(number, job, &environment, &sender);
                 let ended = ended.map_err(|error| format!("{error:#}"));
-                // Whoever listens has gone: nothing more is to be run.
+                // The receiver no longer exists: nothing more must run.
                 if sender.send(Event::Ended(number, ended)).is_err() {
                     break;
                 }
@@ -381,7 +381,7 @@ pub(super) fn run(
     events
 }
 
-/// Runs one job to its end and tells every line.
+/// Runs one job to its end and sends every line.
 fn follow(
     number: usize,
     job: &Job,
@@ -397,7 +397,7 @@ fn follow(
     for (name, value) in environment {
         command.env(name, Path::new(value));
     }
-    // Ends with this runner, however that ends, and its clusters end with it.
+    // It ends with this runner, for any cause of that end, and its clusters end with it.
     let mut child =
         spawn_dependent(command).with_context(|| format!("failed to start {}", job.name()))?;
     let _ = sender.send(Event::Started(number, child.pid()));
@@ -427,7 +427,7 @@ fn follow(
             Err(RecvTimeoutError::Timeout) => {}
         }
         let exited = child.exited().context("failed to wait for it")?;
-        // The last lines may come after the end of a test that said nothing for long.
+        // The last lines may arrive after the end of a test without output for long.
         let gone = exited.map(|_| *gone_at.get_or_insert_with(Instant::now));
         if gone.is_some_and(|gone| gone.max(heard).elapsed() > OUTPUT_TIMEOUT) {
             bail!("it has ended, but a process that it started still holds its output");

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 use oz_testkit::{Running, spawn_dependent};
 
-/// Busy loops for each processor.
+/// The number of busy loops for each processor.
 const LOOPS_PER_PROCESSOR: usize = 2;
 const BUSY_LOOP: &str = "while :; do :; done";
-/// 16 MiB at a time, each block of which waits until it is on the disk.
+/// The loop that writes 16 MiB at a time, each block of which waits until it is on the disk.
 const DISK_LOOP: &str =
     "while :; do dd if=/dev/zero of=\"$1\" bs=64k count=256 oflag=dsync status=none; done";
 
@@ -20,7 +20,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts the loops, as nice as the tests are; the one of the disk writes to a file in `directory`.
+    /// Starts the loops, with the niceness of the tests; the one of the disk writes to a file in `directory`.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test that needs no root, one line for each test binary that has ended,
-//! what failed in full, and the sum at the end.
+//! `cargo xtask test`: every test that requires no root, one line for each test binary that has ended, all
+//! failures in full, and the sum at the end.
 
 mod build;
 mod jobs;
@@ -31,7 +31,7 @@ use output::Binary;
 use profile::Profile;
 use summary::Summary;
 
-/// Without a terminal, how long nothing is printed before a line tells what runs.
+/// Without a terminal, the time without output after which a line shows the running jobs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Which tests.
@@ -56,12 +56,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether all tests run, each suite on a cluster of its own.
+    /// Checks whether all tests run, each suite on a separate cluster.
     fn is_whole(&self) -> bool {
         self.filter.is_none() && self.suites.is_empty() && !has_cluster()
     }
 
-    /// Whether failed tests run once more. Who names tests wants to see each failure.
+    /// Checks whether failed tests run once more. A user who names tests wants to see each failure.
     fn has_second_try(&self) -> bool {
         self.filter.is_none() && !self.stress && !has_cluster()
     }
@@ -73,7 +73,7 @@ impl Options {
     }
 }
 
-/// Whether the environment names one cluster for all.
+/// Checks whether the environment names one cluster for all.
 fn has_cluster() -> bool {
     std::env::var_os("CLUSTER").is_some_and(|value| !value.is_empty())
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = build::build(&options.suites)?;
     let compiled = compiling.elapsed();
     if options.suites.is_empty() {
-        // The tests that need these see to it themselves; here, one sees how far it is.
+        // The tests that need these obtain them themselves; here, the progress is visible.
         Tools::obtain(&Tool::CLUSTER)?;
     }
     let began = Instant::now();
@@ -152,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!summary.is_good(required))))
 }
 
-/// Where cargo has put the programs that tests start.
+/// Returns the directory into which cargo has put the programs that tests start.
 fn programs_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("failed to find this program")?;
     let directory = program.parent().context("failed to find its directory")?;
@@ -163,8 +163,8 @@ fn programs_directory() -> Result<PathBuf> {
     Ok(directory.to_owned())
 }
 
-/// Whether oz has the permissions that it used in the tests, and no others. Tests that fail may not
-/// have come to what they would have used.
+/// Checks whether oz has the permissions that it used in the tests, and no others. Tests that fail may not
+/// have used all of their permissions.
 fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
     let uses = oz_testkit::permissions::recorded(recorded)?;
     let findings = permissions::findings(&uses, &Default::default())?;
@@ -202,7 +202,7 @@ fn once_more(
     Ok(ended)
 }
 
-/// Reads what the tests print until all have ended, and shows each binary as it ends; answers what came
+/// Reads the output of the tests until all have ended, and shows each binary as it ends; returns the result
 /// of each job, by its number.
 fn follow(
     screen: Screen,
@@ -263,7 +263,7 @@ fn follow(
     }
 }
 
-/// One line for a binary that has ended, and all that it printed if something failed.
+/// Prints one line for a binary that has ended, and all of its output after a failure.
 fn show(screen: Screen, binary: &Binary) -> Result<()> {
     if binary.is_empty() {
         return Ok(());

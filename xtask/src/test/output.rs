@@ -1,9 +1,9 @@
-//! Reading what a test binary prints. The harness has no form for programs that is stable; this one
-//! has not changed in years, and whatever is not understood is kept as it is.
+//! Parser of the output of a test binary. The harness has no stable machine-readable format; this one has not
+//! changed in years, and unknown lines are kept as they are.
 
 use std::time::{Duration, Instant};
 
-/// What a test needs to run, the least first.
+/// The requirements of a test, the lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     Pure,
@@ -23,42 +23,42 @@ impl Tier {
     }
 }
 
-/// What came of a test binary, of a part of one, or of the doc tests.
+/// The result of a test binary, of a part of one, or of the doc tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
-    /// What it is a part of.
+    /// The suite to which it belongs.
     pub(crate) suite: String,
     pub(crate) name: String,
     pub(crate) tier: Tier,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// The tests that failed, by name, as far as they had ended.
+    /// The failed tests, by name, as far as they had ended.
     pub(crate) failures: Vec<String>,
     /// Tests that did not run, and why.
     pub(crate) skipped: Vec<String>,
     pub(crate) took: Duration,
-    /// The tests that ended and their seconds, where the harness reports them.
+    /// The ended tests and their seconds, where the harness reports them.
     pub(crate) times: Vec<(String, f64)>,
-    /// Everything it said but which tests went well.
+    /// All of its output except the lines of passed tests.
     pub(crate) said: Vec<String>,
     began: Instant,
     announced: usize,
-    /// Tests that have ended since it said how many there are.
+    /// Tests that have ended since it announced their number.
     ended: usize,
-    /// Whether it has said how many there are and not yet what came of them.
+    /// Whether it has announced the number of tests and not yet their result.
     open: bool,
-    /// The test that the harness has named and not yet said the outcome of.
+    /// The test that the harness has named, without its outcome yet.
     begun: Option<String>,
-    /// Those of them that went well.
+    /// Number of those tests that passed.
     well: usize,
     /// Tests that run for long, and have not ended.
     slow: Vec<String>,
-    /// Tests that the harness takes for passed, but that say they were skipped.
+    /// Tests that the harness counts as passed, but that report that they were skipped.
     gave_up: usize,
 }
 
 impl Binary {
-    /// One that begins now.
+    /// Creates the result of a binary that begins now.
     pub(crate) fn new(suite: String, name: String, tier: Tier) -> Self {
         Self {
             suite,
@@ -101,7 +101,7 @@ impl Binary {
         format!("{} of {} after {seconds} s", self.ended, self.announced)
     }
 
-    /// The next line that it prints.
+    /// Reads the next line of its output.
     pub(crate) fn take(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("running ") {
             let number = rest
@@ -127,8 +127,8 @@ impl Binary {
             if is_outcome(rest) {
                 return self.ended(test, rest);
             }
-            // With one test at a time, the harness prints the name first, and the outcome after everything that
-            // the test has printed.
+            // With one test at a time, the harness prints the name first, and the outcome after all output of
+            // the test.
             self.begun = Some(test.to_owned());
             return self.take(rest);
         }
@@ -155,13 +155,13 @@ impl Binary {
         }
     }
 
-    /// The tests that failed, if the binary came to its end and nothing else is wrong with it.
+    /// Returns the failed tests, if the binary ran to its end and has no other failure.
     pub(crate) fn failed_alone(&self) -> Option<&[String]> {
         let named = !self.open && self.failed == self.failures.len();
         (named && self.failed > 0).then_some(&self.failures)
     }
 
-    /// A test has ended with this outcome.
+    /// Records that a test has ended with this outcome.
     fn ended(&mut self, test: &str, outcome: &str) {
         self.ended += 1;
         self.slow.retain(|slow| slow != test);
@@ -174,8 +174,8 @@ impl Binary {
                 self.failures.push(test.to_owned());
                 self.said.push(format!("test {test} ... {outcome}"));
             }
-            // An example that is not meant to run, or what other tests run as a process, is no test
-            // that was left out.
+            // An example that is not intended to run, or a function that other tests run as a process, is not a
+            // skipped test.
             _ => {
                 let why = outcome.strip_prefix("ignored").unwrap_or(outcome);
                 if self.tier != Tier::Doc && !why.starts_with(NOT_A_TEST) {
@@ -185,7 +185,7 @@ impl Binary {
         }
     }
 
-    /// The first lines of what a failed test printed.
+    /// Returns the first lines of the output of a failed test.
     pub(crate) fn failure(&self, test: &str) -> Vec<String> {
         let head = format!("---- {test} stdout ----");
         let printed = self.said.iter().skip_while(|line| **line != head).skip(1);
@@ -193,19 +193,19 @@ impl Binary {
         printed.take(FAILURE_LINES).cloned().collect()
     }
 
-    /// Those that failed have passed once nothing else ran.
+    /// Counts the failed tests as passed, since they passed when nothing else ran.
     pub(crate) fn passed_alone(&mut self) {
         self.passed += std::mem::take(&mut self.failed);
     }
 
-    /// None of its tests ends any more, so it is killed.
+    /// Records that none of its tests ends any more, so that it is killed.
     pub(crate) fn hangs(&mut self) {
         if self.slow.is_empty() {
             return;
         }
         self.said
             .push(format!("These do not end: {}.", self.slow.join(", ")));
-        // If nothing else is left of it, all that failed is known by name.
+        // If no other test remains, all failed tests are known by name.
         if self.ended + self.slow.len() == self.announced {
             self.failures.append(&mut self.slow);
             self.failed = self.failures.len();
@@ -214,7 +214,7 @@ impl Binary {
         }
     }
 
-    /// It has ended, well or with this.
+    /// Records its end, with success or with this error.
     pub(crate) fn end(mut self, ended: Result<(), String>) -> Self {
         self.took = self.began.elapsed();
         if self.open && self.announced > 0 {
@@ -231,14 +231,14 @@ impl Binary {
     }
 }
 
-/// How many lines of a failure the summary repeats.
+/// The number of lines of a failure that the summary repeats.
 const FAILURE_LINES: usize = 12;
-/// What follows the name of a test that does not end soon.
+/// The text after the name of a test that does not end soon.
 const RUNS: &str = " has been running for over ";
-/// What a test writes, past the harness's capture, that cannot run on this machine; its name and
-/// why follow.
+/// The beginning of the line that a test writes, past the harness's capture, if it cannot run on this
+/// machine; its name and the reason follow.
 const SKIPPED: &str = "testkit: skipped ";
-/// How the reason of an ignored function begins that is no test.
+/// The beginning of the reason of an ignored function that is not a test.
 const NOT_A_TEST: &str = ", not a test";
 
 /// Returns whether the text is the outcome of a test.
@@ -247,7 +247,7 @@ fn is_outcome(text: &str) -> bool {
     outcome == "ok" || outcome == "FAILED" || outcome.starts_with("ignored")
 }
 
-/// The outcome of a test and, with `--report-time`, its seconds: `ok <1.234s>`.
+/// Splits the outcome of a test and, with `--report-time`, its seconds: `ok <1.234s>`.
 fn split_time(outcome: &str) -> (&str, Option<f64>) {
     let split = outcome
         .strip_suffix("s>")
@@ -381,7 +381,7 @@ mod tests {
             "\nrunning 4 tests\ntest a ... ok\ntest b has been running for over 60 seconds\n\
              test c has been running for over 60 seconds\ntest c ... ok\n",
         );
-        // What has not begun is not known by name.
+        // A test that has not begun is unknown by name.
         assert_eq!(end(hung.clone()).failed_alone(), None);
         hung.take("test d ... ignored, not a test: a runs it");
         let hung = end(hung);

@@ -21,7 +21,7 @@ use crate::screen::columns;
 
 /// The interval of the samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
-/// Of the times in `/proc/PID/stat`; 100 on every Linux that Rust runs on.
+/// The unit of the times in `/proc/PID/stat`; 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// The length of the tables of tests and of waits.
 const ROWS: usize = 30;
@@ -52,7 +52,7 @@ const TEST: usize = 4;
 const OTHER: usize = PROGRAMS.len();
 type Times = [f64; OTHER + 1];
 
-/// A process, by its id and its start: ids are used again.
+/// A process, by its id and its start: ids are reused.
 type Process = (u32, u64);
 
 /// The last sample of a process.
@@ -62,15 +62,15 @@ struct Sample {
     program: String,
     /// User and system time, in ticks.
     own: u64,
-    /// The time of its children that it has waited for, in ticks.
+    /// The time of its ended children, in ticks.
     waited: u64,
     job: usize,
 }
 
-/// What the sampler knows.
+/// The data of the sampler.
 #[derive(Debug, Default)]
 struct Samples {
-    /// The job that each test binary was started for.
+    /// The job for which each test binary was started.
     roots: BTreeMap<u32, usize>,
     processes: HashMap<Process, Sample>,
 }
@@ -118,12 +118,12 @@ impl Profile {
         })
     }
 
-    /// The directory for [`oz_testkit::PROFILE`].
+    /// Returns the directory for [`oz_testkit::PROFILE`].
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The process of a job has started.
+    /// Records that the process of a job has started.
     pub(super) fn started(&self, job: usize, pid: u32) {
         let mut samples = self.samples.lock();
         samples.roots.insert(pid, job);
@@ -153,7 +153,7 @@ impl Profile {
         compiled: Duration,
     ) -> Result<String> {
         self.ended.store(true, Ordering::Relaxed);
-        // A sampler that panicked has taken what it has taken.
+        // The samples of a sampler that panicked are still valid.
         let _ = self.sampler.join();
         let samples = self.samples.lock();
         let mut lines = vec![
@@ -197,7 +197,7 @@ impl Samples {
         }
     }
 
-    /// Finds the job whose test binary is the process or one of its ancestors.
+    /// Finds the job of which the test binary is the process or one of its ancestors.
     fn job(&self, pid: u32, running: &HashMap<u32, Stat>) -> Option<usize> {
         let parents = std::iter::successors(Some(pid), |pid| Some(running.get(pid)?.parent));
         parents
@@ -205,7 +205,7 @@ impl Samples {
             .find_map(|pid| self.roots.get(&pid).copied())
     }
 
-    /// The processor seconds of each job.
+    /// Returns the processor seconds of each job.
     fn times(&self) -> BTreeMap<usize, Times> {
         let mut seen: HashMap<u32, u64> = HashMap::new();
         for sample in self.processes.values() {
@@ -236,7 +236,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / TICKS_PER_SECOND
 }
 
-/// The column of a program.
+/// Returns the column of a program.
 fn column(program: &str) -> usize {
     let found = PROGRAMS
         .iter()
@@ -244,7 +244,7 @@ fn column(program: &str) -> usize {
     found.unwrap_or(OTHER)
 }
 
-/// `/proc/PID/stat`, as far as it is used.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Debug)]
 struct Stat {
     parent: u32,
@@ -260,7 +260,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name, in parentheses, may hold anything.
+        // The name, in parentheses, may contain any character.
         let (head, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
@@ -274,7 +274,7 @@ impl Stat {
     }
 }
 
-/// The table of suites, the most expensive first, and their sum.
+/// Returns the table of suites, the most expensive first, and their sum.
 fn suites(
     samples: &Samples,
     clusters: &BTreeMap<usize, Vec<f64>>,
@@ -339,7 +339,7 @@ fn suites(
     columns(&table)
 }
 
-/// The slowest tests.
+/// Returns the table of the slowest tests.
 fn slowest(binaries: &[(usize, Binary)]) -> Vec<String> {
     let tests = binaries.iter().flat_map(|(_, binary)| {
         let times = binary.times.iter();
@@ -358,7 +358,8 @@ fn slowest(binaries: &[(usize, Binary)]) -> Vec<String> {
     columns(&table)
 }
 
-/// The conditions that tests wait for longest in all, with numbers and names of namespaces left out.
+/// Returns the table of the conditions with the longest total waits, with numbers and names of namespaces
+/// left out.
 fn waits(directory: &Path) -> Result<Vec<String>> {
     let failed = || format!("failed to read the waits in {}", directory.display());
     let mut sums: BTreeMap<String, (u64, usize, u64)> = BTreeMap::new();
@@ -392,7 +393,7 @@ fn waits(directory: &Path) -> Result<Vec<String>> {
     Ok(columns(&table))
 }
 
-/// The condition with one `#` in place of each number.
+/// Replaces each number of the condition by one `#`.
 fn general(condition: &str) -> String {
     let mut general = String::new();
     for character in condition.chars().take(80) {
@@ -442,7 +443,7 @@ mod tests {
         let processes = processes.map(|(pid, sample)| ((pid, 0), sample));
         samples.processes.extend(processes);
         let times = samples.times();
-        // 1,000 ticks waited for, 600 of them of children that were seen.
+        // 1,000 ticks of ended children, 600 of them of children that were sampled.
         assert_eq!(times.get(&0), Some(&[5.0, 0.0, 0.0, 0.0, 2.0, 5.0]));
     }
 

@@ -1,4 +1,4 @@
-//! The sum of all test binaries, and whether it is good enough.
+//! The sum of all test binaries, and the verdict about it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use super::output::{Binary, Tier};
 use crate::screen::{Screen, Style, columns};
 
-/// What came of all tests.
+/// The results of all tests.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     tiers: BTreeMap<Tier, Sum>,
     suites: BTreeMap<String, Sum>,
     failed: Vec<String>,
-    /// Tests that failed at first and passed when nothing else ran, with the failure that they had.
+    /// Tests that failed at first and passed when nothing else ran, with their failure.
     flaky: Vec<(String, Vec<String>)>,
     skipped: Vec<String>,
     lacking: Vec<String>,
 }
 
-/// So many suites are in the table of the slowest.
+/// The number of suites in the table of the slowest.
 const SLOWEST: usize = 10;
 
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Summary {
             .extend(skipped.map(|test| format!("{name}: {test}")));
     }
 
-    /// The tests of the binary that failed beside other suites have passed alone.
+    /// Records that the tests of the binary that failed at the same time as other suites have passed alone.
     pub(crate) fn flaky(&mut self, binary: &Binary) {
         let tests = binary.failures.iter().map(|test| {
             let name = format!("{}: {test}", binary.suite);
@@ -66,18 +66,19 @@ impl Summary {
         self.flaky.extend(tests);
     }
 
-    /// Something is missing on this machine, and `so` some tests could not do what they are for.
+    /// Records that a requirement is missing on this machine, and that some tests `so` could not do their
+    /// work.
     pub(crate) fn lacks(&mut self, what: &str, so: &str) {
         self.lacking.push(format!("{what} is missing: {so}"));
     }
 
-    /// Something else than a test found so much wrong.
+    /// Records this number of findings by a check other than a test.
     pub(crate) fn fails(&mut self, what: &str, findings: usize) {
         self.failed
             .push(format!("{what}: {findings} findings, see above"));
     }
 
-    /// Whether a test failed.
+    /// Checks whether a test failed.
     pub(crate) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
@@ -86,10 +87,11 @@ impl Summary {
         self.tiers.values().map(of).sum()
     }
 
-    /// Passed, failed, skipped. Where everything is `required`, what was left out has failed.
+    /// Returns the numbers of passed, failed and skipped tests. Where everything is `required`, skipped tests
+    /// have failed.
     fn counts(&self, required: bool) -> (usize, usize, usize) {
         let tests = self.total(|sum| sum.failed);
-        // A failure of something else than a test counts as one.
+        // A failure of a check other than a test counts as one.
         let failed = tests.max(usize::from(!self.failed.is_empty()));
         let skipped = self.total(|sum| sum.skipped);
         let passed = self.total(|sum| sum.passed);
@@ -105,7 +107,7 @@ impl Summary {
         passed > 0 && failed == 0
     }
 
-    /// The suites that took longest, with all of their parts.
+    /// Returns the table of the slowest suites, with all of their parts.
     fn slowest(&self) -> Vec<String> {
         let mut suites: Vec<(&String, &Sum)> = self.suites.iter().collect();
         suites.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.took));
@@ -123,8 +125,9 @@ impl Summary {
         columns(&rows)
     }
 
-    /// Tables of the tiers and of the slowest suites, what failed or was left out, and the counts alone
-    /// on the last line. Suites run beside each other: `took` is less than the sum of their times.
+    /// Returns the tables of the tiers and of the slowest suites, the failed and skipped tests, and the
+    /// counts alone on the last line. Suites run at the same time: `took` is less than the sum of their
+    /// times.
     pub(crate) fn text(
         &self,
         screen: Screen,

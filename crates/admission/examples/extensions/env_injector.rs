@@ -16,7 +16,7 @@ impl Mutate for EnvInjector {
     async fn mutate(&self, _: &Cx, _: &Review<Pod>, pod: &mut Pod) -> Result<Notes, Rejection> {
         for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
             let env = container.env.get_or_insert_default();
-            // The API server may call again: the second time there is nothing left to do.
+            // The API server may call again: the second time there is no change.
             if env.iter().all(|variable| variable.name != self.name) {
                 let value = Some(self.value.clone());
                 env.push(EnvVar {

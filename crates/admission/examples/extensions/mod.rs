@@ -1,4 +1,4 @@
-//! The extensions that the examples run, and how each of them gets its manager.
+//! The extensions of the examples, and their managers.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod annotator;
@@ -13,11 +13,11 @@ use oz_admission::{Endpoint, Manager, ManagerBuilder, NamespaceScope};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an example is told on its command line: `<namespace> <address>`.
+/// The command line of an example: `<namespace> <address>`.
 pub struct Arguments {
-    /// The only namespace it looks at, and where its Secret goes.
+    /// The only namespace that the example handles; it also contains the Secret.
     pub namespace: String,
-    /// Where it listens, and where the API server reaches it.
+    /// The listening address, under which the API server also reaches the example.
     pub address: SocketAddr,
 }
 
@@ -35,15 +35,15 @@ impl Arguments {
         })
     }
 
-    /// The scope of every hook here.
+    /// Returns the scope of every hook of the examples.
     pub fn here(&self) -> NamespaceScope {
         NamespaceScope::Only(vec![self.namespace.clone()])
     }
 }
 
-/// A manager for an example, on the cluster of the environment.
+/// Creates a builder of a manager for an example, on the cluster of the environment.
 pub async fn manager(name: &str, arguments: &Arguments) -> Result<ManagerBuilder, Failure> {
-    // The process decides which cryptography its client uses; the server names its own.
+    // The process selects the cryptography of its client; the server names its own.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client = kube::Client::try_default().await?;
     Ok(
@@ -54,7 +54,7 @@ pub async fn manager(name: &str, arguments: &Arguments) -> Result<ManagerBuilder
     )
 }
 
-/// Runs it until it is asked to end, and at once when asked twice.
+/// Runs the manager until a first signal, and stops at once at a second one.
 pub async fn run(manager: ManagerBuilder) -> Result<(), Failure> {
     let shutdown = oz_admission::shutdown_on_signal()?;
     manager.build()?.run(shutdown.cancelled_owned()).await?;

@@ -1,4 +1,4 @@
-//! Validating: an image must be pinned, so that a restart runs what was tested.
+//! Validating: an image must be pinned, so that a restart runs the tested image.
 
 use k8s_openapi::api::core::v1::Pod;
 use oz_admission::{Cx, Hook, Notes, Operation, Rejection, Review, Validate};

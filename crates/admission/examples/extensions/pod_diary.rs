@@ -1,4 +1,4 @@
-//! Watching: says what happens to pods.
+//! Watching: prints the changes of pods.
 #![allow(clippy::print_stdout)]
 
 use k8s_openapi::api::core::v1::Pod;

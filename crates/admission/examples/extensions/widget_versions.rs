@@ -1,4 +1,4 @@
-//! Converting: a custom resource whose `spec.size` is called `spec.replicas` in its second version.
+//! Converting: a custom resource that renames `spec.size` to `spec.replicas` in its second version.
 
 use oz_admission::{Conversion, Convert, ConvertError, Cx};
 use serde_json::Value;
@@ -25,7 +25,7 @@ impl Convert for WidgetVersions {
     }
 }
 
-/// Of the Widgets whose group is named after the namespace.
+/// Returns the conversion of the Widgets in the group that is named after the namespace.
 pub fn conversion(arguments: &Arguments) -> Conversion {
     let definition = format!("widgets.{}.example.com", arguments.namespace);
     Conversion::new(&definition, WidgetVersions)

@@ -1,6 +1,6 @@
-//! Any bytes as the body of a webhook call: no panic, and an answer that is well-formed.
+//! Arbitrary bytes as the body of a webhook call: no panic, and a well-formed response.
 //!
-//! `make fuzz` runs it for a minute.
+//! `make fuzz` runs the target for a minute.
 #![no_main]
 
 use std::{cell::LazyCell, sync::Arc};
@@ -15,7 +15,7 @@ use oz_admission::{
 };
 use serde_json::Value;
 
-/// Changes lists, maps and scalars, which is where patches are made from.
+/// A handler that changes lists, maps and scalars, from which patches are computed.
 struct Change;
 
 impl Mutate for Change {
@@ -83,7 +83,7 @@ fn manager() -> Manager {
 thread_local! {
     static PARTS: LazyCell<(tokio::runtime::Runtime, Manager)> = LazyCell::new(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        // Inside a runtime: the client of kube spawns its buffer on one.
+        // The client of kube spawns its buffer on a runtime.
         let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
         let manager = runtime.block_on(async { manager() });
         (runtime, manager)

@@ -1,5 +1,5 @@
-//! The addresses for which handlers vouched. Replicas share them by the Secret of their authority, since an API server
-//! keeps its connections, and what proves it may come to one replica alone.
+//! The addresses for which handlers vouched. Replicas share them in the Secret of their authority, since an
+//! API server keeps its connections, and the proof may reach only one replica.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -9,16 +9,16 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Since when each address is vouched for.
+/// The instant since which each address is vouched for.
 pub(crate) type Vouched = BTreeMap<IpAddr, Timestamp>;
 
-/// How long an address is known after a handler vouched for it.
+/// The time for which an address is known after a handler vouched for it.
 const LIFE: SignedDuration = SignedDuration::from_mins(30);
-/// How much later than shared an address was vouched for before that is shared again: each time is a write.
+/// The minimum interval between two shared instants of one address: each sharing is a write.
 const SHARED_EVERY: SignedDuration = SignedDuration::from_mins(5);
-/// How many addresses are known; further ones are known when others are forgotten.
+/// The limit of known addresses; further ones become known after others expire.
 const MOST: usize = 64;
-/// The longest text that is read.
+/// The maximum length of the shared text.
 const MAX_LENGTH: usize = 16 << 10;
 
 /// The known addresses. Clones share them.
@@ -28,12 +28,12 @@ pub(crate) struct KnownCallers(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     vouched: Mutex<Vouched>,
-    /// There is something to be shared.
+    /// The signal that there is a change to share.
     changed: Notify,
 }
 
 impl KnownCallers {
-    /// The caller behind a connection.
+    /// Returns the caller of a connection.
     pub(crate) fn of(&self, address: IpAddr, now: Timestamp) -> Caller {
         let address = address.to_canonical();
         match self.vouched().get(&address) {
@@ -42,7 +42,7 @@ impl KnownCallers {
         }
     }
 
-    /// Takes note that a handler vouched for an address.
+    /// Records that a handler vouched for an address.
     pub(crate) fn vouch(&self, address: IpAddr, now: Timestamp) {
         let address = address.to_canonical();
         let mut vouched = self.vouched();
@@ -57,14 +57,14 @@ impl KnownCallers {
         }
     }
 
-    /// Adds what other replicas shared.
+    /// Adds the addresses that other replicas shared.
     pub(crate) fn merge(&self, shared: &Vouched, now: Timestamp) {
         let mut vouched = self.vouched();
         add(&mut vouched, shared, now);
         vouched.retain(|_, since| is_known(*since, now));
     }
 
-    /// What is to be shared in place of `shared`, if that lacks something.
+    /// Returns the addresses that replace `shared`, if `shared` lacks one.
     pub(crate) fn to_share(&self, shared: &Vouched, now: Timestamp) -> Option<Vouched> {
         let vouched = self.vouched();
         let mut known = vouched.iter().filter(|(_, since)| is_known(**since, now));
@@ -80,7 +80,7 @@ impl KnownCallers {
         })
     }
 
-    /// How many addresses are known.
+    /// Returns the number of known addresses.
     pub(crate) fn count(&self, now: Timestamp) -> usize {
         let vouched = self.vouched();
         vouched
@@ -89,7 +89,7 @@ impl KnownCallers {
             .count()
     }
 
-    /// Ready when there is something to be shared.
+    /// Waits until there is a change to share.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
@@ -107,7 +107,7 @@ fn add(vouched: &mut Vouched, more: &Vouched, now: Timestamp) {
     }
 }
 
-/// Neither of long ago nor of a time to come.
+/// Checks that an instant is neither long past nor far in the future.
 fn is_known(since: Timestamp, now: Timestamp) -> bool {
     now.duration_since(since).abs() < LIFE
 }
@@ -116,7 +116,7 @@ fn is_stale(before: Timestamp, since: Timestamp) -> bool {
     since.duration_since(before) >= SHARED_EVERY
 }
 
-/// Reads what was shared. What cannot be read was not shared.
+/// Reads the shared addresses; unreadable text counts as no addresses.
 pub(crate) fn read(text: &str) -> Vouched {
     if text.len() > MAX_LENGTH {
         return Vouched::new();
@@ -124,7 +124,7 @@ pub(crate) fn read(text: &str) -> Vouched {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// Writes what is shared.
+/// Serialises the addresses to share.
 pub(crate) fn write(vouched: &Vouched) -> String {
     // Addresses and instants always serialise.
     serde_json::to_string(vouched).unwrap_or_default()
@@ -164,7 +164,7 @@ mod tests {
         other.merge(&shared, at(1));
         assert_eq!(other.of(address(1), at(1)), Caller::Vouched(address(1)));
         assert_eq!(other.to_share(&shared, at(1)), None, "nothing is lacking");
-        // Vouched for again, it is shared again only after a while.
+        // An address is shared again only some time after it was shared.
         one.vouch(address(1), at(4));
         assert_eq!(one.to_share(&shared, at(4)), None);
         one.vouch(address(1), at(5));

@@ -1,8 +1,9 @@
-//! Who calls a hook, as far as it is known.
+//! The caller of a hook, as far as it is identified.
 //!
-//! The key in the paths of hooks proves little: the API server repeats the whole URL to its users when a call fails.
-//! So a caller is one of an API server only if it presents a certificate, or if a handler vouches for its address: it
-//! found something in a review that nobody but the API server passes on ([`Cx::vouch`](crate::Cx::vouch)).
+//! The key in the paths of hooks proves little: the API server repeats the whole URL to its users when a
+//! call fails. So a caller counts as an API server only if it presents a certificate, or if a handler
+//! vouches for its address: the handler found data in a review that only the API server passes on
+//! ([`Cx::vouch`](crate::Cx::vouch)).
 
 pub(crate) mod known;
 mod questions;
@@ -12,19 +13,20 @@ use std::net::IpAddr;
 pub(crate) use known::KnownCallers;
 pub(crate) use questions::limited;
 
-/// Who calls a hook.
+/// The caller of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Caller {
-    /// This process itself, or a server of the extension's own around [`Manager::router`](crate::Manager::router).
+    /// This process itself, or the extension's own server around
+    /// [`Manager::router`](crate::Manager::router).
     Local,
-    /// A peer that proved itself by a certificate
+    /// A peer with a verified certificate
     /// ([`ManagerBuilder::client_authority`](crate::ManagerBuilder::client_authority)).
     Certified(IpAddr),
     /// A peer with an address for which a handler of some replica vouched a short while ago.
     Vouched(IpAddr),
-    /// A peer of which nothing is known. It may be an API server for which no handler has vouched yet, so its reviews
-    /// are answered; what they say may be forged.
+    /// An unidentified peer. It may be an API server for which no handler has vouched yet, so its reviews
+    /// are answered; their content may be forged.
     Unproven(IpAddr),
 }
 
@@ -33,13 +35,14 @@ tokio::task_local! {
 }
 
 impl Caller {
-    /// Whether what it says of a request is what an API server says.
+    /// Checks whether the caller is proven to be an API server, so that its statements about a request
+    /// count.
     #[must_use]
     pub const fn is_proven(self) -> bool {
         !matches!(self, Self::Unproven(_))
     }
 
-    /// Its address, if it came by a connection.
+    /// Returns the address of the caller, if it uses a connection.
     #[must_use]
     pub const fn address(self) -> Option<IpAddr> {
         match self {
@@ -50,8 +53,8 @@ impl Caller {
         }
     }
 
-    /// The caller of the review that this task handles, for what has no [`Cx`](crate::Cx) at hand. None outside of
-    /// handlers, and in tasks that a handler spawned.
+    /// Returns the caller of the review that this task handles, for code without access to the
+    /// [`Cx`](crate::Cx). `None` outside of handlers, and in tasks that a handler spawned.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.try_with(|caller| *caller).ok()

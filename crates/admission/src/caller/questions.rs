@@ -1,5 +1,5 @@
-//! What reviews of unproven callers may ask the API server. Whoever reaches the port can send reviews, and each question
-//! costs the API server work and tells the sender something.
+//! The limit of calls to the API server for reviews of unproven callers. Any client that reaches the port
+//! can send reviews, and each call loads the API server and reveals information to the sender.
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,12 +10,12 @@ use kube::{
 };
 use parking_lot::Mutex;
 
-/// How many questions may come at once, and how many a second after that: reads, as a decision about a connection needs.
+/// The burst and the rate per second of reads, which a decision about a connection requires.
 const READS: (f64, f64) = (200.0, 10.0);
-/// The same of all others, such as reviews of what somebody may do.
+/// The burst and the rate per second of all other calls, such as access reviews of users.
 const OTHERS: (f64, f64) = (60.0, 1.0);
 
-/// The client of unproven callers: what is beyond their budget is answered with 429, and not asked.
+/// Creates the client for unproven callers: calls beyond the budget fail with 429, and are not sent.
 pub(crate) fn limited(client: &Client) -> Client {
     let budgets = Arc::new(Budgets::default());
     let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());

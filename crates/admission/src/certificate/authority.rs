@@ -1,7 +1,6 @@
-//! Making and reading the two kinds of certificate: the authority and the leaf.
+//! The creation and parsing of the two kinds of certificate: the authority and the leaf.
 //!
-//! No clock and no Kubernetes here; the only thing from outside is the randomness of
-//! new keys.
+//! The module uses neither a clock nor Kubernetes; the only external input is the randomness of new keys.
 
 use std::sync::Arc;
 
@@ -17,41 +16,41 @@ use rustls::{
 
 use crate::crypto::provider;
 
-/// Certificates begin this much before they are made, for clocks that are behind ours.
+/// The time by which certificates are backdated, for clocks that are behind the clock of the manager.
 const BACKDATED: SignedDuration = SignedDuration::from_secs(300);
 
-/// Why a certificate could not be made or read.
+/// The reason for which a certificate could not be created or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Making a key or a certificate failed.
+    /// The creation of a key or a certificate failed.
     #[error("failed to make a certificate")]
     Make(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The key does not work for serving.
+    /// The key is not usable for serving.
     #[error("failed to load a serving key")]
     Key(#[from] rustls::Error),
-    /// A time that no certificate can carry.
+    /// A time is outside the range of certificates.
     #[error("failed to compute the end of a certificate")]
     Time(#[from] jiff::Error),
-    /// PEM that cannot be read, with what it was to be.
+    /// The PEM is unreadable; the value names its content.
     #[error("failed to read the {0}")]
     Unreadable(&'static str),
-    /// A certificate that may not sign others.
+    /// The certificate may not sign others.
     #[error("failed to use the certificate as an authority: it is none")]
     NotAuthority,
-    /// A certificate and a key that do not belong together.
+    /// The certificate and the key do not belong together.
     #[error("failed to use the authority: its key belongs to another certificate")]
     KeyMismatch,
-    /// A certificate that nobody accepts any more.
+    /// The certificate has expired.
     #[error("failed to use the certificate: it ended at {0}")]
     Ended(Timestamp),
-    /// A certificate for somebody else.
+    /// The certificate is for another name.
     #[error("failed to use the certificate: it is not for {0}")]
     Name(String),
 }
 
 impl Error {
-    /// Whoever makes them is our business.
+    /// Wraps an error, because the certificate library is an implementation detail.
     fn make(error: rcgen::Error) -> Self {
         Self::Make(error.into())
     }
@@ -66,7 +65,7 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Never prints the key.
+/// The output omits the key.
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority")
@@ -83,7 +82,7 @@ impl PartialEq for Authority {
 }
 
 impl Authority {
-    /// A new authority that begins at `now`.
+    /// Creates an authority that begins at `now`.
     pub(crate) fn generate(
         fingerprint: &str,
         now: Timestamp,
@@ -92,8 +91,8 @@ impl Authority {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(Error::make)?;
         let until = now.checked_add(SignedDuration::try_from(life)?)?;
         let mut params = CertificateParams::default();
-        // Two authorities of one product live side by side during a rotation; the second
-        // at which they were made tells them apart for people and for chain builders.
+        // Two authorities of one product exist at the same time during a rotation; the second of their
+        // creation distinguishes them for users and for chain builders.
         let name = format!("{fingerprint} admission {}", now.as_second());
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -106,7 +105,7 @@ impl Authority {
         Self::parse(&certificate, &key.serialize_pem())
     }
 
-    /// Reads an authority back. Says nothing about whether it is still valid.
+    /// Parses an authority. The function does not check whether it is still valid.
     pub(crate) fn parse(certificate: &str, key: &str) -> Result<Self, Error> {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|_| Error::Unreadable("certificate of the authority"))?;
@@ -163,24 +162,25 @@ impl Authority {
     }
 }
 
-/// A certificate to serve with.
+/// A serving certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub(crate) key: Arc<CertifiedKey>,
-    /// The certificate (PEM) of the authority of ours that signed it.
+    /// The certificate (PEM) of the manager's authority that signed the leaf.
     pub(crate) issuer: Option<String>,
     pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
 }
 
 impl Leaf {
-    /// The certificate (PEM) of the authority of ours that signed it, as long as it has not ended.
+    /// Returns the certificate (PEM) of the manager's authority that signed the leaf, until the leaf
+    /// expires.
     pub(crate) fn serving(&self, now: Timestamp) -> Option<&str> {
         self.issuer.as_deref().filter(|_| now < self.until)
     }
 }
 
-/// From when until when a certificate is meant to be used.
+/// Returns the start and the expiry of a certificate.
 pub(crate) fn lifetime(
     x509: &x509_parser::certificate::X509Certificate<'_>,
 ) -> Result<(Timestamp, Timestamp), Error> {

@@ -1,5 +1,5 @@
-//! Certificates that clients show. Whoever takes them for a proof asks [`ClientAuthority`], at each request: the
-//! authority may be another one than when the connection was made.
+//! Certificates that clients present. Code that accepts them as proof calls [`ClientAuthority`] at each
+//! request: the authority may have changed since the connection was opened.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::crypto::provider;
 
-/// The certificates that the peer of a connection has shown, and the key of whose first it holds. No more is
-/// known of them.
+/// The certificates that the peer of a connection presented. The peer holds the key of the first one; no
+/// other property is verified.
 #[derive(Debug)]
 pub struct ClientCertificate(Vec<CertificateDer<'static>>);
 
@@ -31,7 +31,7 @@ impl ClientCertificate {
     }
 }
 
-/// Authorities, and the names that they are believed for.
+/// Authorities, and the names for which they are trusted.
 #[derive(Clone, Debug)]
 pub struct ClientAuthority {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -39,20 +39,20 @@ pub struct ClientAuthority {
 }
 
 impl ClientAuthority {
-    /// The authorities in `pem`; of their certificates, those whose common name is one of `names`, or all if
-    /// there are none.
+    /// Creates the authority from the certificates in `pem`. It accepts client certificates with a common
+    /// name in `names`, or all if `names` is empty.
     ///
     /// # Errors
-    /// If there is no authority in it, or something else.
+    /// `pem` contains no authority, or other data.
     pub fn new(pem: &[u8], names: Vec<String>) -> Result<Self, String> {
         let verifier = client_verifier(pem)?;
         Ok(Self { verifier, names })
     }
 
-    /// The common name that a client proves.
+    /// Returns the common name that a client proves.
     ///
     /// # Errors
-    /// If it proves none of those that are believed.
+    /// The client proves none of the accepted names.
     pub fn verify(&self, shown: &ClientCertificate, now: Timestamp) -> Result<String, String> {
         let [leaf, intermediates @ ..] = shown.0.as_slice() else {
             return Err("no certificate was shown".to_owned());
@@ -74,7 +74,8 @@ impl ClientAuthority {
     }
 }
 
-/// Asks for a certificate, and sees that the client holds its key; whose it is, others judge.
+/// A verifier that requests a certificate, and checks that the client holds its key; other code checks the
+/// identity.
 #[derive(Debug)]
 pub(crate) struct AnyClient(Arc<CryptoProvider>);
 
@@ -127,7 +128,7 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Lets in whoever presents a certificate that one of these authorities (PEM) signed.
+/// Creates a verifier that accepts clients with a certificate that one of these authorities (PEM) signed.
 pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {

@@ -1,5 +1,5 @@
-//! Certificates: where they come from, when they are renewed, and how a new one takes
-//! the place of an old one without a failed call.
+//! Certificates: their sources, their renewal, and the replacement of an old one by a new one without a
+//! failed call.
 
 pub(crate) mod authority;
 pub(crate) mod client;
@@ -16,7 +16,7 @@ use std::{path::PathBuf, time::Duration};
 pub use client::{ClientAuthority, ClientCertificate};
 pub use rotation::{Reason, needs_rotation};
 
-/// Where the serving certificate comes from.
+/// The source of the serving certificate.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,23 +34,22 @@ pub use rotation::{Reason, needs_rotation};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CertSource {
-    /// The manager is its own authority. Its key lies in a Secret that all replicas share;
-    /// serving certificates are short-lived and never leave memory.
+    /// The manager's own authority. The key is in a Secret that all replicas share; serving certificates
+    /// are short-lived and never leave memory.
     SelfSigned(CertPolicy),
-    /// A Secret kept by someone else, such as cert-manager: `tls.crt`, `tls.key` and,
-    /// for the registration, `ca.crt`. Watched, and taken up when it changes. With a `path-key`
-    /// of 32 random bytes beside them, hooks are served behind a key in their paths, as they are
-    /// with an authority of the manager's own; without, to anybody who reaches the port. To
-    /// exchange it, put the new one into `path-key-next` first, then into `path-key`, and
-    /// the old one into `path-key-previous`.
+    /// A Secret that another component maintains, such as cert-manager: `tls.crt`, `tls.key` and, for the
+    /// registration, `ca.crt`. The manager watches it, and applies each change. With an additional
+    /// `path-key` of 32 random bytes, hooks are served behind a key in their paths, as they are with the
+    /// manager's own authority; without it, to every client that reaches the port. To replace it, put the
+    /// new key into `path-key-next` first, then into `path-key`, and the old key into `path-key-previous`.
     Secret {
-        /// Its name, in the manager's namespace.
+        /// The name of the Secret, in the manager's namespace.
         name: String,
     },
-    /// Files kept by someone else: `tls.crt`, `tls.key` and, for the registration, `ca.crt`;
-    /// and `path-key`, as in a Secret. Read again every few seconds.
+    /// Files that another component maintains: `tls.crt`, `tls.key` and, for the registration, `ca.crt`;
+    /// and `path-key`, as in a Secret. The manager reads them again every few seconds.
     Files {
-        /// The directory they are in.
+        /// The directory of the files.
         dir: PathBuf,
     },
 }
@@ -61,25 +60,26 @@ impl Default for CertSource {
     }
 }
 
-/// How long things live that the manager signs itself.
+/// The lifetimes of the certificates and keys that the manager creates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertPolicy {
     /// The name of the Secret that holds the authority; `<fingerprint>-admission-ca` by default.
     pub secret: Option<String>,
-    /// How long a serving certificate lives. A day by default.
+    /// The lifetime of a serving certificate. A day by default.
     pub leaf_life: Duration,
-    /// How long an authority lives. 180 days by default.
+    /// The lifetime of an authority. 180 days by default.
     pub ca_life: Duration,
-    /// At which part of its life something is renewed: ⅔ by default.
+    /// The part of a lifetime after which a certificate is renewed: ⅔ by default.
     pub renew_at: f64,
-    /// How long a new authority must have been published before anything is signed with it.
-    /// Covers the time that API servers take to notice; 10 s by default.
+    /// The time for which a new authority must have been published before it signs. It covers the delay
+    /// with which API servers notice the change; 10 s by default.
     pub settle: Duration,
-    /// How long an old authority stays published after the new one has taken over: as long
-    /// as a replica may take to follow. 10 minutes by default.
+    /// The time for which an old authority stays published after the new one has taken over: the maximum
+    /// delay of a replica. 10 minutes by default.
     pub overlap: Duration,
-    /// How long the key in the paths of hooks is used, at most: another one takes over after that long, and after every
-    /// start of a process that registers. The one before is good for [`overlap`](Self::overlap). An hour by default.
+    /// The maximum lifetime of the key in the paths of hooks: a new key takes over after that time, and
+    /// after every start of a process that registers. The preceding key stays valid for
+    /// [`overlap`](Self::overlap). An hour by default.
     pub path_life: Duration,
 }
 
@@ -99,13 +99,13 @@ impl Default for CertPolicy {
 }
 
 impl CertPolicy {
-    /// The name of the Secret of the product `fingerprint`.
+    /// Returns the name of the Secret of the product `fingerprint`.
     pub(crate) fn secret_name(&self, fingerprint: &str) -> String {
         let name = self.secret.clone();
         name.unwrap_or_else(|| format!("{fingerprint}-admission-ca"))
     }
 
-    /// When something that lives from `from` until `until` is to be renewed.
+    /// Returns the instant of the renewal for a lifetime from `from` until `until`.
     pub(crate) fn renewal(&self, from: jiff::Timestamp, until: jiff::Timestamp) -> jiff::Timestamp {
         let life = until.duration_since(from).as_secs_f64();
         let part = jiff::SignedDuration::from_secs_f64(life * self.renew_at);

@@ -1,7 +1,7 @@
-//! The certificate that the next TLS handshake is answered with.
+//! The certificate for the next TLS handshake.
 //!
-//! A rustls resolver over an atomic pointer: swapping touches no connection that is
-//! already open, and no lock is taken on the way of a handshake.
+//! A rustls resolver over an atomic pointer: a swap does not affect open connections, and a handshake takes
+//! no lock.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::authority::Leaf;
 use super::client::{AnyClient, client_verifier};
 use crate::crypto::provider;
 
-/// Holds the current leaf. Clones share it.
+/// The current leaf. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Current {
     leaf: Arc<ArcSwapOption<Leaf>>,
@@ -30,7 +30,7 @@ impl Current {
         self.taken_up.notify_waiters();
     }
 
-    /// Ready as soon as there is one.
+    /// Waits until there is a leaf.
     pub(crate) async fn available(&self) {
         let taken_up = self.taken_up.notified();
         if self.leaf.load().is_none() {
@@ -42,9 +42,9 @@ impl Current {
         self.leaf.load_full()
     }
 
-    /// TLS 1.2 and 1.3, HTTP/2 preferred. The provider is named rather than taken from
-    /// the process, so that it does not matter what else the process links. With
-    /// `client_authority` (PEM), for clients with a certificate of its only.
+    /// Builds a configuration with TLS 1.2 and 1.3, HTTP/2 preferred. The provider is named instead of
+    /// taken from the process, so that other linked libraries do not matter. With `client_authority` (PEM),
+    /// the server accepts only clients with a certificate that it signed.
     pub(crate) fn server_config(
         &self,
         client_authority: Option<&[u8]>,
@@ -62,7 +62,8 @@ impl Current {
         Ok(config)
     }
 
-    /// The same over HTTP/1.1 alone, for clients that are asked for a certificate and may have any.
+    /// Builds a configuration for HTTP/1.1 alone, which requests a certificate from clients and accepts
+    /// any.
     pub(crate) fn front_proxy_config(&self) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(provider::default_provider());
         let builder =

@@ -1,43 +1,44 @@
-//! When and how the authority changes. Pure: the Secret, a policy and an instant go in,
-//! one step comes out.
+//! The steps of the rotation of the authority, and their instants. Pure: the input is the Secret, a policy
+//! and an instant, the output is one step.
 //!
-//! A rotation is three steps, each one write of the Secret, by whichever replica comes
-//! first: *stage* a next authority so that it gets published beside the active one;
-//! *promote* it once it has been published for long enough; *forget* the old one when
-//! no replica can be serving with it any more. At every moment each leaf in use is
-//! signed by an authority that is published. What else replicas share changes by steps of its own, see `shared`.
+//! A rotation has three steps. Each is one write of the Secret, by the first replica that performs it:
+//! *stage* a next authority so that it is published in addition to the active one; *promote* it once it has
+//! been published for long enough; *forget* the old one when no replica can be serving with it any more. At
+//! every moment each leaf in use is signed by an authority that is published. The other shared data of
+//! replicas has its own steps, see `shared`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{CertPolicy, authority, secret::Stored};
 
-/// Why the authority has to change.
+/// The reason for which the authority must change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// There is no Secret.
+    /// The Secret does not exist.
     Missing,
-    /// A key of the Secret is missing or is no text.
+    /// A key of the Secret is missing or is not text.
     Incomplete,
     /// The certificate or the key cannot be read.
     Unreadable,
-    /// The certificate may not sign others; a serving certificate was put in its place.
+    /// The certificate may not sign others: the Secret contains a serving certificate instead of an
+    /// authority.
     NotAuthority,
-    /// Certificate and key do not belong together.
+    /// The certificate and the key do not belong together.
     KeyMismatch,
     /// The certificate begins in the future.
     NotYetValid,
-    /// The certificate has ended.
+    /// The certificate has expired.
     Expired,
-    /// The certificate has reached the part of its life at which it is renewed.
+    /// The certificate has reached the part of its lifetime at which it is renewed.
     Due,
-    /// Someone asked for it by annotation.
+    /// A user requested the rotation by annotation.
     Requested,
 }
 
 impl Reason {
-    /// For labels and annotations.
+    /// Returns the name for labels and annotations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "Missing",
@@ -52,7 +53,7 @@ impl Reason {
         }
     }
 
-    /// Whether the Secret is of no use, rather than merely due.
+    /// Checks whether the Secret is unusable, in contrast to a due renewal.
     pub const fn is_damage(self) -> bool {
         !matches!(self, Self::Due | Self::Requested)
     }
@@ -68,7 +69,7 @@ impl From<authority::Error> for Reason {
     }
 }
 
-/// Whether the authority in `secret` has to change, and why.
+/// Checks whether the authority in `secret` must change, and returns the reason.
 pub fn needs_rotation(
     secret: Option<&Secret>,
     policy: &CertPolicy,
@@ -83,7 +84,8 @@ pub fn needs_rotation(
 
 fn stored_needs_rotation(stored: &Stored, policy: &CertPolicy, now: Timestamp) -> Option<Reason> {
     let active = &stored.active;
-    // `from` is when it was made; it is valid a little before, see `authority::BACKDATED`.
+    // `from` is the instant of creation; the authority is valid a little before, see
+    // `authority::BACKDATED`.
     if now
         < active
             .from
@@ -102,39 +104,39 @@ fn stored_needs_rotation(stored: &Stored, policy: &CertPolicy, now: Timestamp) -
     }
 }
 
-/// One write of the Secret.
+/// A write of the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing to do before this instant, if any.
+    /// No write before this instant, if there is one.
     Wait(Option<Timestamp>),
-    /// The Secret is of no use: write a good authority into it.
+    /// A valid authority for an unusable Secret.
     Replace(Reason),
-    /// Put the key of the paths into it: there is none.
+    /// A key of the paths for a Secret without one.
     KeyPaths,
-    /// Put the authority that we still serve with among the previous ones: someone
-    /// replaced it, and until we have followed, clients have to trust it.
+    /// An entry among the previous authorities for the authority with which this replica still serves:
+    /// another writer replaced it, and clients must trust it until this replica serves with the new one.
     Remember,
-    /// Put a next authority beside the active one.
+    /// A next authority in addition to the active one.
     Stage(Reason),
-    /// Let the next authority take over.
+    /// The change of the next authority to the active one.
     Promote,
-    /// Stop trusting the previous authorities.
+    /// The removal of the previous authorities.
     Forget,
-    /// Put a next key of the paths beside the active one.
+    /// A next key of the paths in addition to the active one.
     StagePaths,
-    /// Let the next key of the paths take over.
+    /// The change of the next key of the paths to the active one.
     PromotePaths,
-    /// Take no calls by the previous key of the paths any more.
+    /// The removal of the previous key of the paths, so that it is no longer accepted.
     ForgetPaths,
-    /// Tell other replicas which callers are known.
+    /// The known callers, for other replicas.
     Callers,
 }
 
-/// The step that is due at `now`.
+/// Returns the step that is due at `now`.
 ///
-/// `serving` is the authority (PEM) of the leaf in use. `published_since` tells when a
-/// certificate was first seen in every configuration; `None` if it is not there, or if
-/// nobody can tell.
+/// `serving` is the authority (PEM) of the leaf in use. `published_since` returns the instant at which a
+/// certificate was first seen in every configuration; `None` if it is not there, or if the instant is
+/// unknown.
 pub(crate) fn next_step(
     secret: Option<&Secret>,
     policy: &CertPolicy,
@@ -173,7 +175,7 @@ fn wait_or_forget(stored: &Stored, policy: &CertPolicy, now: Timestamp) -> Step 
     if stored.previous.is_empty() {
         return Step::Wait(Some(renewal));
     }
-    // Without a readable instant the old ones would stay for ever.
+    // Without a readable instant, the old authorities would never be removed.
     let promoted_at = stored.promoted_at.unwrap_or(stored.active.from);
     let end = after(promoted_at, policy.overlap);
     if end <= now {

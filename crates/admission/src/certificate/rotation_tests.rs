@@ -1,4 +1,4 @@
-//! Table tests for `rotation`: what is wrong with a Secret, and which step follows.
+//! Table tests for `rotation`: the errors of a Secret, and the step that follows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ fn requested(mut secret: Secret) -> Secret {
     secret
 }
 
-/// A serving certificate for another host, as if from another product.
+/// Returns a Secret with a serving certificate for another host, as if from another product.
 fn foreign_leaf() -> Secret {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["other.example.com".to_owned()]).unwrap();

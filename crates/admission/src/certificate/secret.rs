@@ -1,7 +1,7 @@
-//! The Secret that replicas share: its keys, how it is read and how it is written.
+//! The Secret that replicas share: its keys, and how it is read and written.
 //!
-//! It holds authorities, and the key of the paths of hooks. The active authority signs, the next one is published before it
-//! takes over, and previous ones stay published until no leaf of theirs is left.
+//! It holds authorities, and the key of the paths of hooks. The active authority signs, the next one is
+//! published before it takes over, and previous ones stay published until none of their leaves is left.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,13 +20,13 @@ use crate::{
     server::paths::PathKeys,
 };
 
-/// Set this annotation, to any new value, to have the authority rotated.
+/// The annotation that requests a rotation of the authority; any new value requests one.
 pub const ROTATE_ANNOTATION: &str = "oz-admission/rotate";
 /// The value of [`ROTATE_ANNOTATION`] that was last carried out.
 const ROTATED_ANNOTATION: &str = "oz-admission/rotated";
-/// When the active authority took over.
+/// The annotation with the instant at which the active authority took over.
 const PROMOTED_AT_ANNOTATION: &str = "oz-admission/promoted-at";
-/// When the keys of the paths last changed.
+/// The annotation with the instant at which the keys of the paths last changed.
 const PATHS_AT_ANNOTATION: &str = "oz-admission/path-key-changed-at";
 
 const ACTIVE: (&str, &str) = ("ca.crt", "ca.key");
@@ -35,27 +35,28 @@ const PREVIOUS: &str = "previous.crt";
 /// The addresses of known callers.
 const CALLERS: &str = "callers";
 
-/// What a readable Secret says.
+/// The content of a readable Secret.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) active: Arc<Authority>,
     pub(crate) next: Option<Arc<Authority>>,
-    /// Certificates without keys, PEM.
+    /// The previous certificates without keys, PEM.
     pub(crate) previous: Vec<String>,
-    /// Missing in what an earlier version has left, or somebody has taken out.
+    /// The keys of the paths; `None` in a Secret of an earlier version, or after a user removed them.
     pub(crate) paths: Option<PathKeys>,
-    /// When the keys of the paths last changed; none if another one is asked for, or if nobody knows.
+    /// The instant at which the keys of the paths last changed; `None` if a new key is requested, or if the
+    /// instant is unknown.
     pub(crate) paths_at: Option<Timestamp>,
     /// The callers that replicas know.
     pub(crate) callers: Vouched,
     pub(crate) promoted_at: Option<Timestamp>,
-    /// The rotation asked for and the one last carried out.
+    /// The requested rotation, and the last rotation that was carried out.
     pub(crate) rotate: Option<String>,
     pub(crate) rotated: Option<String>,
 }
 
 impl Stored {
-    /// A Secret with one authority and no history.
+    /// Creates the content with one authority and no history.
     pub(crate) fn new(active: Arc<Authority>, paths: Option<PathKeys>) -> Self {
         Self {
             active,
@@ -70,7 +71,7 @@ impl Stored {
         }
     }
 
-    /// Every certificate a client has to trust for now, active first.
+    /// Returns all certificates that a client must trust now, the active one first.
     pub(crate) fn trusted(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.active.certificate.as_str())
             .chain(self.next.iter().map(|next| next.certificate.as_str()))
@@ -84,7 +85,7 @@ impl Stored {
         let active = Arc::new(Authority::parse(certificate, key).map_err(Reason::from)?);
         let next = text(secret, NEXT.0)
             .zip(text(secret, NEXT.1))
-            // A damaged successor is no successor: the rotation begins again.
+            // A damaged successor does not count: the rotation begins again.
             .and_then(|(certificate, key)| Authority::parse(certificate, key).ok())
             .map(Arc::new);
         Ok(Self {
@@ -100,7 +101,7 @@ impl Stored {
         })
     }
 
-    /// Writes it into `base`, whose resourceVersion, labels and other annotations stay.
+    /// Writes the content into `base`; its resourceVersion, labels and other annotations stay.
     pub(crate) fn write(&self, base: Option<&Secret>, home: &SecretAddress) -> Secret {
         let mut secret = base.cloned().unwrap_or_else(|| home.empty());
         let labels = secret.metadata.labels.get_or_insert_default();
@@ -143,7 +144,7 @@ impl Stored {
     }
 }
 
-/// Where the Secret lives and whose it is.
+/// The address of the Secret and its owner.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretAddress {
     pub(crate) name: String,
@@ -165,13 +166,13 @@ impl SecretAddress {
     }
 }
 
-/// The keys of the paths, if there are any.
+/// Returns the keys of the paths, if there are any.
 pub(crate) fn path_keys(secret: &Secret) -> Option<PathKeys> {
     let data = secret.data.as_ref()?;
     PathKeys::read(|name| Some(data.get(name)?.0.as_slice()))
 }
 
-/// The certificates of a damaged Secret that leaves may still be in use of.
+/// Returns the certificates of a damaged Secret of which leaves may still be in use.
 pub(crate) fn salvage(secret: &Secret, now: Timestamp) -> Vec<String> {
     [ACTIVE.0, NEXT.0, PREVIOUS]
         .iter()

@@ -1,9 +1,9 @@
-//! What replicas share besides authorities, and when it changes: the key in the paths of hooks, and the addresses of known
-//! callers. Pure, as `rotation` is.
+//! The data that replicas share in addition to authorities, and the instants of its changes: the key in the
+//! paths of hooks, and the addresses of known callers. Pure, as `rotation` is.
 //!
-//! The key proves little, since the API server shows it to whoever sees a call fail. It is exchanged all the same, often
-//! and by the steps of an authority: *stage* a next one, so that every replica takes calls by it; *promote* it, so that
-//! it is registered; *forget* the one before.
+//! The key proves little, since the API server shows it to every user who sees a call fail. It is still
+//! replaced often, with the steps of an authority: *stage* a next one, so that every replica accepts calls
+//! with it; *promote* it, so that it is registered; *forget* the preceding one.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::caller::KnownCallers;
 
-/// The step that is due at `now`, if the authority needs none before `wake`. `started` is when this process did.
+/// Returns the step that is due at `now`, if the authority needs none before `wake`. `started` is the start
+/// of this process.
 pub(crate) fn next_shared_step(
     stored: &Stored,
     policy: &CertPolicy,
@@ -42,7 +43,7 @@ fn path_step(stored: &Stored, policy: &CertPolicy, started: Timestamp) -> Due {
     let Some(paths) = &stored.paths else {
         return Due::Never;
     };
-    // Of an earlier version, or asked for.
+    // From an earlier version, or requested.
     let Some(changed) = stored.paths_at else {
         return Due::At(Step::StagePaths, Timestamp::MIN);
     };
@@ -57,7 +58,7 @@ fn path_step(stored: &Stored, policy: &CertPolicy, started: Timestamp) -> Due {
     if paths.previous.is_none() {
         return Due::At(Step::StagePaths, stage);
     }
-    // Whoever calls by the previous one is not cut off by a second exchange soon after the first.
+    // A caller with the previous key is not cut off by a second replacement soon after the first.
     Due::At(Step::ForgetPaths, after(changed, policy.overlap))
 }
 

@@ -10,10 +10,10 @@ use super::{
     secret::Stored,
 };
 
-/// Signs what [`Current`] serves with.
+/// A signer of the certificate that [`Current`] serves.
 pub(crate) struct Signer<'a> {
     pub(crate) policy: &'a CertPolicy,
-    /// Names and addresses that the certificate is for.
+    /// The names and addresses of the certificate.
     pub(crate) names: &'a [String],
     pub(crate) current: &'a Current,
 }
@@ -26,11 +26,11 @@ impl Signer<'_> {
         Ok(())
     }
 
-    /// Signs the first leaf, and a new one before it ends, as long as the authority is the same.
+    /// Signs the first leaf, and a new one before it expires, as long as the authority is the same.
     pub(crate) fn renew(&self, authority: &Authority, now: Timestamp) -> Result<(), Error> {
         let due = self.current.leaf().is_none_or(|leaf| {
             let same = leaf.issuer.as_ref() == Some(&authority.certificate);
-            // A leaf that has ended convinces nobody: there is nothing to lose by another one.
+            // No client accepts an expired leaf: another one can only be better.
             now >= leaf.until || (same && now >= self.policy.renewal(leaf.from, leaf.until))
         });
         if due {
@@ -40,8 +40,8 @@ impl Signer<'_> {
         }
     }
 
-    /// Signs with an authority that has taken over, once clients will trust it. `since` is when it was
-    /// published, if anybody can tell. Returns when to look at the leaf again.
+    /// Signs with an authority that has taken over, once clients trust it. `since` is the instant of its
+    /// publication, if known. Returns the instant of the next check of the leaf.
     pub(crate) fn follow(
         &self,
         stored: &Stored,
@@ -52,7 +52,7 @@ impl Signer<'_> {
             return Ok(None);
         };
         if leaf.issuer.as_ref() != Some(&stored.active.certificate) {
-            // If nobody can tell, whoever promoted it has waited in our place.
+            // If the instant is unknown, the replica that promoted the authority has already waited.
             let unknown = stored.promoted_at.unwrap_or(now);
             let trusted = since.map_or(unknown, |since| after(since, self.policy.settle));
             if now < trusted {

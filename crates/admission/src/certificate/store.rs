@@ -1,7 +1,7 @@
-//! Carrying out rotation steps on the shared Secret.
+//! The rotation steps on the shared Secret.
 //!
-//! Replicas race here, and may: every write names the resourceVersion it was decided
-//! on, and whoever loses reads again and finds the step already done.
+//! Replicas may compete: every write names the resourceVersion on which it was decided, and the replica
+//! that loses reads again and finds the step already done.
 
 use std::sync::Arc;
 
@@ -25,64 +25,64 @@ use crate::{
     server::paths::{PathKey, PathKeys},
 };
 
-/// How often a lost race is run again before the error is passed on.
+/// The number of attempts after lost races before the error is returned.
 const ATTEMPTS: usize = 20;
 
-/// Why the authority could not be had.
+/// The reason for which the authority is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server did not do what was asked.
+    /// The API server did not carry out the call.
     #[error("failed to {verb} Secret {namespace}/{name}")]
     Api {
-        /// What was tried.
+        /// The attempted operation.
         verb: &'static str,
-        /// Where it lives.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Its name.
+        /// The name of the Secret.
         name: String,
-        /// What came back.
+        /// The error of the call.
         source: Box<kube::Error>,
     },
-    /// Cryptography failed.
+    /// The cryptography failed.
     #[error(transparent)]
     Authority(#[from] authority::Error),
-    /// Others kept changing the Secret.
+    /// Other writers kept changing the Secret.
     #[error("failed to write Secret {namespace}/{name}: it kept changing under us")]
     Contended {
-        /// Where it lives.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Its name.
+        /// The name of the Secret.
         name: String,
     },
 }
 
-/// What the steps depend on besides the Secret.
+/// The inputs of the steps in addition to the Secret.
 pub(crate) struct Circumstances<'a> {
     pub(crate) now: Timestamp,
     /// The authority (PEM) of the leaf in use.
     pub(crate) serving: Option<&'a str>,
-    /// Since when a certificate is in every configuration.
+    /// The instant since which a certificate is in every configuration.
     pub(crate) published_since: &'a (dyn Fn(&str) -> Option<Timestamp> + Sync),
-    /// Whether somebody will publish what is staged: a process that only serves must not
-    /// begin what it cannot finish.
+    /// True if a staged authority will be published: a process that only serves must not begin a rotation
+    /// that it cannot finish.
     pub(crate) may_stage: bool,
-    /// When this process started, if it serves hooks.
+    /// The instant at which this process started, if it serves hooks.
     pub(crate) started: Option<Timestamp>,
     /// The callers that this process knows.
     pub(crate) callers: &'a KnownCallers,
 }
 
-/// The Secret, and what was last found in it.
+/// The Secret, and its last content.
 pub(crate) struct Store {
     api: Api<Secret>,
     home: SecretAddress,
     policy: CertPolicy,
     metrics: Metrics,
-    /// The last good authority. If the Secret is lost, this one goes back into it, so that
-    /// nobody notices.
+    /// The last valid authority. If the Secret is lost, the store writes this authority into it again, so
+    /// that clients are not affected.
     held: Option<Arc<Authority>>,
-    /// The same of the keys of paths.
+    /// The last valid keys of paths.
     held_paths: Option<PathKeys>,
 }
 
@@ -104,12 +104,13 @@ impl Store {
         }
     }
 
-    /// The authority last found in the Secret.
+    /// Returns the authority last found in the Secret.
     pub(crate) fn held(&self) -> Option<Arc<Authority>> {
         self.held.clone()
     }
 
-    /// Does every step that is due. Returns what the Secret then says, and when to look again.
+    /// Performs all due steps. Returns the resulting content of the Secret, and the instant of the next
+    /// read.
     pub(crate) async fn settle(
         &mut self,
         circumstances: &Circumstances<'_>,
@@ -171,7 +172,7 @@ impl Store {
         next_shared_step(stored, &self.policy, circumstances.callers, times, wake)
     }
 
-    /// What the Secret is to say after `step`.
+    /// Returns the content of the Secret after `step`.
     fn after(
         &self,
         step: Step,
@@ -212,7 +213,8 @@ impl Store {
                 if let Some(paths) = &mut stored.paths {
                     exchange(paths, step)?;
                 }
-                // Since when the active one is, not since when the previous one is forgotten.
+                // The instant of the last change of the active key; the removal of the previous key does
+                // not count.
                 if step != Step::ForgetPaths {
                     stored.paths_at = Some(now);
                 }
@@ -253,7 +255,7 @@ impl Store {
             .map(|secret| salvage(secret, now))
             .unwrap_or_default();
         previous.retain(|pem| *pem != active.certificate);
-        // As with the authority: what calls come by is worth more than what somebody has put there.
+        // As with the authority, the keys in use take precedence over keys that another writer stored.
         let kept = self
             .held_paths
             .clone()
@@ -301,13 +303,13 @@ impl Store {
                 self.metrics.rotation_step(step);
                 Ok(())
             }
-            // Someone else was faster, or took the Secret away meanwhile: read again.
+            // Another replica was faster, or the Secret was deleted during the write: read again.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(source) => Err(self.failed("write", source)),
         }
     }
 
-    /// What nobody can change is deleted, as it was read, and created anew.
+    /// Deletes an immutable Secret, with preconditions as read, and creates it again.
     async fn make_again(
         &self,
         base: &Secret,

@@ -1,5 +1,5 @@
-//! Certificates that somebody else looks after: a Secret (cert-manager's, for
-//! instance) or files. Only read here; a bad one never takes the place of a good one.
+//! Certificates that another component maintains: a Secret (cert-manager's, for instance) or files. The
+//! manager only reads them; an invalid one never replaces a valid one.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -23,11 +23,11 @@ use crate::server::paths::{self, PathKeys};
 pub(crate) struct Supplied {
     pub(crate) leaf: Leaf,
     pub(crate) bundle: Option<Vec<String>>,
-    /// The keys of paths, if whoever supplies the certificate supplies them as well.
+    /// The keys of paths, if the component that supplies the certificate also supplies them.
     pub(crate) paths: Option<PathKeys>,
 }
 
-/// Puts a certificate chain and a key together.
+/// Combines a certificate chain and a key.
 pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Supplied, Error> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
@@ -55,7 +55,8 @@ pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Su
     })
 }
 
-/// The certificates of a bundle; none of an empty one, as issuers leave it that do not know theirs.
+/// Returns the certificates of a bundle; `None` for an empty one, as from issuers that do not know their
+/// authority.
 fn authorities(bundle: &[u8]) -> Result<Option<Vec<String>>, Error> {
     const WHAT: &str = "certificates of the authorities (ca.crt)";
     let text = std::str::from_utf8(bundle).map_err(|_| Error::Unreadable(WHAT))?;
@@ -108,8 +109,8 @@ pub(crate) async fn from_files(directory: &Path) -> Result<Supplied, Error> {
     })
 }
 
-/// Refuses a certificate that clients would refuse: one that has ended, or is for
-/// another name than the one the API server will look for.
+/// Refuses a certificate that clients would refuse: an expired one, or one for another name than the name
+/// that the API server requires.
 pub(crate) fn check(
     supplied: &Supplied,
     name: Option<&str>,

@@ -1,7 +1,8 @@
 //! Conversion webhooks: custom resources that are read and written in several versions.
 //!
-//! The function is somebody else's; which objects it is given, what it may change of them and what is said
-//! when it fails is decided here, object by object, in `objects`. `wire` knows the `ConversionReview`.
+//! An extension supplies the function. The module `objects` decides, object by object, which objects the
+//! function receives, which fields it may change, and the message of a failure. The module `wire` defines
+//! the `ConversionReview`.
 
 pub(crate) mod objects;
 pub(crate) mod wire;
@@ -15,16 +16,17 @@ use crate::review::Cx;
 
 /// A function that converts the objects of one custom resource from any of its versions to any other.
 ///
-/// It must give the same whenever it is called with the same, and lose nothing on the way there and back:
-/// what one version cannot hold belongs into an annotation. It is called for every read and write of an
-/// object that is not stored in the version asked for, so it should ask nobody.
+/// The function must return the same result for the same input, and a conversion in both directions must
+/// lose no data: store data that one version cannot hold in an annotation. The API server calls the
+/// function for every read and write of an object that is not stored in the requested version, so it should
+/// make no calls to servers.
 pub trait Convert: Send + Sync + 'static {
-    /// `object` in the version `to`, such as `example.com/v2`. It comes with its `apiVersion`, which is set
-    /// to `to` afterwards, and without `managedFields`, which are put back. Of its metadata only labels and
-    /// annotations may change; the `kind` may not.
+    /// Converts `object` to the version `to`, such as `example.com/v2`. The object has its `apiVersion`,
+    /// which the library sets to `to` afterwards, and no `managedFields`, which the library restores. Of
+    /// the metadata, only labels and annotations may change; the `kind` must not change.
     ///
     /// # Errors
-    /// The object cannot be converted. Whoever asked for it is told why, with its name.
+    /// The object cannot be converted. The client receives the reason, with the name of the object.
     fn convert(
         &self,
         cx: &Cx,
@@ -44,14 +46,14 @@ impl<C: Convert> Convert for Arc<C> {
     }
 }
 
-/// Why an object cannot be converted, for people: the library says which one it is. Made of a text or of
-/// an error of `serde_json`, also by `?`.
+/// The reason for which an object cannot be converted, for users; the library adds the name of the object.
+/// A text or an error of `serde_json` converts into it, also with `?`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConvertError(String);
 
 impl ConvertError {
-    /// What is wrong with the object, and what to do about it.
+    /// Creates an error with the problem of the object and the next step.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -75,7 +77,7 @@ impl From<serde_json::Error> for ConvertError {
     }
 }
 
-/// A conversion made of a function that asks nobody: see [`convert_fn`].
+/// A conversion that calls a synchronous function: see [`convert_fn`].
 pub struct ConvertFn<F>(F);
 
 impl<F> fmt::Debug for ConvertFn<F> {
@@ -84,7 +86,7 @@ impl<F> fmt::Debug for ConvertFn<F> {
     }
 }
 
-/// A conversion made of a function that asks nobody.
+/// Creates a conversion from a synchronous function, which makes no calls to servers.
 ///
 /// ```
 /// use oz_admission::{Conversion, convert_fn};
@@ -126,7 +128,7 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// `definition` is the name of the CustomResourceDefinition: `<plural>.<group>`.
+    /// Creates a conversion. `definition` is the name of the CustomResourceDefinition: `<plural>.<group>`.
     pub fn new(definition: &str, handler: impl Convert) -> Self {
         Self {
             definition: definition.to_owned(),
@@ -134,12 +136,12 @@ impl Conversion {
         }
     }
 
-    /// The path it is served under.
+    /// Returns the path of the conversion.
     pub fn served_path(&self) -> String {
         format!("/convert/{}", self.definition)
     }
 
-    /// The group whose versions it converts between.
+    /// Returns the group of the converted versions.
     pub(crate) fn group(&self) -> &str {
         let parts = self.definition.split_once('.');
         parts.map_or("", |(_, group)| group)
@@ -152,7 +154,7 @@ impl fmt::Debug for Conversion {
     }
 }
 
-/// A conversion whose type has been forgotten.
+/// A conversion with an erased type.
 pub(crate) trait ConvertAny: Send + Sync + 'static {
     fn convert<'a>(
         &'a self,

@@ -1,5 +1,5 @@
-//! One object from one version to another: what the function gets, what it may change, and what is said
-//! of the object when it fails.
+//! The conversion of one object: the input of the function, the fields that it may change, and the message
+//! of a failure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{
@@ -10,7 +10,7 @@ use serde_json::{
 use super::{ConvertAny, ConvertError};
 use crate::{lean::without_managed_fields, review::Cx};
 
-/// What is read of an object whatever else is in it.
+/// The fields that are read from every object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head<'a> {
@@ -31,7 +31,7 @@ struct HeadMetadata<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-/// An object with the fields that were kept from the function.
+/// An object with the fields that the function does not receive.
 #[derive(Serialize)]
 struct Whole<'a> {
     #[serde(flatten)]
@@ -47,10 +47,10 @@ struct WholeMetadata<'a> {
     managed_fields: &'a RawValue,
 }
 
-/// `raw` in the version `to`.
+/// Converts `raw` to the version `to`.
 ///
 /// # Errors
-/// Why not, with the name of the object.
+/// The reason of the failure, with the name of the object.
 pub(crate) async fn convert(
     handler: &dyn ConvertAny,
     cx: &Cx,
@@ -115,7 +115,7 @@ async fn convert_one(
     })?)
 }
 
-/// Whether nothing of the metadata changed but labels and annotations.
+/// Checks that the metadata is unchanged except for labels and annotations.
 fn unchanged(before: &Value, after: &Value) -> Result<(), ConvertError> {
     let none = Map::new();
     let (old, new) = (

@@ -1,6 +1,6 @@
-//! The JSON of a `ConversionReview` of `apiextensions.k8s.io/v1`, both ways.
+//! The JSON of a `ConversionReview` of `apiextensions.k8s.io/v1`: requests and responses.
 //!
-//! Objects stay raw text until they are converted: one that does not decode is one object's failure.
+//! Objects stay raw text until they are converted: if one does not decode, only this object fails.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ const FORM: Form = Form {
     kind: "ConversionReview",
 };
 
-/// The request inside a `ConversionReview`; borrows the body it was read from.
+/// The request inside a `ConversionReview`; it borrows from the body.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Request<'a> {
     pub(crate) uid: String,
@@ -41,7 +41,8 @@ struct Outcome<'a> {
     message: Option<&'a str>,
 }
 
-/// Writes the answer to the request `uid`: all objects, or why one of them could not be converted.
+/// Writes the response to the request `uid`: all objects, or the reason for which one could not be
+/// converted.
 pub(crate) fn write(
     uid: &str,
     converted: &Result<Vec<Box<RawValue>>, String>,

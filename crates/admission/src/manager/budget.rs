@@ -1,17 +1,17 @@
-//! How often a registration is put right at once.
+//! The rate limit for repairs of a registration.
 //!
-//! One hand that breaks it is undone within milliseconds. Two programs that each put
-//! right what the other did, such as two versions during a rolling update, would write
-//! without end: they are slowed down.
+//! A single external change is repaired within milliseconds. Two programs that each revert the other's
+//! changes, such as two versions during a rolling update, would write without end: the limit slows them
+//! down.
 
 use std::time::{Duration, Instant};
 
-/// So many repairs are made at once.
+/// The number of repairs without a pause.
 const AT_ONCE: u32 = 20;
-/// After them, one in this time.
+/// The interval of one repair after them.
 const ONE_EVERY: Duration = Duration::from_secs(5);
 
-/// What is left of [`AT_ONCE`].
+/// The rest of [`AT_ONCE`].
 #[derive(Debug)]
 pub(super) struct Budget {
     left: u32,
@@ -28,13 +28,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A repair was made.
+    /// Counts a repair.
     pub(super) fn spend(&mut self, now: Instant) {
         self.earn(now);
         self.left = self.left.saturating_sub(1);
     }
 
-    /// How long to wait before the next one.
+    /// Returns the pause before the next repair.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         self.earn(now);
         if self.left == 0 {

@@ -1,4 +1,4 @@
-//! Declaring a manager, and everything that can be wrong with a declaration.
+//! The declaration of a manager, and the errors of a declaration.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -29,74 +29,74 @@ use crate::{
     watch::Watcher,
 };
 
-/// What is wrong with a declaration.
+/// An error of a declaration.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The fingerprint becomes part of many names.
+    /// The fingerprint is not a DNS label; it becomes part of many names.
     #[error("failed to use the fingerprint {0:?}: it must be a DNS label of at most 63 characters")]
     Fingerprint(String),
-    /// A hook's name becomes part of a path and of a DNS name.
+    /// The name of a hook is not a DNS label; it becomes part of a path and of a DNS name.
     #[error("failed to use the hook name {0:?}: it must be a DNS label of at most 63 characters")]
     HookName(String),
-    /// Two hooks would answer for one path, or two webhooks have one name.
+    /// Two hooks have the same path, or two webhooks have the same name.
     #[error("failed to declare two hooks with the same {what}: {value}")]
     Duplicate {
-        /// `path`, `webhook name` or `watcher`.
+        /// The kind of the value: `path`, `webhook name` or `watcher`.
         what: &'static str,
-        /// What they share.
+        /// The shared value.
         value: String,
     },
-    /// A path must begin with a slash and hold nothing that needs escaping.
+    /// A path does not begin with a slash, or contains characters that require escaping.
     #[error(
         "failed to use the path {0:?}: it must begin with / and hold only letters, digits and -._/"
     )]
     Path(String),
-    /// The API server wants at least three segments.
+    /// A webhook name has fewer than three segments, which the API server requires.
     #[error(
         "failed to use the webhook name {0:?}: it must be a DNS name of at least three segments"
     )]
     WebhookName(String),
-    /// A hook that is called for nothing.
+    /// A hook has no rules, so it is never called.
     #[error(
         "failed to declare hook {0}: it has no rule; name a resource, or rules that it follows"
     )]
     NoRules(String),
-    /// A hook that is called for nothing.
+    /// A hook has no operations, so it is never called.
     #[error("failed to declare hook {0}: it has no operations")]
     NoOperations(String),
-    /// Nothing can be changed in an object that goes away.
+    /// A mutating hook is on DELETE, but an object that is being deleted cannot be changed.
     #[error(
         "failed to declare hook {0}: a mutating hook cannot be on DELETE; use a validating one"
     )]
     MutatingDelete(String),
-    /// The API server allows 1 to 30 s.
+    /// A timeout is outside the range of the API server, 1 to 30 s.
     #[error("failed to declare hook {0}: its timeout must be 1 to 30 whole seconds")]
     Timeout(String),
-    /// What is converted is the objects of a definition.
+    /// The name of a conversion is not the name of a CustomResourceDefinition.
     #[error("failed to convert for {0:?}: a CustomResourceDefinition is named <plural>.<group>")]
     Definition(String),
-    /// Hooks that nobody can reach.
+    /// The hooks have no endpoint, so the API server cannot reach them.
     #[error("failed to declare hooks without an endpoint: say where the API server reaches them")]
     NoEndpoint,
-    /// The endpoint's URL is of no use.
+    /// The URL of the endpoint is invalid.
     #[error("failed to use the endpoint: {0}")]
     Endpoint(String),
-    /// Port 0 is nowhere.
+    /// The port of the Service is 0.
     #[error("failed to use the endpoint: the port of a Service cannot be 0")]
     Port,
-    /// A certificate policy that cannot work.
+    /// The certificate policy is invalid.
     #[error("failed to use the certificate policy: {0}")]
     Policy(&'static str),
-    /// Certificates of clients that cannot be checked.
+    /// The authority for client certificates is invalid.
     #[error("failed to use the authority of clients: {0}")]
     ClientAuthority(String),
 }
 
-/// Adds a task to the runtime, once there is somebody to make its context.
+/// A function that adds a task to the runtime, once the reviewer that creates its context exists.
 type Start = Box<dyn FnOnce(&mut Runtime, &str, Arc<Reviewer>) + Send + Sync>;
 
-/// Puts a [`Manager`] together.
+/// A builder of a [`Manager`].
 #[must_use = "nothing happens until build() and then run() or register()"]
 pub struct ManagerBuilder {
     pub(super) runtime: Runtime,
@@ -154,65 +154,65 @@ impl ManagerBuilder {
         }
     }
 
-    /// The address to serve webhooks on; `0.0.0.0:8443` by default. Without hooks, no port is opened.
+    /// Sets the address of the webhook server; `0.0.0.0:8443` by default. Without hooks, no port is opened.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(Listen::Address(address));
         self
     }
 
-    /// A bound socket to serve webhooks on, in place of [`listen`](Self::listen).
+    /// Sets a bound socket for the webhook server; it replaces [`listen`](Self::listen).
     pub fn listener(mut self, listener: TcpListener) -> Self {
         self.listen = Some(Listen::Bound(listener));
         self
     }
 
-    /// The address for `/healthz`, `/readyz` and `/metrics`, without TLS. Not served by default.
+    /// Sets the address for `/healthz`, `/readyz` and `/metrics`, without TLS. Not served by default.
     pub fn listen_plain(mut self, address: SocketAddr) -> Self {
         self.runtime.listen(Listen::Address(address));
         self
     }
 
-    /// A bound socket for the same.
+    /// Sets a bound socket for `/healthz`, `/readyz` and `/metrics`, without TLS.
     pub fn plain_listener(mut self, listener: TcpListener) -> Self {
         self.runtime.listen(Listen::Bound(listener));
         self
     }
 
-    /// Where the API server reaches the hooks. Required as soon as there is a hook.
+    /// Sets the address of the hooks for the API server. Required as soon as there is a hook.
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.endpoint = Some(endpoint);
         self
     }
 
-    /// The manager's own namespace, where its Secret and Lease live. By default that of the
+    /// Sets the manager's namespace, which contains its Secret and Lease. By default the namespace of the
     /// Service, or else that of the client.
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// Who this replica is in the Lease and in events: the name of the pod, so that a
-    /// restarted process takes its own Lease back at once. Random by default.
+    /// Sets the identity of this replica in the Lease and in events: the name of the pod, so that a
+    /// restarted process regains its own Lease at once. Random by default.
     pub fn identity(mut self, identity: &str) -> Self {
         self.identity = Some(identity.to_owned());
         self
     }
 
-    /// Where the serving certificate comes from; signed by itself by default.
+    /// Sets the source of the serving certificate; self-signed by default.
     pub fn certificates(mut self, source: CertSource) -> Self {
         self.certificates = source;
         self
     }
 
-    /// The authorities (PEM) that sign the certificates of API servers: nobody else gets past
-    /// the handshake. For clusters whose API servers present one to webhooks
+    /// Sets the authorities (PEM) that sign the certificates of API servers: other clients fail the
+    /// handshake. For clusters with API servers that present a certificate to webhooks
     /// (`AdmissionConfiguration`, `kubeConfigFile`); most do not.
     pub fn client_authority(mut self, pem: Vec<u8>) -> Self {
         self.client_authority = Some(pem);
         self
     }
 
-    /// Whether this process looks after the webhook configurations.
+    /// Sets whether this process maintains the webhook configurations.
     pub fn registration(mut self, mode: RegistrationMode) -> Self {
         self.mode = mode;
         self
@@ -224,21 +224,22 @@ impl ManagerBuilder {
         self
     }
 
-    /// Converts the objects of a CustomResourceDefinition between its versions, with the certificates and the
-    /// upkeep that hooks have: `spec.conversion` of the definition is written, watched and put right, and
-    /// nothing else of it. A definition that does not exist is waited for; readiness does not depend on it.
+    /// Converts the objects of a CustomResourceDefinition between its versions, with the same certificates
+    /// and upkeep as hooks: the manager writes, watches and repairs `spec.conversion` of the definition,
+    /// and no other field. The manager waits for a definition that does not exist; readiness does not
+    /// depend on it.
     pub fn conversion(mut self, conversion: Conversion) -> Self {
         self.conversions.push(conversion);
         self
     }
 
-    /// Adds a watcher. It runs on every replica.
+    /// Adds a watcher, which runs on every replica.
     pub fn watcher(mut self, watcher: Watcher) -> Self {
         self.watchers.push(watcher);
         self
     }
 
-    /// Adds a task. It runs on the leader only; `name` is for logs.
+    /// Adds a task, which runs on the leader only; `name` is for logs.
     pub fn task(mut self, name: &str, task: impl Task) -> Self {
         let task = Arc::new(task);
         let start: Start = Box::new(move |runtime, name, reviewer| {
@@ -251,74 +252,75 @@ impl ManagerBuilder {
         self
     }
 
-    /// Adds a condition of readiness. Keep a clone to open it with.
+    /// Adds a readiness gate. Keep a clone to open it.
     pub fn gate(self, gate: Gate) -> Self {
         self.runtime.readiness().add(gate);
         self
     }
 
-    /// Registers metrics of the application's own, served beside the library's. Comes with the feature
-    /// `metrics`.
+    /// Registers metrics of the application, which are served with those of the library. Requires the
+    /// feature `metrics`.
     #[cfg(feature = "metrics")]
     pub fn metrics(self, register: impl FnOnce(&mut Registry)) -> Self {
         register(&mut self.runtime.registry());
         self
     }
 
-    /// Handlers vouch for callers ([`Cx::vouch`](crate::Cx::vouch)), so that one for which none did, and which presents
-    /// no certificate, is hardly an API server. Its reviews are answered all the same, since it may be a new one. They
-    /// have fewer connections and a part of the memory, and what handlers ask the API server for them is bounded:
-    /// beyond, [`Cx::client`](crate::Cx) answers with 429.
+    /// Declares that handlers vouch for callers ([`Cx::vouch`](crate::Cx::vouch)). A caller for which no
+    /// handler vouched and which presents no certificate is then probably not an API server. The server
+    /// still reviews its requests, since it may be a new API server. Such callers have fewer connections
+    /// and a part of the memory, and the calls that handlers make to the API server for them are limited:
+    /// beyond the limit, [`Cx::client`](crate::Cx) responds with 429.
     pub fn vouches_for_callers(mut self) -> Self {
         self.vouches = true;
         self
     }
 
-    /// What the server puts up with.
+    /// Sets the limits of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How long calls are still taken after readiness has failed, for load balancers to
-    /// notice; 5 s by default.
+    /// Sets the time for which the server still accepts calls after readiness has failed, so that load
+    /// balancers notice; 5 s by default.
     pub fn drain(mut self, grace: Duration) -> Self {
         self.drain = grace;
         self
     }
 
-    /// Is told of upkeep as it happens, such as for a record.
+    /// Sets the observer of upkeep, for instance for audit records.
     pub fn observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Removes what an EiriniX install of the same fingerprint has registered, the configuration
-    /// `<fingerprint>-mutating-hook`, once the hooks of this one are. It stays if there are webhooks in it
-    /// that no EiriniX wrote.
+    /// Removes the registration of an EiriniX installation of the same fingerprint, the configuration
+    /// `<fingerprint>-mutating-hook`, once the hooks of this manager are registered. The configuration
+    /// stays if it contains webhooks that EiriniX did not write.
     pub fn replace_eirinix(mut self) -> Self {
         self.replaces_eirinix = true;
         self
     }
 
-    /// Another source of time than the system's.
+    /// Sets a clock that replaces the system clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.runtime.set_clock(clock);
         self
     }
 
-    /// The process that the manager runs in: its stores, and tasks of every replica.
+    /// Returns the runtime of the manager: its stores, and tasks of every replica.
     pub fn runtime(&mut self) -> &mut Runtime {
         &mut self.runtime
     }
 
-    /// Checks the declaration.
+    /// Checks the declaration and builds the manager.
     ///
     /// # Errors
-    /// Everything that would only fail later, at the API server or in an outage.
+    /// All errors of the declaration that would otherwise appear later, at the API server or in an outage.
     pub fn build(mut self) -> Result<Manager, ConfigError> {
         let endpoint = self.check()?;
-        // Whether supplied certificates come with a key is known when they have been read.
+        // A supplied certificate must be read before it is known whether it has a key.
         let paths = Paths::new(Served::Nowhere);
         let namespace = self.namespace.clone().unwrap_or_else(|| match &endpoint {
             Endpoint::Service { namespace, .. } => namespace.clone(),
@@ -348,7 +350,7 @@ impl ManagerBuilder {
         };
         let reviewer = Arc::new(reviewer.telling_apart(callers.clone()));
         let readiness = self.runtime.readiness().clone();
-        // A process that only watches or reconciles has no port and no certificate to wait for.
+        // A process that only watches or reconciles requires neither port nor certificate.
         let serves = !self.hooks.is_empty() || !self.conversions.is_empty();
         let gates = serves.then(|| Gates {
             serving: readiness.gate("serving"),

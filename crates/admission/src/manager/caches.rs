@@ -1,4 +1,4 @@
-//! Declaring caches, and the rights that they need.
+//! The declaration of caches, and the rights that they require.
 
 use kube::{Resource, core::NamespaceResourceScope};
 use oz_runtime::{Keep, Kind, Selection};
@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl ManagerBuilder {
-    /// A cache of the objects of `K` in the whole cluster, for hooks, watchers and tasks to read; see [`Cache`].
+    /// Creates a cache of the objects of `K` in the whole cluster, which hooks, watchers and tasks can
+    /// read; see [`Cache`].
     pub fn cache<K>(&mut self, selection: Selection) -> Cache<K>
     where
         K: Watched + Resource<DynamicType = ()>,
@@ -18,7 +19,7 @@ impl ManagerBuilder {
         self.cache_of(&Kind::of::<K>(), selection)
     }
 
-    /// The same in one namespace.
+    /// Creates a cache of the objects of `K` in one namespace; see [`cache`](Self::cache).
     pub fn cache_in<K>(&mut self, namespace: &str, selection: Selection) -> Cache<K>
     where
         K: Watched + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -29,7 +30,7 @@ impl ManagerBuilder {
         Cache::new(feeds.store_in(&kind, namespace, selection))
     }
 
-    /// A cache of a kind that is named at run time, see [`Kind::discover`], such as of
+    /// Creates a cache of a kind that is named at run time, see [`Kind::discover`], such as a cache of
     /// [`DynamicObject`](kube::core::DynamicObject)s.
     pub fn cache_of<K: Watched>(&mut self, kind: &Kind, selection: Selection) -> Cache<K> {
         self.caches.push(Cached::new(kind, None));

@@ -1,4 +1,4 @@
-//! What can be wrong with a declaration, found before anything runs.
+//! The checks of a declaration, before the manager runs.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ fn check_hook(hook: &Hook, fingerprint: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// RFC 1123: lower-case letters, digits and dashes, not at the ends.
+/// Checks a DNS label of RFC 1123: lower-case letters, digits and dashes, no dash at either end.
 fn is_label(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len())

@@ -1,4 +1,4 @@
-//! What upkeep fails at.
+//! The errors of upkeep.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use crate::{
     rules::MAX_RULES,
 };
 
-/// Why certificate or registration are not as they should be.
+/// The reason for which certificate or registration are not as declared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpkeepError {
-    /// The authority.
+    /// An error of the stored authority.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// A certificate.
+    /// An error of a certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The registration.
+    /// An error of the registration.
     #[error(transparent)]
     Registration(#[from] apply::Error),
-    /// The API server did not answer.
+    /// The API server did not respond.
     #[error("failed to hear from the API server within {0:?}")]
     TimedOut(Duration),
-    /// More rules than a configuration can hold.
+    /// A hook follows more rules than a configuration can hold.
     #[error(
         "failed to follow the rules of hook {0}: there are more than {MAX_RULES}; what is registered stays as it is"
     )]
     TooManyRules(String),
-    /// Nobody has said yet which rules a hook has.
+    /// The rules of a hook are not known yet.
     #[error(
         "failed to register hook {0}: its rules are not known yet; only a process that runs follows rules"
     )]
     RulesUnknown(String),
-    /// The supplied Secret.
+    /// The supplied Secret cannot be read.
     #[error("failed to read Secret {namespace}/{name}")]
     Supplied {
-        /// Where it should be.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Its name.
+        /// The name of the Secret.
         name: String,
-        /// What came back.
+        /// The error of the call.
         source: Box<kube::Error>,
     },
 }
@@ -59,7 +59,7 @@ mod tests {
         Box::new(kube::Error::Api(status.boxed()))
     }
 
-    /// One of each variant that has a source, in every error of the library's.
+    /// Returns one error of each variant that has a source, for every error type of the library.
     fn all() -> Vec<Box<dyn std::error::Error>> {
         let (namespace, name) = ("home".to_owned(), "hooks".to_owned());
         let json = || serde_json::from_str::<u8>("x").unwrap_err();

@@ -1,4 +1,4 @@
-//! The manager: everything an extension process is, put together.
+//! The manager: all parts of an extension process.
 
 mod budget;
 mod builder;
@@ -39,17 +39,18 @@ use crate::{
     watch::Watcher,
 };
 
-/// Whether this process looks after the webhook configurations.
+/// The registration mode: defines whether this process maintains the webhook configurations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegistrationMode {
-    /// It writes them, watches them and puts them right.
+    /// The process writes, watches and repairs the configurations.
     #[default]
     Maintain,
-    /// It only serves; somebody else calls [`Manager::register`] or applies manifests.
+    /// The process only serves; another process calls [`Manager::register`], or an administrator applies
+    /// manifests.
     Never,
 }
 
-/// What was declared, and does not change any more.
+/// The declaration of a built manager, which does not change.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) fingerprint: Arc<str>,
@@ -65,13 +66,13 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    /// Whether there is anything that the API server calls.
+    /// Checks whether the API server calls any webhook of the process.
     pub(crate) fn serves(&self) -> bool {
         !self.hooks.is_empty() || !self.conversions.is_empty()
     }
 }
 
-/// The library's own conditions of readiness. They exist, closed, before anything runs.
+/// The readiness gates of the library. They exist, closed, before any part runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Gates {
     pub(crate) serving: Gate,
@@ -79,17 +80,18 @@ pub(crate) struct Gates {
     pub(crate) registration: Gate,
 }
 
-/// An extension process: hooks, watchers and tasks, the server that answers for them, and
-/// the upkeep of certificates and registration.
+/// An extension process: hooks, watchers and tasks, the server for them, and the upkeep of certificates and
+/// registration.
 ///
-/// Put together with [`Manager::builder`]; see the [crate's documentation](crate).
+/// [`Manager::builder`] creates it; see the [crate's documentation](crate).
 pub struct Manager {
     pub(crate) declared: Arc<Declared>,
     pub(crate) runtime: Runtime,
     pub(crate) recorder: Recorder,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) metrics: Metrics,
-    /// None where there is neither hook nor conversion: then nothing is served or registered, and no Secret is needed.
+    /// `None` without hooks and conversions: then nothing is served or registered, and no Secret is
+    /// required.
     pub(crate) gates: Option<Gates>,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
@@ -97,7 +99,7 @@ pub struct Manager {
     pub(crate) client_authority: Option<Vec<u8>>,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) caches: Vec<Cached>,
-    /// Whether there is anything that only the leader does.
+    /// True if there are tasks for the leader.
     pub(crate) competes: bool,
     pub(crate) observer: Option<Observer>,
     pub(crate) replaces_eirinix: bool,
@@ -105,9 +107,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Begins a manager. `fingerprint` names the product: it is a DNS label, prefixes all
-    /// that is created in the cluster, is the field manager of every write, and keeps two
-    /// products apart.
+    /// Creates a builder. `fingerprint` is the name of the product: a DNS label that prefixes all objects
+    /// that the manager creates in the cluster, is the field manager of every write, and separates two
+    /// products.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -133,8 +135,8 @@ impl Manager {
         self.runtime.clock()
     }
 
-    /// The hooks as an HTTP service under their own paths, without sockets, TLS, a key in the
-    /// paths or limits on connections.
+    /// Returns the hooks as an HTTP service under their own paths, without sockets, TLS, a key in the paths
+    /// or limits on connections.
     pub fn router(&self) -> Router {
         self.router_at(Paths::new(Served::Plain))
     }
@@ -143,7 +145,7 @@ impl Manager {
         router(self.reviewer.clone(), paths, &self.declared.limits)
     }
 
-    /// `/healthz`, `/readyz` and `/metrics` as an HTTP service.
+    /// Returns `/healthz`, `/readyz` and `/metrics` as an HTTP service.
     pub fn plain_router(&self) -> Router {
         self.runtime.probes()
     }
@@ -156,16 +158,16 @@ impl Manager {
             .await
     }
 
-    /// The same, as if it came by a connection from this address.
+    /// Answers one call as if it arrived over a connection from this address.
     pub(crate) async fn review_from(&self, address: IpAddr, path: &str, body: &[u8]) -> Reply {
         let caller = self.reviewer.caller(address, false);
         let arrival = self.reviewer.arrival(path);
         self.reviewer.review(path, body, caller, arrival).await
     }
 
-    /// The webhook configurations that will be registered, without certificates and without the
-    /// key that is in their paths: for manifests, reviews and tests. See also
-    /// [`configurations`](crate::configurations()), which needs no client.
+    /// Returns the webhook configurations that will be registered, without certificates and without the key
+    /// in their paths: for manifests, reviews and tests. See also
+    /// [`configurations`](crate::configurations()), which requires no client.
     pub fn configurations(&self) -> Vec<serde_json::Value> {
         register::manifests(&self.declared)
     }

@@ -1,4 +1,4 @@
-//! The rights that a declaration needs, as the roles that give them.
+//! The rights that a declaration requires, as roles.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use super::{Manager, RegistrationMode, register::labelled};
 use crate::{certificate::CertSource, registration::eirinix};
 
 impl Manager {
-    /// The rights that this declaration needs, as a `List` of a Role for the manager's namespace and a
-    /// ClusterRole, both named like the fingerprint, without bindings: for a chart, a review, or
-    /// `kubectl apply -f -`, which takes JSON. What handlers and tasks do by themselves is theirs to add.
+    /// Returns the rights that this declaration requires, as a `List` of a Role for the manager's namespace
+    /// and a ClusterRole, both named after the fingerprint, without bindings: for a chart, a review, or
+    /// `kubectl apply -f -`, which accepts JSON. Add the rights for the calls that handlers and tasks make.
     ///
     /// ```no_run
     /// # fn print(manager: &oz_admission::Manager) {
@@ -55,7 +55,7 @@ impl Manager {
         rules
     }
 
-    /// What watchers and caches watch, in the manager's own namespace or elsewhere.
+    /// Returns the rules for the resources of watchers and caches, in the manager's namespace or elsewhere.
     fn watched(&self, here: bool) -> impl Iterator<Item = Value> {
         let own = Some(self.declared.namespace.as_str());
         let watchers = self.watchers.iter().map(|(watcher, _)| {

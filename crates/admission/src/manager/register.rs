@@ -1,5 +1,4 @@
-//! Registering once: for installers and Jobs, and for those who want to see what would be
-//! registered.
+//! A single registration: for installers and Jobs, and for a preview of the registered configurations.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,29 +14,29 @@ use crate::{
     scope::NamespaceScope,
 };
 
-/// What [`Manager::register`] did.
+/// The result of [`Manager::register`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registration {
-    /// How many mutating webhooks are registered.
+    /// The number of registered mutating webhooks.
     pub mutating: usize,
-    /// How many validating webhooks are.
+    /// The number of registered validating webhooks.
     pub validating: usize,
-    /// How many definitions are converted for: those that exist.
+    /// The number of definitions with a registered conversion: those that exist.
     pub conversions: usize,
-    /// Until when the authority behind them lasts, or the certificate that was supplied:
-    /// register again well before.
+    /// The expiry of the authority of the webhooks, or of the supplied certificate: register again well
+    /// before it.
     pub until: Timestamp,
 }
 
 impl Manager {
-    /// Registers the hooks and returns: for an installer, or a Job beside processes that
-    /// only serve ([`RegistrationMode::Never`]). Run it on every installation and, where
-    /// no process maintains the registration, now and then: an authority that is due is
-    /// rotated then, which takes as long as [`CertPolicy::settle`](crate::CertPolicy::settle).
+    /// Registers the hooks and returns: for an installer, or a Job that accompanies processes that only
+    /// serve ([`RegistrationMode::Never`]). Run it on every installation and, if no process maintains the
+    /// registration, periodically: a run performs a due rotation of the authority, which takes as long as
+    /// [`CertPolicy::settle`](crate::CertPolicy::settle).
     ///
     /// # Errors
-    /// If the Secret or the configurations cannot be written.
+    /// The Secret or the configurations cannot be written.
     ///
     /// ```no_run
     /// # async fn install(manager: oz_admission::Manager) -> Result<(), oz_admission::UpkeepError> {
@@ -49,7 +48,7 @@ impl Manager {
     pub async fn register(&self) -> Result<Registration, UpkeepError> {
         let mut upkeep = Upkeep::new(self, true, None);
         let until = loop {
-            // The second time, there is a staged authority that clients have been told of.
+            // In the second pass, there is a staged authority that is already published to clients.
             if let Some(until) = upkeep.pass_once().await? {
                 break until;
             }
@@ -71,11 +70,11 @@ impl Manager {
 }
 
 impl Upkeep {
-    /// A pass of [`Manager::register`]. Returns until when what is registered holds; `None`,
-    /// after having waited, if a rotation is still half-way.
+    /// Performs one pass of [`Manager::register`]. Returns the expiry of the registration, or `None`, after
+    /// a pause, if a rotation is incomplete.
     async fn pass_once(&mut self) -> Result<Option<Timestamp>, UpkeepError> {
         let now = self.now();
-        // All that can be is done, whatever namespace is missing.
+        // All possible parts are done, even if a namespace is missing.
         let labelled = self.label_namespaces().await;
         if !self.is_self_signed() {
             let supplied = self.supplied(now).await?;
@@ -97,12 +96,12 @@ impl Upkeep {
     }
 }
 
-/// The rules of each hook.
+/// Returns the rules of each hook.
 pub(super) fn rules_now(hooks: &[Hook]) -> Vec<RulesNow> {
     hooks.iter().map(RulesNow::of).collect()
 }
 
-/// `segment` stands in front of every path.
+/// Builds the configurations. `segment` precedes every path.
 pub(super) fn desired(
     declared: &Declared,
     rules: &[RulesNow],
@@ -120,15 +119,15 @@ pub(super) fn desired(
     desired::configurations(&declaration, bundle)
 }
 
-/// The configurations as manifests, without certificates and without the key in the paths.
+/// Returns the configurations as manifests, without certificates and without the key in the paths.
 pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
     let rules = rules_now(&declared.hooks);
     as_manifests(desired(declared, &rules, None, None))
 }
 
-/// The webhook configurations of a product, without certificates and without the key that is in their
-/// paths. A function of what is declared: it needs no client and no runtime. `namespace` is the manager's
-/// own, which hooks leave out unless they say otherwise.
+/// Builds the webhook configurations of a product, without certificates and without the key in their paths.
+/// A function of the declaration: it requires neither client nor runtime. `namespace` is the manager's
+/// namespace, which hooks exclude by default.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -172,7 +171,8 @@ fn as_manifests(desired: Configurations) -> Vec<serde_json::Value> {
     mutating.into_iter().chain(validating).collect()
 }
 
-/// Whether each namespace that carries our label is optional: where one hook wants it, it is not.
+/// Returns for each namespace with the label of the product whether it is optional: it is required if any
+/// hook requires it.
 pub(super) fn labelled(declared: &Declared) -> BTreeMap<String, bool> {
     let mut names = BTreeMap::new();
     for hook in &declared.hooks {

@@ -1,4 +1,4 @@
-//! What people and dashboards are told of upkeep: log, event, metric.
+//! The reports of upkeep for users and dashboards: log, event, metric.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Report {
     notices: [Notice; 3],
 }
 
-/// What is looked after, each whatever becomes of the others.
+/// The parts of upkeep, each independent of the failure of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Certificate,
@@ -35,27 +35,27 @@ impl Part {
     }
 }
 
-/// What upkeep has met with, for who wants to keep a record of it.
+/// An upkeep event, for programs that record such events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Upkeep {
-    /// A configuration, or the conversion of a definition, was not as declared, and now is.
+    /// A configuration, or the conversion of a definition, differed from the declaration and was repaired.
     Repaired {
-        /// Its kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Its name.
+        /// The name of the object.
         name: String,
-        /// What had been changed.
+        /// The changed field.
         what: String,
     },
-    /// Another certificate authority signs now.
+    /// Another certificate authority signs from now on.
     AuthorityReplaced {
-        /// How long it lasts.
+        /// The expiry of the authority.
         until: Timestamp,
     },
 }
 
-/// Told of upkeep as it happens; must return at once.
+/// A function that receives the events of upkeep as they occur; it must return at once.
 ///
 /// ```
 /// use oz_admission::{ManagerBuilder, Upkeep};
@@ -82,12 +82,12 @@ impl Report {
         }
     }
 
-    /// Until when the `leaf` or the `ca` lasts.
+    /// Reports the expiry of the `leaf` or the `ca`.
     pub(super) fn expiry(&self, name: &'static str, until: Timestamp) {
         self.metrics.expires(name, until);
     }
 
-    /// What became of a part of upkeep in this pass. Whether it worked.
+    /// Reports the result of a part of upkeep in this pass. Returns `true` if the part succeeded.
     pub(super) fn passed(
         &self,
         part: Part,
@@ -108,7 +108,7 @@ impl Report {
         outcome.is_ok()
     }
 
-    /// Which authority signs now.
+    /// Reports the authority that signs now.
     pub(super) fn authority(&mut self, certificate: &str, until: Timestamp) {
         if self.authority.as_deref() == Some(certificate) {
             return;
@@ -125,8 +125,8 @@ impl Report {
         }
     }
 
-    /// A configuration was as an earlier replica had it, with other settings, and now is as this one
-    /// has it. Nobody meddled: it is in the log only.
+    /// Reports that a configuration of an earlier replica, with other settings, was replaced by the one of
+    /// this replica. This is not an external change: it appears in the log only.
     pub(super) fn replaced(&self, change: &Change) {
         let (kind, name) = (change.kind, &change.name);
         tracing::info!(
@@ -137,8 +137,8 @@ impl Report {
         );
     }
 
-    /// A configuration was not as declared, and now is. By then it is mended: failing to tell
-    /// of it is no failure.
+    /// Reports that a configuration differed from the declaration and was repaired. A failure to publish
+    /// the event is not an error, since the repair is complete.
     pub(super) async fn repaired(&self, change: &Change) {
         self.metrics.repaired(change.kind);
         let what = change.path.as_deref().unwrap_or("the whole object");

@@ -1,4 +1,4 @@
-//! Running a manager: what is started, what its end means, and how it is stopped.
+//! The run of a manager: its start, the end of its parts, and its shutdown.
 
 use std::{
     future::Future,
@@ -24,38 +24,37 @@ use crate::{
     watch::Environment,
 };
 
-/// How long calls under way may take to finish once nothing more is accepted: the longest
-/// timeout a webhook can have.
+/// The timeout for open calls after the server stops accepting calls: the longest timeout that a webhook
+/// can have.
 const FINISH: Duration = Duration::from_secs(30);
 
-/// Between a pass of upkeep that failed and the next one, whatever happens meanwhile.
+/// The minimum pause after a failed pass of upkeep, regardless of changes during the pause.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a manager ended by itself.
+/// The reason for which a manager ended without a shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// TLS cannot be set up.
     #[error("failed to set up TLS")]
     Tls(#[from] rustls::Error),
-    /// An address is taken, a watcher or a part of the library died, or a task gave up.
+    /// An address is in use, a watcher or a part of the library died, or a task failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
 }
 
 impl Manager {
-    /// Runs until `shutdown` is ready, then drains: readiness fails first, calls are still
-    /// taken for the [`drain`](crate::ManagerBuilder::drain) period, and those under way are
-    /// finished.
+    /// Runs until `shutdown` is ready, then drains: readiness fails first, the server accepts calls for the
+    /// [`drain`](crate::ManagerBuilder::drain) period, and finishes open calls.
     ///
     /// # Errors
-    /// If an address cannot be bound, or if a watcher or task dies.
+    /// An address cannot be bound, or a watcher or task dies.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         self.run_until(shutdown, std::future::pending()).await
     }
 
-    /// Like [`run`](Self::run), and drops everything when `abort` is ready as well: for those who
-    /// have a way of their own to ask twice.
+    /// Runs like [`run`](Self::run), and drops all open calls once `abort` is ready in addition to
+    /// `shutdown`: for programs with their own signal for a second, immediate stop.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -99,7 +98,7 @@ impl Manager {
             let _ = tokio::time::timeout(FINISH, &mut server).await;
         };
         let drained = async {
-            // The Lease is given back meanwhile; what is watched is still known.
+            // The replica releases the Lease at the same time; the stores remain available.
             futures::future::join(calls, running.step_down()).await;
             running.stop().await;
         };
@@ -154,7 +153,7 @@ impl Manager {
         }
     }
 
-    /// Competes for a Lease, if there is anything that only the leader does.
+    /// Competes for a Lease, if there are tasks for the leader.
     fn compete(&mut self) {
         if self.competes {
             let identity = self.declared.identity.clone();
@@ -163,15 +162,15 @@ impl Manager {
                 name: self.declared.fingerprint.to_string(),
                 identity: identity.unwrap_or_else(random_identity),
                 timing: LeaseTiming::default(),
-                // Hooks are served whoever leads.
+                // Hooks are served on every replica, regardless of the leader.
                 again: true,
             });
         }
     }
 }
 
-/// For those who have not said who they are. The standard library's hasher is seeded at
-/// random, which is all that is needed here.
+/// Returns an identity for a replica without a configured one. The standard library's hasher is seeded at
+/// random, which is sufficient here.
 fn random_identity() -> String {
     format!(
         "replica-{:016x}",
@@ -179,14 +178,14 @@ fn random_identity() -> String {
     )
 }
 
-/// Passes of upkeep, for ever.
+/// Runs passes of upkeep without end.
 async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock>) {
     let touched = Arc::new(Notify::new());
     let mut changes = upkeep.touched(&client);
     let notify = touched.clone();
     let forward = async move {
         while changes.next().await.is_some() {
-            // Many changes during one pass are one reason for the next.
+            // Several changes during one pass cause one further pass.
             notify.notify_one();
         }
         std::future::pending::<()>().await;
@@ -205,7 +204,7 @@ async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock
                 tokio::time::sleep(LEAST_PAUSE).await;
                 LEAST_PAUSE * (1 << failures.min(5))
             };
-            // What one part waits for must not keep the others from what happens meanwhile.
+            // The pause of one part must not delay the others when an object changes.
             let _ = tokio::time::timeout(rest, touched.notified()).await;
         }
     };

@@ -1,5 +1,5 @@
-//! Writing webhook configurations: server-side apply, never delete and create again,
-//! so that there is no moment without them.
+//! The writes of webhook configurations: server-side apply, never deletion and creation, so that the
+//! configurations exist at every moment.
 
 use std::{
     collections::BTreeSet,
@@ -26,84 +26,84 @@ use super::{
     origin::{self, Precedence, Writer},
 };
 
-/// Why the registration could not be brought into order.
+/// The reason for which the registration could not be repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server did not do what was asked.
+    /// The API server did not carry out the call.
     #[error("failed to {verb} {kind} {name}")]
     Api {
-        /// What was tried.
+        /// The attempted operation.
         verb: &'static str,
-        /// On which kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Under which name.
+        /// The name of the object.
         name: String,
-        /// What came back.
+        /// The error of the call.
         source: Box<kube::Error>,
     },
-    /// A namespace that a hook is for, and that is not declared optional.
+    /// A namespace of a hook does not exist, and is not declared optional.
     #[error("failed to label namespace {0}: it does not exist; create it, or declare it optional")]
     NamespaceMissing(String),
-    /// A configuration that is no JSON; cannot happen.
+    /// A configuration could not be serialised; this cannot happen.
     #[error("failed to serialise a webhook configuration")]
     Serialise(#[from] serde_json::Error),
 }
 
-/// A configuration that was not as desired, and now is.
+/// A configuration that differed from the desired one and was repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// What was different, for the event; `None` if the object did not exist.
+    /// The differing field, for the event; `None` if the object did not exist.
     pub(crate) path: Option<String>,
     pub(crate) uid: Option<String>,
-    /// Whether it was as another replica had written it: of another version, or with other
-    /// settings.
+    /// True if another replica wrote it: one of another version, or with other settings.
     pub(crate) replaced: bool,
 }
 
-/// What is to be registered.
+/// The configurations to register.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) desired: &'a Configurations,
-    /// What all replicas have and nobody else; without one, none knows what another wrote.
+    /// The key that only replicas have, and all of them; without it, no replica can identify the writes of
+    /// another.
     pub(crate) key: Option<&'a [u8]>,
-    /// Whether rules that change have become others since all this was registered last.
+    /// True if changing rules differ from those of the last registration.
     pub(crate) rules_changed: bool,
 }
 
-/// What became of a configuration that was looked at.
+/// The result of the check of a configuration.
 enum Ensured {
-    /// It was as desired.
+    /// The configuration was as desired.
     Same,
     Changed(Change),
-    /// It is as a replica wants it that has its way.
+    /// The configuration is that of a replica with precedence.
     Left,
-    /// It is so but for rules that change: that replica may know of others already.
+    /// The same, except for changing rules: that replica may already know of other rules.
     LeftRules,
 }
 
-/// What became of all of them.
+/// The result for all configurations.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) changes: Vec<Change>,
-    /// Whether one was left as another replica wants it.
+    /// True if a configuration was left as another replica wants it.
     pub(crate) left: bool,
-    /// When to look again, if it was left because of rules that change.
+    /// The pause before the next check, if a configuration was left because of changing rules.
     pub(crate) again: Option<Duration>,
 }
 
-/// Brings the configurations of one product into order.
+/// The registrar of the configurations of one product.
 pub(crate) struct Registrar {
     client: kube::Client,
     fingerprint: String,
-    /// The names of our webhooks; others may have put theirs beside them.
+    /// The names of the webhooks of the product; other writers may have added theirs.
     names: BTreeSet<String>,
     precedence: Precedence,
 }
 
-/// Mutating and validating configurations are two types of one shape.
+/// A configuration: mutating and validating configurations are two types of one shape.
 pub(crate) trait Configuration:
     Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
     + Clone
@@ -137,7 +137,7 @@ impl Registrar {
         }
     }
 
-    /// Puts right what differs and returns what that was.
+    /// Repairs the configurations and returns the changes.
     pub(crate) async fn ensure(&self, wanted: Wanted<'_>) -> Result<Order, Error> {
         let (mutating, validating) = futures::future::try_join(
             self.ensure_one(wanted.desired.mutating.as_ref(), wanted),
@@ -212,7 +212,7 @@ impl Registrar {
             .map_err(failed("apply"))?;
         let result = serde_json::to_value(&applied)?;
         if drift(&wanted, &result).is_some() {
-            // The resourceVersion goes along: nobody else's change is overwritten.
+            // The resourceVersion is part of the write: it overwrites no foreign change.
             let enforced = followed::without(absent, enforced(&wanted, &result));
             let enforced = serde_json::from_value::<K>(enforced)?;
             let parameters = PostParams {
@@ -233,7 +233,7 @@ impl Registrar {
         }))
     }
 
-    /// Whether what `other` wrote is left as it is.
+    /// Checks whether the configuration of `other` is left unchanged.
     fn left<K: Configuration>(
         &self,
         wanted: &Value,
@@ -244,7 +244,7 @@ impl Registrar {
     ) -> Option<Ensured> {
         let now = Instant::now();
         let in_rules_only = followed::differs_in_rules_only(wanted, live, following);
-        // What has just been learnt is registered, whoever had its way before.
+        // New rules of this replica are registered, regardless of precedence.
         if in_rules_only && rules_changed {
             return None;
         }
@@ -262,7 +262,7 @@ impl Registrar {
             .then_some(Ensured::LeftRules)
     }
 
-    /// Removes what an earlier version of the same product registered and this one does not.
+    /// Removes configurations that an earlier version of the same product registered and this one does not.
     pub(crate) async fn prune(&self, desired: &Configurations) -> Result<(), Error> {
         self.prune_one::<MutatingWebhookConfiguration>(desired.mutating.is_some())
             .await?;
@@ -298,7 +298,7 @@ impl Registrar {
         Ok(())
     }
 
-    /// Removes what an EiriniX install of this fingerprint left.
+    /// Removes the configuration of an EiriniX installation of this fingerprint.
     pub(crate) async fn remove_eirinix(&self) -> Result<(), Error> {
         let removed = eirinix::remove(self.client.clone(), &self.fingerprint).await;
         removed.map_err(|source| {
@@ -307,7 +307,7 @@ impl Registrar {
         })
     }
 
-    /// The bundles that are registered now, one for each webhook of ours.
+    /// Returns the bundles that are registered now, one for each webhook of the product.
     pub(crate) async fn published(&self) -> Result<Vec<String>, Error> {
         let mutating = self.live::<MutatingWebhookConfiguration>().await?;
         let validating = self.live::<ValidatingWebhookConfiguration>().await?;
@@ -330,7 +330,7 @@ impl Registrar {
             .map_err(|source| api_error::<K>("read", &self.fingerprint, source))
     }
 
-    /// Yields whenever one of the two configurations may have changed.
+    /// Yields after each possible change of one of the two configurations.
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         let mutating = self.touched::<MutatingWebhookConfiguration>();
         let validating = self.touched::<ValidatingWebhookConfiguration>();
@@ -355,7 +355,7 @@ fn api_error<K: Configuration>(verb: &'static str, name: &str, source: kube::Err
     }
 }
 
-/// An apply needs `apiVersion` and `kind` in the body.
+/// Adds `apiVersion` and `kind`, which an apply requires in the body.
 fn with_type<K: Configuration>(object: &K) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(object)?;
     value["apiVersion"] = json!(K::api_version(&()));

@@ -1,5 +1,5 @@
-//! The conversion webhooks of CustomResourceDefinitions: `spec.conversion` as declared, and nothing else of
-//! them. One that does not exist is waited for.
+//! The conversion webhooks of CustomResourceDefinitions: `spec.conversion` as declared, and no other field
+//! of them. The manager waits for a definition that does not exist.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{conversion::Conversion, endpoint::Endpoint};
 
 const KIND: &str = "CustomResourceDefinition";
 
-/// What is read of a definition: schemas may be large.
+/// The part of a definition that is read: schemas may be large.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Spec {
     #[serde(default)]
@@ -28,14 +28,14 @@ struct Spec {
 
 type Definition = Object<Spec, NotUsed>;
 
-/// Brings the conversions of one product into order.
+/// The registrar of the conversions of one product.
 pub(crate) struct Conversions {
     client: Client,
     api: Api<Definition>,
     fingerprint: String,
-    /// Paths by the name of the definition.
+    /// The paths by the name of the definition.
     paths: BTreeMap<String, String>,
-    /// The UIDs of those that are as they should be; none of one that is waited for.
+    /// The UIDs of the definitions that are as declared; `None` for a definition that does not exist.
     registered: Mutex<BTreeMap<String, Option<String>>>,
 }
 
@@ -54,7 +54,7 @@ impl Conversions {
         }
     }
 
-    /// How many are registered.
+    /// Returns the number of registered conversions.
     pub(crate) fn count(&self) -> usize {
         let registered = self.registered();
         registered.values().filter(|uid| uid.is_some()).count()
@@ -64,10 +64,10 @@ impl Conversions {
         self.registered.lock()
     }
 
-    /// Puts right what differs, and returns what had been as it should be before.
+    /// Repairs the differences, and returns the changes of definitions that were as declared before.
     ///
     /// # Errors
-    /// The first one that cannot be read or written, after all others have been.
+    /// The first definition that cannot be read or written, after all others were handled.
     pub(crate) async fn ensure(
         &self,
         endpoint: &Endpoint,
@@ -106,13 +106,13 @@ impl Conversions {
             };
             match self.api.patch(name, &parameters, &patch).await {
                 Ok(_) => {}
-                // It has just been deleted.
+                // The definition was deleted during the write.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
                 Err(source) => return Err(error("patch", name, source)),
             }
         }
         let before = self.registered().insert(name.to_owned(), uid.clone());
-        // One that is new, or has been made again, was not damaged.
+        // A definition that is new, or was created again, was not damaged.
         let known = before
             .flatten()
             .is_some_and(|before| uid.as_ref() == Some(&before));
@@ -130,7 +130,7 @@ impl Conversions {
         found.map_err(|source| error("read", name, source))
     }
 
-    /// The bundles that are registered now, of those that convert by a webhook.
+    /// Returns the bundles that are registered now, of the definitions that convert by a webhook.
     pub(crate) async fn published(&self) -> Result<Vec<String>, Error> {
         let mut bundles = Vec::new();
         for name in self.paths.keys() {
@@ -146,7 +146,7 @@ impl Conversions {
         Ok(bundles)
     }
 
-    /// Yields whenever one of them may have changed.
+    /// Yields after each possible change of one of the definitions.
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         type Metadata = PartialObjectMeta<CustomResourceDefinition>;
         let watches = self.paths.keys().map(|name| {
@@ -171,7 +171,7 @@ fn error(verb: &'static str, name: &str, source: kube::Error) -> Error {
     }
 }
 
-/// What `spec.conversion` should be. Without a bundle, whatever stands there as `caBundle` is left alone.
+/// Returns the desired `spec.conversion`. Without a bundle, an existing `caBundle` stays unchanged.
 fn desired(endpoint: &Endpoint, segment: Option<&str>, path: &str, bundle: Option<&str>) -> Value {
     json!({
         "strategy": "Webhook",
@@ -182,7 +182,7 @@ fn desired(endpoint: &Endpoint, segment: Option<&str>, path: &str, bundle: Optio
     })
 }
 
-/// The path of the first difference, if there is one.
+/// Returns the path of the first difference, if there is one.
 fn drift(wanted: &Value, live: &Value) -> Option<String> {
     let client_config = |conversion: &Value| {
         let mut config = conversion["webhook"]["clientConfig"].clone();
@@ -207,7 +207,7 @@ fn drift(wanted: &Value, live: &Value) -> Option<String> {
     Some(format!("spec.conversion.{path}"))
 }
 
-/// As a merge patch, which takes away the other of the two ways to say where the webhook is.
+/// Returns a merge patch, which removes the other of the two forms of the webhook's address.
 fn exchanged(wanted: &Value) -> Value {
     let mut patch = wanted.clone();
     if let Some(config) = patch["webhook"]["clientConfig"].as_object_mut() {
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// As the API server would show it.
+    /// Returns the conversion as the API server would show it.
     fn live() -> Value {
         desired(
             &service(),

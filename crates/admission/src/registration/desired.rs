@@ -1,7 +1,7 @@
-//! From hooks to webhook configurations. Pure: the same hooks, endpoint and bundle
-//! give the same objects, byte for byte.
+//! The conversion of hooks into webhook configurations. Pure: the same hooks, endpoint and bundle result in
+//! the same objects, byte for byte.
 //!
-//! Every field is written out, defaults too: what is not written cannot be repaired.
+//! Every field is written, including defaults: a field that is not written cannot be repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,34 +23,33 @@ use crate::{
     scope::NamespaceScope,
 };
 
-/// The label the API server puts on every namespace.
+/// The label that the API server sets on every namespace.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What configurations are made from.
+/// The input of configurations.
 pub(crate) struct Declaration<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) hooks: &'a [Hook],
-    /// Those of each hook.
+    /// The rules of each hook.
     pub(crate) rules: &'a [RulesNow],
-    /// What stands in front of every path.
+    /// The segment that precedes every path.
     pub(crate) segment: Option<&'a str>,
 }
 
-/// The two objects; absent when there is no hook of the kind. A webhook whose rules are not known is without
-/// the field.
+/// The two objects; absent if there is no hook of the kind. A webhook with unknown rules lacks the field.
 #[derive(Debug, Default)]
 pub(crate) struct Configurations {
-    /// The names of webhooks that are not registered at the moment, since they have no rule.
+    /// The names of webhooks that are not registered at present, because they have no rule.
     pub(crate) absent: BTreeSet<String>,
-    /// The names of those whose rules change.
+    /// The names of webhooks with changing rules.
     pub(crate) following: BTreeSet<String>,
     pub(crate) mutating: Option<MutatingWebhookConfiguration>,
     pub(crate) validating: Option<ValidatingWebhookConfiguration>,
 }
 
-/// What should be registered, with `bundle` (PEM) as the authorities to trust.
+/// Builds the configurations to register, with `bundle` (PEM) as the trusted authorities.
 pub(crate) fn configurations(
     declaration: &Declaration<'_>,
     bundle: Option<&str>,
@@ -105,7 +104,7 @@ fn mutating(
     rules: &RulesNow,
     bundle: Option<&str>,
 ) -> MutatingWebhook {
-    // The two types share every field but one, and nothing in the API crate says so.
+    // The two types share every field but one, but the API crate does not express this.
     let common = validating(declaration, hook, rules, bundle);
     MutatingWebhook {
         admission_review_versions: common.admission_review_versions,

@@ -1,18 +1,17 @@
-//! How far a live webhook configuration is from what it should be. Pure.
+//! The difference between a live webhook configuration and the desired one. Pure.
 //!
-//! Others may add to the object (labels, annotations, webhooks of their own), and that
-//! stays. Inside our webhooks nothing may differ: a condition added there would switch
-//! an extension off.
+//! Other writers may add labels, annotations and webhooks to the object; these additions stay. The webhooks
+//! of the product must not differ: an added condition there would disable an extension.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Fields that must not appear in our webhooks unless we wrote them. All others that we
-/// leave out are defaults of API versions newer than this library.
+/// Fields that must not appear in the webhooks of the product unless the manager wrote them. All other
+/// omitted fields are defaults of API versions newer than this library.
 const GUARDED: [&str; 1] = ["matchConditions"];
 
-/// The path of the first difference that has to be put right, if there is one.
+/// Returns the path of the first difference to repair, if there is one.
 pub(crate) fn drift(desired: &Value, live: &Value) -> Option<String> {
     labels(desired, live).or_else(|| {
         let live = by_name(&live["webhooks"]);
@@ -28,8 +27,8 @@ pub(crate) fn drift(desired: &Value, live: &Value) -> Option<String> {
     })
 }
 
-/// `live` with our webhooks exactly as desired, and all else as it is: for what an apply
-/// cannot take away, because another field manager put it there.
+/// Returns `live` with the webhooks of the product exactly as desired, and all else unchanged: for fields
+/// that an apply cannot remove, because another field manager owns them.
 pub(crate) fn enforced(desired: &Value, live: &Value) -> Value {
     let wanted = by_name(&desired["webhooks"]);
     let mut result = live.clone();
@@ -57,7 +56,7 @@ fn labels(desired: &Value, live: &Value) -> Option<String> {
 fn webhook(path: &str, desired: &Value, live: &Value) -> Option<String> {
     let wanted = desired.as_object()?;
     let differing = wanted.iter().find(|(key, value)| match key.as_str() {
-        // The API server keeps this list as a map; its order means nothing.
+        // The API server treats this list as a map; its order is irrelevant.
         "matchConditions" => by_name(value) != by_name(&live[key.as_str()]),
         "clientConfig" if names_no_bundle(desired) => {
             let mut live = live["clientConfig"].clone();
@@ -78,7 +77,7 @@ fn webhook(path: &str, desired: &Value, live: &Value) -> Option<String> {
         .map(|key| format!("{path}.{key}"))
 }
 
-/// Whether somebody else says which authorities are trusted, such as cert-manager's injector.
+/// Checks whether another component sets the trusted authorities, such as cert-manager's injector.
 fn names_no_bundle(webhook: &Value) -> bool {
     webhook["clientConfig"].get("caBundle").is_none()
 }
@@ -106,7 +105,8 @@ mod tests {
         })
     }
 
-    /// What the API server would show, with what others and newer versions add.
+    /// Returns the object as the API server would show it, with additions by other writers and by newer
+    /// versions.
     fn live() -> Value {
         let mut live = desired();
         live["metadata"]["resourceVersion"] = json!("7");

@@ -1,4 +1,4 @@
-//! What an EiriniX install left: a configuration that would call a process which is gone.
+//! The configuration that an EiriniX installation left: it would call a process that no longer exists.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{
@@ -6,12 +6,12 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 
-/// The name that EiriniX gives its configuration.
+/// Returns the name that EiriniX gives its configuration.
 pub(crate) fn configuration_name(fingerprint: &str) -> String {
     format!("{fingerprint}-mutating-hook")
 }
 
-/// Whether all webhooks in it are as EiriniX names them: `0.<fingerprint>.org`, `1.<fingerprint>.org`, ….
+/// Checks that all webhooks have names of EiriniX: `0.<fingerprint>.org`, `1.<fingerprint>.org`, ….
 fn is_eirinix(configuration: &MutatingWebhookConfiguration, fingerprint: &str) -> bool {
     let suffix = format!(".{fingerprint}.org");
     let webhooks = configuration.webhooks.iter().flatten();
@@ -21,10 +21,10 @@ fn is_eirinix(configuration: &MutatingWebhookConfiguration, fingerprint: &str) -
     })
 }
 
-/// Removes it, if nobody else has put anything into it.
+/// Removes the configuration, if it contains only webhooks of EiriniX.
 ///
 /// # Errors
-/// When it can be neither read nor removed.
+/// The configuration can be neither read nor removed.
 pub(crate) async fn remove(client: kube::Client, fingerprint: &str) -> Result<(), kube::Error> {
     let api = Api::<MutatingWebhookConfiguration>::all(client);
     let name = configuration_name(fingerprint);

@@ -1,4 +1,5 @@
-//! Webhooks whose rules change: what of a live configuration is theirs to change, and what is damage. Pure.
+//! Webhooks with changing rules: the distinction between a change of rules and damage in a live
+//! configuration. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use super::drift::{by_name, drift};
 
-/// Gives webhooks whose rules are not known those that they have; one that is not registered stays so.
+/// Sets the live rules on webhooks with unknown rules; an unregistered webhook stays unregistered.
 pub(crate) fn adopt(wanted: &mut Value, live: Option<&Value>) {
     let live = live.map(|live| by_name(&live["webhooks"]));
     let found = |webhook: &Value| -> Option<Value> {
@@ -26,14 +27,14 @@ pub(crate) fn adopt(wanted: &mut Value, live: Option<&Value>) {
     }
 }
 
-/// The path of a webhook of ours that is registered and should not be.
+/// Returns the path of a webhook of the product that is registered and should not be.
 pub(crate) fn surplus(absent: &BTreeSet<String>, live: &Value) -> Option<String> {
     let live = by_name(&live["webhooks"]);
     let found = absent.iter().find(|name| live.contains_key(name.as_str()));
     found.map(|name| format!("webhooks[{name}]"))
 }
 
-/// `live` without these webhooks.
+/// Returns `live` without these webhooks.
 pub(crate) fn without(absent: &BTreeSet<String>, mut live: Value) -> Value {
     if let Some(webhooks) = live["webhooks"].as_array_mut() {
         webhooks.retain(|webhook| {
@@ -45,8 +46,8 @@ pub(crate) fn without(absent: &BTreeSet<String>, mut live: Value) -> Value {
     live
 }
 
-/// Whether a live configuration is as desired but for the rules of these webhooks, and for which of them
-/// have any.
+/// Checks whether a live configuration is as desired except for the rules of these webhooks, and for which
+/// of them have rules.
 pub(crate) fn differs_in_rules_only(
     desired: &Value,
     live: &Value,

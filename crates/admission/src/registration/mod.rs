@@ -1,5 +1,5 @@
-//! The webhook configurations: what they should be, how far they are from it, and
-//! the thin part that writes them.
+//! The webhook configurations: their desired content, the difference from it, and the thin layer that
+//! writes them.
 
 pub(crate) mod apply;
 pub(crate) mod conversions;
@@ -10,10 +10,10 @@ pub(crate) mod followed;
 pub(crate) mod namespaces;
 pub(crate) mod origin;
 
-/// The label that marks everything a product has registered, so that it finds its own again.
+/// The label on all objects that a product has registered, by which the product finds them.
 pub const FINGERPRINT_LABEL: &str = "oz-admission/fingerprint";
 
-/// The label put on namespaces for [`NamespaceScope::Labelled`](crate::NamespaceScope::Labelled).
+/// Returns the label of namespaces for [`NamespaceScope::Labelled`](crate::NamespaceScope::Labelled).
 pub(crate) fn namespace_label(fingerprint: &str) -> String {
     // The name part of a label key holds 63 characters; a fingerprint may be longer.
     let tail: String = fingerprint.chars().take(56).collect();

@@ -1,4 +1,4 @@
-//! The label of namespaces that hooks are for: put there, and kept there.
+//! The label of the namespaces of hooks: the manager sets it and maintains it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Namespaces {
     api: Api<Namespace>,
     client: Client,
     fingerprint: String,
-    /// Whether each is optional.
+    /// The names; the value is true if the namespace is optional.
     names: BTreeMap<String, bool>,
 }
 
@@ -31,10 +31,10 @@ impl Namespaces {
         }
     }
 
-    /// Puts the label on all that are without.
+    /// Sets the label on all namespaces without it.
     ///
     /// # Errors
-    /// The first one that is missing or cannot be labelled, after all others have been.
+    /// The first namespace that is missing or cannot be labelled, after all others were handled.
     pub(crate) async fn ensure(&self) -> Result<(), Error> {
         let mut outcome = Ok(());
         for (name, optional) in &self.names {
@@ -54,7 +54,7 @@ impl Namespaces {
         outcome
     }
 
-    /// Whether it exists.
+    /// Sets the label. Returns `false` if the namespace does not exist.
     async fn label(&self, name: &str) -> Result<bool, kube::Error> {
         let label = namespace_label(&self.fingerprint);
         let Some(found) = self.api.get_metadata_opt(name).await? else {
@@ -67,7 +67,7 @@ impl Namespaces {
             field_manager: Some(self.fingerprint.clone()),
             ..PatchParams::default()
         };
-        // An apply would create a namespace that is gone by now.
+        // An apply would create a namespace that was deleted in the meantime.
         let patch = Patch::Merge(json!({"metadata": {"labels": {label: "true"}}}));
         match self.api.patch_metadata(name, &parameters, &patch).await {
             Ok(_) => {
@@ -79,7 +79,7 @@ impl Namespaces {
         }
     }
 
-    /// Yields whenever one of them may have changed.
+    /// Yields after each possible change of one of the namespaces.
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         let watches = self.names.keys().map(|name| {
             let this = Selection::named(name);

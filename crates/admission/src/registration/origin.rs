@@ -1,11 +1,10 @@
-//! Which replica wrote a configuration. During a rollout two versions may register
-//! different things; each would put right what the other wrote, again and again.
+//! The replica that wrote a configuration. During a rollout, two versions may register different
+//! configurations; each would repair the changes of the other, again and again.
 //!
-//! Whoever writes says so in an annotation, sealed by what only replicas have, together
-//! with all that was written: nobody else can claim to be a replica, and what was changed
-//! since was not written by one. The replica that started last has its way, for a while:
-//! should it be gone, those that are left do not wait for it for ever. Pure, but for the
-//! memory of what was seen.
+//! The writer names itself in an annotation, sealed with a key that only replicas have, together with all
+//! that was written: no other writer can claim to be a replica, and a configuration that was changed since
+//! has no valid seal. The replica that started last has precedence for a limited time: if it no longer
+//! exists, the remaining ones do not wait for it forever. Pure, except for the memory of seen writers.
 
 use std::{
     collections::BTreeMap,
@@ -23,34 +22,35 @@ use crate::crypto::{equal, hex, hmac_sha256};
 /// The annotation on a configuration.
 pub(crate) const WRITTEN_BY_ANNOTATION: &str = "oz-admission/written-by";
 
-/// How long what another replica wrote is believed to be part of a rollout, counted from
-/// when it was first met. That is enough to replace the earlier ones; what is still there
-/// later is of one that was broken off, or was brought back by somebody.
+/// The time for which a configuration of another replica counts as part of a rollout, from the instant at
+/// which this replica first saw it. The time suffices to replace the earlier replicas; a configuration that
+/// still exists later is of a rollout that was aborted, or was restored by another writer.
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long rules that another replica has written are left as they are, though this one knows of others: it
-/// may have heard of a change first. Longer than a watch is behind another one, but where it is broken.
+/// The time for which rules of another replica stay unchanged although this one knows others: the other
+/// replica may have seen a change first. It is longer than the lag between two watches, unless one is
+/// broken.
 pub(crate) const RULES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A replica. Later ones are greater.
+/// A replica. Replicas that started later are greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Writer {
-    /// When it started.
+    /// The instant at which it started.
     pub(crate) since: Timestamp,
     pub(crate) identity: String,
 }
 
-/// What the annotation says.
+/// The content of the annotation.
 #[derive(Serialize, Deserialize)]
 struct Origin {
     #[serde(flatten)]
     writer: Writer,
-    /// The names of what it wrote; others may have put theirs beside them.
+    /// The names of the written webhooks; other writers may have added theirs.
     webhooks: Vec<String>,
     seal: String,
 }
 
-/// `object`, a configuration with its kind, marked as written by `writer`.
+/// Marks `object`, a configuration with its kind, as written by `writer`.
 pub(crate) fn mark(object: &mut Value, writer: &Writer, key: &[u8]) -> serde_json::Result<()> {
     let mut webhooks: Vec<String> = named(object).into_keys().map(ToOwned::to_owned).collect();
     webhooks.sort();
@@ -65,7 +65,7 @@ pub(crate) fn mark(object: &mut Value, writer: &Writer, key: &[u8]) -> serde_jso
     Ok(())
 }
 
-/// The replica that wrote `object`, if it is as one wrote it.
+/// Returns the replica that wrote `object`, if the object is unchanged since.
 pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
     let text = object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION].as_str()?;
     let origin: Origin = serde_json::from_str(text).ok()?;
@@ -74,14 +74,15 @@ pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
     equal(&written, &said).then_some(origin.writer)
 }
 
-/// Over our label, and everything in the webhooks of these names, also what others added to them.
+/// Computes the seal over the product's label, and over all of the webhooks with these names, including
+/// additions by other writers.
 fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 32] {
     let live = named(object);
     let webhooks: Vec<Value> = names
         .iter()
         .map(|name| {
             let mut webhook = live.get(name.as_str()).copied().cloned();
-            // The API server keeps this list as a map; its order means nothing.
+            // The API server treats this list as a map; its order is irrelevant.
             if let Some(Value::Array(conditions)) = webhook
                 .as_mut()
                 .and_then(|it| it.get_mut("matchConditions"))
@@ -114,12 +115,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// Who has their way.
+/// The precedence between replicas.
 #[derive(Debug)]
 pub(crate) struct Precedence {
     pub(crate) me: Writer,
     met: Mutex<BTreeMap<Writer, Instant>>,
-    /// Which version of a kind has rules of another, and since when that is known.
+    /// The version of each kind with rules of another replica, and the instant since which it is known.
     rules: Mutex<BTreeMap<&'static str, (String, Instant)>>,
 }
 
@@ -132,13 +133,13 @@ impl Precedence {
         }
     }
 
-    /// Whether what another replica wrote is left as it is for now.
+    /// Checks whether a configuration of another replica is left unchanged for now.
     pub(crate) fn yields(&self, other: &Writer, now: Instant) -> bool {
         *other > self.me && self.is_rollout(other, now)
     }
 
-    /// Whether another replica, which wrote this version of a configuration, may have heard of rules that this
-    /// one will hear of yet.
+    /// Checks whether another replica, which wrote this version of a configuration, may know of rules that
+    /// this one has not seen yet.
     pub(crate) fn may_know_more(
         &self,
         other: &Writer,
@@ -156,8 +157,8 @@ impl Precedence {
         now.duration_since(*since) < RULES_TIMEOUT
     }
 
-    /// Whether what another replica wrote is no damage. Each has its time once: writing the same
-    /// again, or having it written by somebody, earns no more.
+    /// Checks whether a configuration of another replica is not damage. Each replica has its time once:
+    /// writing the same content again, by the replica or by another writer, does not extend it.
     pub(crate) fn is_rollout(&self, other: &Writer, now: Instant) -> bool {
         if *other == self.me {
             return false;
@@ -282,16 +283,18 @@ mod tests {
             !elder.yields(&late, now + ROLLOUT_TIMEOUT * 2),
             "no time is earned again"
         );
-        // What an earlier one wrote is no damage, but what it wrote long ago and is back is.
+        // A configuration of an earlier replica is not damage, but one that it wrote long ago and that is
+        // restored is.
         assert!(newcomer.is_rollout(&elder.me, now));
         assert!(!newcomer.is_rollout(&elder.me, now + ROLLOUT_TIMEOUT));
         assert!(!newcomer.is_rollout(&late, now), "its own, from before");
-        // Rules that it may have heard of first are left for a moment, each version for one.
+        // Rules that the other replica may have seen first are left for a short time, once for each
+        // version.
         assert!(newcomer.may_know_more(&elder.me, ("X", "1"), now));
         assert!(!newcomer.may_know_more(&elder.me, ("X", "1"), now + RULES_TIMEOUT));
         assert!(newcomer.may_know_more(&elder.me, ("X", "2"), now + RULES_TIMEOUT));
         assert!(!newcomer.may_know_more(&late, ("X", "3"), now), "its own");
-        // Of two that started at once, one.
+        // Of two replicas that started at the same instant, one has precedence.
         let twin = at("2026-01-01T12:00:00Z", "c");
         assert!(elder.yields(&twin, now));
         assert!(!Precedence::new(twin).yields(&elder.me, now));

@@ -1,5 +1,4 @@
-//! Connections: accepting them, TLS, keeping slow and dead ones from piling up, and
-//! ending them gently.
+//! Connections: accept, TLS, limits for slow and dead connections, and graceful shutdown.
 
 use std::{
     convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
@@ -33,38 +32,39 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The window of a stream over HTTP/2. Streams that wait for memory hold as much of the
-/// connection's, which has room for all of them: else they would keep the others from being read.
+/// The window of a stream over HTTP/2. Streams that wait for memory occupy as much of the connection's
+/// window, which has room for all of them: otherwise they would block the reading of the others.
 const STREAM_WINDOW: u32 = 64 << 10;
-/// The largest that the protocol has.
+/// The maximum window of the protocol.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
-/// A connection over HTTP/1 on which nothing was asked for so long is closed once nothing more is
-/// accepted. One in use ends with its next answer: closed sooner, it could be closed under a call that is
-/// on its way, which the API server does not make again.
+/// The idle time after which a connection over HTTP/1 is closed once the server no longer accepts
+/// connections. A connection in use ends with its next response: an earlier close could hit a call in
+/// transit, which the API server does not retry.
 const QUIET_BEFORE_CLOSE: Duration = Duration::from_secs(1);
 
-/// Ends a server in three strokes.
+/// The three stages of the shutdown of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
-    /// Answer as before, and have each connection over HTTP/1 end with its next answer, and each
-    /// over HTTP/2 with the streams that are under way (GOAWAY).
+    /// The stage in which the server responds as before, but ends each connection over HTTP/1 with its next
+    /// response, and each over HTTP/2 with its open streams (GOAWAY).
     pub(crate) draining: CancellationToken,
-    /// Accept nothing more; finish what is under way, and close what is idle.
+    /// The stage in which the server accepts no connections, finishes open calls, and closes idle
+    /// connections.
     pub(crate) gently: CancellationToken,
-    /// Drop everything.
+    /// The stage in which the server drops all connections.
     pub(crate) now: CancellationToken,
 }
 
 /// A TLS server over a router.
 pub(crate) struct Server {
     pub(crate) tls: TlsAcceptor,
-    /// What handshakes are answered with.
+    /// The certificate for handshakes.
     pub(crate) current: Current,
     pub(crate) router: Router,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     pub(crate) stop: Stop,
-    /// Whether a connection over HTTP/1 may become one of another protocol.
+    /// True if a connection over HTTP/1 may change to another protocol.
     pub(crate) upgrades: bool,
 }
 
@@ -94,10 +94,10 @@ impl Server {
         }
     }
 
-    /// The next connection; `None` when the server is to stop.
+    /// Accepts the next connection; returns `None` when the server is to stop.
     async fn accept(&self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
-            // In this order: who has connected before the end is still served.
+            // The order matters: a client that connected before the shutdown is still served.
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
@@ -106,7 +106,7 @@ impl Server {
             match accepted {
                 Ok(accepted) => return Some(accepted),
                 Err(error) => {
-                    // Out of file descriptors, most likely: connections that end give some back.
+                    // Probably out of file descriptors: connections that close free some.
                     tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -117,11 +117,11 @@ impl Server {
     async fn connection(&self, stream: TcpStream, peer: Arc<Peer>) -> Result<(), String> {
         let unknown = self.limits.handshake + self.limits.receive;
         let mut evicted = pin!(peer.evicted(unknown));
-        // Answers are one small write; waiting to fill a segment only delays them.
+        // Responses are one small write; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let pace = Arc::new(Pace::default());
         let handshake = async {
-            // Right after a start there is none yet: who comes then waits, and is not refused.
+            // Directly after a start there is no certificate yet: a client then waits, and is not refused.
             self.current.available().await;
             self.tls.accept(Paced::new(stream, pace.clone())).await
         };
@@ -168,8 +168,7 @@ impl Server {
                 () = peer.over() => {}
                 () = self.stop.draining.cancelled(), if http2 => {}
                 () = self.quiet(&pace), if !http2 => {}
-                // Pings keep a connection alive that nobody asks anything on. Over HTTP/1 the
-                // limit on heads ends it.
+                // Pings keep an unused connection alive. Over HTTP/1 the limit on heads ends it.
                 () = idle(&pace, self.limits.idle), if http2 => {}
             }
         };
@@ -192,7 +191,7 @@ impl Server {
         self.until_end(pin!(connection), over, broken).await
     }
 
-    /// Ready when nothing more is accepted and no request has been made for a while.
+    /// Waits until the server no longer accepts connections and no request has arrived for a while.
     async fn quiet(&self, pace: &Pace) {
         self.stop.gently.cancelled().await;
         idle(pace, QUIET_BEFORE_CLOSE).await;
@@ -205,8 +204,8 @@ impl Server {
 
     fn builder(&self, http2: bool) -> Builder<TokioExecutor> {
         let builder = Builder::new(TokioExecutor::new());
-        // The protocol was agreed on in the handshake; guessing it from the first bytes would
-        // wait for them without a limit.
+        // The protocol was agreed on in the handshake; guessing it from the first bytes would wait for them
+        // without a limit.
         let mut builder = if http2 {
             builder.http2_only()
         } else {
@@ -217,14 +216,14 @@ impl Server {
         builder
             .http1()
             .timer(TokioTimer::new())
-            // Counts while a connection idles, too; what is slow once begun is `Pace`'s.
+            // The timeout also counts while a connection idles; `Pace` limits requests that have begun.
             .header_read_timeout(self.limits.idle)
             .max_headers(64)
             .max_buf_size(self.limits.head.max(8 << 10));
         builder
             .http2()
             .timer(TokioTimer::new())
-            // A peer that has gone without a word is found out by not answering.
+            // The missing response to a ping reveals a peer that disconnected silently.
             .keep_alive_interval(self.limits.idle / 5)
             .keep_alive_timeout(self.limits.receive)
             .max_concurrent_streams(streams)
@@ -234,7 +233,7 @@ impl Server {
         builder
     }
 
-    /// Drives a connection until it ends, gently when it is `over`, or at once when it is `broken`.
+    /// Drives a connection until it ends, gracefully when it is `over`, or at once when it is `broken`.
     async fn until_end<C: Graceful>(
         &self,
         mut connection: std::pin::Pin<&mut C>,
@@ -258,17 +257,17 @@ impl Server {
     }
 }
 
-/// Ready when a request has begun to come in and has not been complete for too long.
+/// Waits until a request has been incomplete for too long.
 async fn stalled(pace: &Pace, limit: Duration) {
     until(limit, || pace.stalled(limit)).await;
 }
 
-/// Ready when no request has been made for too long.
+/// Waits until no request has arrived for too long.
 async fn idle(pace: &Pace, limit: Duration) {
     until(limit, || pace.idle(limit)).await;
 }
 
-/// Asks four times within `limit`.
+/// Waits until `done` returns `true`, with four checks within `limit`.
 async fn until(limit: Duration, done: impl Fn() -> bool) {
     let mut tick = interval(limit / 4);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -279,7 +278,8 @@ async fn until(limit: Duration, done: impl Fn() -> bool) {
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// hyper-util's connection type has half a dozen parameters; this is all we need of it.
+/// A connection that can end gracefully: hyper-util's connection type has half a dozen parameters, and the
+/// server requires only this function of it.
 trait Graceful: Future<Output = Result<(), ConnectionError>> {
     fn end_gracefully(self: std::pin::Pin<&mut Self>);
 }

@@ -1,21 +1,21 @@
-//! Memory that is shared.
+//! Shared memory.
 //!
-//! What takes much waits for other things that take much; what takes little has a part of its
-//! own, so that a few large reviews do not keep the many small ones waiting.
+//! Large requests wait for other large requests; small requests have a separate part, so that a few large
+//! reviews do not delay the many small ones.
 
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What is counted in, so that counts fit.
+/// The unit of counts, so that they fit.
 const UNIT: usize = 1 << 10;
 
-/// Memory to be shared.
+/// A budget of shared memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     small: Lane,
     large: Lane,
-    /// What takes more than this is large.
+    /// The size above which a request is large.
     threshold: usize,
 }
 
@@ -40,7 +40,7 @@ fn units(bytes: usize) -> u32 {
 }
 
 impl Budget {
-    /// So many bytes, of which a quarter is for what takes at most `threshold`.
+    /// Creates a budget of `bytes`, of which a quarter is for requests of at most `threshold`.
     pub(crate) fn new(bytes: usize, threshold: usize) -> Self {
         Self {
             small: Lane::new(bytes / 4),
@@ -49,8 +49,8 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes`, until what is returned is dropped. What is larger than everything there is
-    /// gets that. `None` if others keep it for longer than `wait`.
+    /// Takes `bytes` until the returned permit is dropped. A request that exceeds the whole budget gets the
+    /// whole budget. Returns `None` if others hold the memory for longer than `wait`.
     pub(crate) async fn take(&self, bytes: usize, wait: Duration) -> Option<SemaphorePermit<'_>> {
         let lane = if bytes <= self.threshold {
             &self.small

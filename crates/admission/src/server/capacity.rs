@@ -1,4 +1,4 @@
-//! What reviews may take at once, in number and in memory.
+//! The limits of concurrent reviews, in number and in memory.
 //!
 //! Hooks that fail open have a separate capacity. Beyond it, the API server admits the object as if the hook did not
 //! exist, and reports nothing; so reviews of other hooks must not use this capacity. Reviews of unproven callers are
@@ -14,19 +14,19 @@ use tokio::{
 use super::{Limits, budget::Budget};
 use crate::{caller::Caller, hook::FailurePolicy};
 
-/// A body of more than this is large.
+/// The size above which a body is large.
 const LARGE_BODY: usize = 256 << 10;
-/// Objects that take more than this when they are decoded are large.
+/// The decoded size above which objects are large.
 const LARGE_OBJECTS: usize = 1 << 20;
-/// Which part of everything reviews of unproven callers may take.
+/// The divisor of the part that reviews of unproven callers may use.
 const UNPROVEN_PART: usize = 4;
 
-/// What the hooks of one failure policy share.
+/// The capacity that the hooks of one failure policy share.
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    /// For bodies as they come in.
+    /// The memory for bodies as received.
     bodies: Budget,
-    /// For the objects in them, decoded.
+    /// The memory for their decoded objects.
     objects: Budget,
     reviews: Semaphore,
 }
@@ -40,29 +40,29 @@ impl Capacity {
         }
     }
 
-    /// Lets one more review begin, unless there are too many for longer than `wait`.
+    /// Begins a review, unless there are too many for longer than `wait`.
     async fn begin(&self, wait: Duration) -> Option<SemaphorePermit<'_>> {
         timeout(wait, self.reviews.acquire()).await.ok()?.ok()
     }
 }
 
-/// A place or memory, given back when it is dropped: of those that unproven callers share, and of all.
+/// A slot or memory, released when it is dropped: from the share of unproven callers, and from the whole.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     _of_unproven: Option<SemaphorePermit<'a>>,
     _of_all: SemaphorePermit<'a>,
 }
 
-/// What the review of a caller may take of a capacity.
+/// The share of a capacity that the review of a caller may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share<'a> {
     all: &'a Capacity,
-    /// What it shares with other unproven callers, if it is one.
+    /// The capacity of all unproven callers, if the caller is unproven.
     unproven: Option<&'a Capacity>,
 }
 
 impl<'a> Share<'a> {
-    /// All of it.
+    /// Creates a share of the whole capacity.
     pub(crate) const fn of_all(all: &'a Capacity) -> Self {
         Self {
             all,
@@ -70,25 +70,26 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Memory for a body.
+    /// Takes memory for a body.
     pub(crate) async fn body(self, bytes: usize, wait: Duration) -> Option<Room<'a>> {
         let memory = |capacity: &'a Capacity| capacity.bodies.take(bytes, wait);
         self.room(memory).await
     }
 
-    /// Memory for decoded objects.
+    /// Takes memory for decoded objects.
     pub(crate) async fn objects(self, bytes: usize, wait: Duration) -> Option<Room<'a>> {
         let memory = |capacity: &'a Capacity| capacity.objects.take(bytes, wait);
         self.room(memory).await
     }
 
-    /// A place among the reviews under way.
+    /// Takes a slot for a review.
     pub(crate) async fn begin(self, wait: Duration) -> Option<Room<'a>> {
         self.room(|capacity: &'a Capacity| capacity.begin(wait))
             .await
     }
 
-    /// In this order: an unproven caller that waits for others of its kind takes nothing from anybody.
+    /// Takes from the share of unproven callers first: an unproven caller that waits for other unproven
+    /// callers takes nothing from proven ones.
     async fn room<F>(self, take: impl Fn(&'a Capacity) -> F) -> Option<Room<'a>>
     where
         F: Future<Output = Option<SemaphorePermit<'a>>>,
@@ -104,12 +105,12 @@ impl<'a> Share<'a> {
     }
 }
 
-/// What all hooks share with those of their failure policy.
+/// The capacities that hooks share with the hooks of the same failure policy.
 #[derive(Debug)]
 pub(crate) struct Capacities {
     closed: Capacity,
     open: Capacity,
-    /// What unproven callers share, whichever hooks they call.
+    /// The capacity that unproven callers share, regardless of the hooks that they call.
     unproven: Capacity,
 }
 
@@ -127,8 +128,8 @@ impl Capacities {
         }
     }
 
-    /// What a caller may take of the capacity of the hooks that fail like this. `confined` says whether unproven
-    /// callers have less.
+    /// Returns the share of a caller in the capacity of the hooks with this failure policy. `confined` is
+    /// true if unproven callers have less.
     pub(crate) fn share(&self, policy: FailurePolicy, caller: Caller, confined: bool) -> Share<'_> {
         Share {
             all: match policy {

@@ -1,4 +1,4 @@
-//! The conversions that are served, by their paths, and what they may take.
+//! The served conversions, by their paths, and their capacity.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,9 +8,9 @@ use super::{
 };
 use crate::conversion::Conversion;
 
-/// How long a conversion waits for each kind of memory.
+/// The time for which a conversion waits for each kind of memory.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
-/// An API server waits for 30 s for a conversion; it gets an answer before it gives up.
+/// The time limit of a conversion: an API server waits for 30 s, and gets a response before its timeout.
 pub(super) const LIMIT: Duration = Duration::from_secs(27);
 
 pub(super) struct Served {
@@ -18,8 +18,8 @@ pub(super) struct Served {
     pub(super) definition: Arc<str>,
 }
 
-/// The conversions by their paths. What they may take is theirs alone: who reads an object waits for no
-/// review, which may itself wait for somebody to read it.
+/// The conversions by their paths. They have a separate capacity: a read of an object waits for no review,
+/// since the review may itself wait for such a read.
 pub(crate) struct Conversions {
     served: HashMap<String, Served>,
     capacity: Capacity,

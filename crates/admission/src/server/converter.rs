@@ -1,4 +1,5 @@
-//! One conversion, from bytes to bytes, within the same bounds as a review: time, size, memory, panics.
+//! The conversion of one call, from bytes to bytes, within the same limits as a review: time, size, memory,
+//! panics.
 
 use std::{panic::AssertUnwindSafe, time::Instant};
 
@@ -17,7 +18,7 @@ use crate::{
     review::Cx,
 };
 
-/// The object as it came, the one that is made of it, and its text.
+/// The received object, the converted one, and its text.
 const COPIES: usize = 3;
 
 impl Reviewer {
@@ -59,7 +60,7 @@ impl Reviewer {
 
 type Objects = Result<Vec<Box<RawValue>>, String>;
 
-/// All objects, or the first failure.
+/// Converts all objects, or returns the first failure.
 async fn all(
     served: &Served,
     cx: &Cx,

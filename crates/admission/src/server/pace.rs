@@ -1,8 +1,8 @@
-//! Telling an idle connection from one that is slow on purpose.
+//! The distinction between an idle connection and a deliberately slow one.
 //!
-//! HTTP keeps connections open between requests, so a limit on silence has to be long,
-//! and one byte a minute passes under it (slow loris). This notes when a request begins
-//! to come in, and when the service has it whole.
+//! HTTP keeps connections open between requests, so a limit on silence must be long, and one byte a minute
+//! stays below it (slow loris). This module records when a request begins to arrive, and when the service
+//! has it completely.
 
 use std::{
     future::Future,
@@ -15,14 +15,14 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one connection is doing.
+/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Pace {
     opened: Instant,
-    /// Milliseconds from `opened`, plus one, at which bytes came in that no request is
-    /// known to belong to yet; 0 if there are none.
+    /// The milliseconds from `opened`, plus one, at which bytes arrived that belong to no known request
+    /// yet; 0 if there are none.
     begun: AtomicU64,
-    /// Milliseconds from `opened` at which the last request left the service.
+    /// The milliseconds from `opened` at which the last request left the service.
     rested: AtomicU64,
     in_service: AtomicU32,
 }
@@ -39,23 +39,23 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Bytes came in.
+    /// Records that bytes arrived.
     fn received(&self) {
         if self.in_service.load(Ordering::Relaxed) == 0 {
             let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1;
-            // Keeps the first instant: more bytes do not win more time.
+            // The first instant stays: more bytes do not extend the time.
             let _ = self
                 .begun
                 .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// What came in so far was no request.
+    /// Records that the bytes so far were not part of a request.
     pub(crate) fn rest(&self) {
         self.begun.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a request has been coming in for longer than `limit`.
+    /// Checks whether a request has been arriving for longer than `limit`.
     pub(crate) fn stalled(&self, limit: Duration) -> bool {
         let begun = self.begun.load(Ordering::Relaxed);
         begun != 0
@@ -66,14 +66,14 @@ impl Pace {
                 > limit
     }
 
-    /// Whether there has been no request for longer than `limit`.
+    /// Checks whether there has been no request for longer than `limit`.
     pub(crate) fn idle(&self, limit: Duration) -> bool {
         let rested = Duration::from_millis(self.rested.load(Ordering::Relaxed));
         self.in_service.load(Ordering::Relaxed) == 0
             && self.opened.elapsed().saturating_sub(rested) > limit
     }
 
-    /// Runs the service on a request whose head is complete.
+    /// Runs the service on a request with a complete head.
     pub(crate) fn during<F: Future>(
         self: std::sync::Arc<Self>,
         response: F,
@@ -89,7 +89,7 @@ impl Pace {
     }
 }
 
-/// A request that is dropped half-way has left the service as well.
+/// A request in the service; a request that is dropped before its response also leaves the service.
 struct InService(std::sync::Arc<Pace>);
 
 impl Drop for InService {

@@ -1,10 +1,9 @@
-//! The key in the paths of hooks: whoever does not know it gets no answer that costs anything.
+//! The key in the paths of hooks: a client without it gets no response that costs resources.
 //!
-//! A hook is registered under `/<segment>/<path>`. The segment is derived from a key that all
-//! replicas share; it is compared in constant time, before anything else of a request is looked at.
-//! The key is rotated as the authority is: the next one is good before it is registered, and
-//! the previous one for as long as somebody may still call by it. Pure, but for the randomness of
-//! new keys.
+//! A hook is registered under `/<segment>/<path>`. The segment is derived from a key that all replicas
+//! share; it is compared in constant time, before any other part of a request is read. The key is rotated
+//! like the authority: the next one is valid before it is registered, and the previous one for as long as a
+//! caller may still use it. Pure, except for the randomness of new keys.
 
 use std::{fmt, sync::Arc};
 
@@ -12,16 +11,16 @@ use arc_swap::ArcSwap;
 
 use crate::crypto::{equal, hex, hmac_sha256, provider};
 
-/// How many bytes of a key are asked for; fewer are no key.
+/// The required number of bytes of a key; a shorter one is not a key.
 const KEY_SIZE: usize = 32;
-/// How many bytes a segment stands for.
+/// The number of bytes that a segment encodes.
 const SEGMENT_SIZE: usize = 16;
 
-/// What segments are derived from.
+/// The key from which segments are derived.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PathKey(Vec<u8>);
 
-/// Never prints the key.
+/// The output omits the key.
 impl fmt::Debug for PathKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PathKey")
@@ -38,7 +37,7 @@ impl PathKey {
         Ok(Self(bytes))
     }
 
-    /// `None` if it is too short to keep anybody out.
+    /// Creates a key; `None` if it is too short to protect the paths.
     pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= KEY_SIZE).then(|| Self(bytes.to_vec()))
     }
@@ -47,7 +46,7 @@ impl PathKey {
         &self.0
     }
 
-    /// What stands in front of the paths that are registered.
+    /// Returns the segment that precedes the registered paths.
     pub(crate) fn segment(&self) -> String {
         hex(&self.derived())
     }
@@ -62,13 +61,13 @@ impl PathKey {
     }
 }
 
-/// The keys that are good, and which of them is registered.
+/// The valid keys, of which the active one is registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathKeys {
     pub(crate) active: PathKey,
-    /// Good already, since replicas take it up one after the other.
+    /// The next key. It is already valid, since replicas apply it one after the other.
     pub(crate) next: Option<PathKey>,
-    /// Good for those that have not heard of the active one.
+    /// The previous key, valid for callers that do not know the active one yet.
     pub(crate) previous: Option<PathKey>,
 }
 
@@ -81,7 +80,7 @@ impl PathKeys {
         }
     }
 
-    /// Reads them by the names that they have in Secrets and directories.
+    /// Reads the keys by their names in Secrets and directories.
     pub(crate) fn read<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Self> {
         let key = |name: &str| get(name).and_then(PathKey::new);
         Some(Self {
@@ -91,7 +90,7 @@ impl PathKeys {
         })
     }
 
-    /// Each with its name.
+    /// Returns each key with its name.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &PathKey)> {
         let others = [(NEXT, &self.next), (PREVIOUS, &self.previous)];
         let others = others
@@ -100,7 +99,7 @@ impl PathKeys {
         std::iter::once((ACTIVE, &self.active)).chain(others)
     }
 
-    /// Lets the next one take over, if there is one.
+    /// Makes the next key active, if there is one.
     pub(crate) fn promote(&mut self) {
         if let Some(next) = self.next.take() {
             self.previous = Some(std::mem::replace(&mut self.active, next));
@@ -111,30 +110,30 @@ impl PathKeys {
         self.named().any(|(_, it)| it == key)
     }
 
-    /// All are tried, so that the time tells nothing of which one fits.
+    /// Checks a segment against all keys, so that the duration does not reveal which one fits.
     fn fit(&self, said: &[u8; SEGMENT_SIZE]) -> bool {
         self.named()
             .fold(false, |fits, (_, key)| key.fits(said) | fits)
     }
 }
 
-/// The names of the keys, where they are stored.
+/// The names of the keys in their storage.
 pub(crate) const ACTIVE: &str = "path-key";
 pub(crate) const NEXT: &str = "path-key-next";
 pub(crate) const PREVIOUS: &str = "path-key-previous";
 
-/// How paths are served at the moment. Clones share it.
+/// The current serving of paths. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths(Arc<ArcSwap<Served>>);
 
-/// Under which paths hooks are served.
+/// The paths under which hooks are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// Under none: the keys are not known yet.
+    /// No paths: the keys are not known yet.
     Nowhere,
-    /// Under their own, for anybody.
+    /// Their own paths, for every client.
     Plain,
-    /// Behind a segment.
+    /// Their paths behind a segment.
     Keyed(PathKeys),
 }
 
@@ -149,7 +148,7 @@ impl Paths {
         }
     }
 
-    /// What stands in front of the paths that are to be registered.
+    /// Returns the segment that precedes the paths to register.
     pub(crate) fn segment(&self) -> Option<String> {
         match &**self.0.load() {
             Served::Keyed(keys) => Some(keys.active.segment()),
@@ -157,7 +156,7 @@ impl Paths {
         }
     }
 
-    /// The path of a hook, if whoever asks knows the key.
+    /// Returns the path of a hook, if the request contains the key.
     pub(crate) fn open<'a>(&self, path: &'a str) -> Option<&'a str> {
         match &**self.0.load() {
             Served::Nowhere => None,
@@ -170,7 +169,7 @@ impl Paths {
     }
 }
 
-/// Lower-case letters only: one key has one form.
+/// Decodes lower-case letters only: one key has one form.
 fn unhex(text: &str) -> Option<[u8; SEGMENT_SIZE]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

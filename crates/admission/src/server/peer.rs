@@ -1,8 +1,8 @@
-//! What is known of the peer of a connection.
+//! The state of the peer of a connection.
 //!
-//! At first nothing: unknown peers share a few slots, in which none stays for long. A peer that calls a path
-//! with the key in it is the API server, and has a slot of its own from then on. What a service of the
-//! caller's own takes for a key is its own to say.
+//! At first the peer is unknown: unknown peers share a few slots, which none keeps for long. A peer that
+//! calls a path with the key in it is the API server, and has a dedicated slot from then on. A service of
+//! the calling program defines its own key.
 
 use std::{
     future::pending,
@@ -29,16 +29,16 @@ pub struct Peer {
     over: CancellationToken,
 }
 
-/// The slots of connections whose peers have shown the key.
+/// The slots of connections from peers that presented the key.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownSlots {
     all: Arc<Semaphore>,
-    /// Of those that have shown nothing else.
+    /// The slots of peers that presented nothing else.
     unproven: Arc<Semaphore>,
 }
 
 impl KnownSlots {
-    /// So many, of which a part is for peers that have shown the key alone.
+    /// Creates `connections` slots, and a part of that number for peers that presented the key alone.
     pub(crate) fn new(connections: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(connections)),
@@ -47,11 +47,11 @@ impl KnownSlots {
     }
 }
 
-/// The part of the slots for peers that have shown the key alone. They are beside the others.
+/// The divisor of the slots for peers that presented the key alone. These slots are additional.
 const UNPROVEN_PART: usize = 8;
 
 impl Peer {
-    /// One of which nothing is known. `known_slots` are for those that are.
+    /// Creates an unknown peer. `known_slots` are for known peers.
     pub(crate) fn new(address: IpAddr, slot: ConnectionSlot, known_slots: KnownSlots) -> Arc<Self> {
         Arc::new(Self {
             address: address.to_canonical(),
@@ -63,18 +63,20 @@ impl Peer {
         })
     }
 
-    /// Its address.
+    /// Returns the address of the peer.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// It called a path with the key: from now on, its connection makes room for nobody.
+    /// Records that the peer called a path with the key: from now on, its connection is not evicted for
+    /// others.
     pub fn has_shown_the_key(&self) {
         self.takes_a_slot(&self.known_slots.all);
     }
 
-    /// The same of a peer that has shown nothing else, where the key is taken for public: it has one of fewer slots.
+    /// Records the same for a peer that presented nothing else, if the key counts as public: it takes one
+    /// of fewer slots.
     pub(crate) fn has_shown_the_key_alone(&self) {
         self.takes_a_slot(&self.known_slots.unproven);
     }
@@ -86,13 +88,14 @@ impl Peer {
         self.slot.release();
         match slots.clone().try_acquire_owned() {
             Ok(slot) => drop(self.known_slot.set(slot)),
-            // Answered all the same, and then asked to come again.
+            // The call is answered, and the peer must then connect again.
             Err(_taken) => self.over.cancel(),
         }
     }
 
-    /// It called a path without the key: its connection ends with the answer, unless it had shown the key
-    /// before. The API server never does that. Says whether it ends.
+    /// Records that the peer called a path without the key: its connection ends with the response, unless
+    /// the peer presented the key before. The API server never calls such a path. Returns whether the
+    /// connection ends.
     pub fn has_shown_no_key(&self) -> bool {
         let ends = !self.is_known();
         if ends {
@@ -101,12 +104,12 @@ impl Peer {
         ends
     }
 
-    /// Ready when nothing more is answered on this connection.
+    /// Waits until no further request is answered on this connection.
     pub(crate) async fn over(&self) {
         self.over.cancelled().await;
     }
 
-    /// Ready when the slot is needed for others, or when an unknown peer has stayed for too long.
+    /// Waits until others take the slot, or until an unknown peer has stayed for too long.
     pub(crate) async fn evicted(&self, limit: Duration) {
         tokio::select! {
             () = self.slot.evicted() => {}

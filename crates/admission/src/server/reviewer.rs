@@ -1,6 +1,6 @@
-//! One review, from bytes to bytes: find the hook, decode, call it, answer.
+//! The review of one call, from bytes to bytes: find the hook, decode, call it, respond.
 //!
-//! No sockets and no HTTP types beyond a status: this is what tests and fuzzers drive.
+//! The module uses neither sockets nor HTTP types except the status: tests and fuzzers call it directly.
 
 use std::{
     collections::HashMap,
@@ -30,13 +30,13 @@ use crate::{
     wire::{self, Answer, Request},
 };
 
-/// What goes back over HTTP.
+/// The HTTP response of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// 200 for every review that was answered, whether allowed or denied.
+    /// The HTTP status: 200 for every completed review, whether allowed or denied.
     pub status: u16,
-    /// An `AdmissionReview` when the status is 200, plain text otherwise.
+    /// The body: an `AdmissionReview` if the status is 200, plain text otherwise.
     pub body: Vec<u8>,
 }
 
@@ -60,14 +60,14 @@ impl Reply {
 struct Served {
     hook: Hook,
     name: Arc<str>,
-    /// Ends a little before the API server gives up, so that it gets an answer.
+    /// The time limit, a little before the timeout of the API server, so that it gets a response.
     limit: Duration,
-    /// How long a review waits for each kind of memory, so that a third is left to judge it.
+    /// The time for which a review waits for each kind of memory, so that a third is left for the decision.
     wait: Duration,
 }
 
-/// When a call came in, and how long its answer may take. The API server shows its users the whole URL of a call that
-/// it gives up, so it is to get an answer before, whatever that is.
+/// The arrival of a call, and the time limit of its response. The API server shows its users the whole URL
+/// of a call that times out, so it must get any response before its timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     at: tokio::time::Instant,
@@ -82,21 +82,21 @@ impl Arrival {
         }
     }
 
-    /// How much of the time is left, and no more than `most`.
+    /// Returns the remaining time, but at most `most`.
     pub(crate) fn left(&self, most: Duration) -> Duration {
         most.min(self.limit.saturating_sub(self.at.elapsed()))
     }
 }
 
-/// What a manager says of its callers.
+/// The settings of a manager for its callers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallerTerms {
     pub(crate) known: KnownCallers,
-    /// Whether a handler vouches for them: those for whom none did are confined.
+    /// True if handlers vouch for callers: callers for which no handler vouched are confined.
     pub(crate) confined: bool,
 }
 
-/// Answers reviews.
+/// The reviewer of calls.
 pub(crate) struct Reviewer {
     hooks: HashMap<String, Served>,
     client: kube::Client,
@@ -144,7 +144,7 @@ impl Reviewer {
         }
     }
 
-    /// The same with these conversions.
+    /// Sets the conversions.
     pub(crate) fn converting(self, conversions: Conversions) -> Self {
         Self {
             conversions,
@@ -152,7 +152,7 @@ impl Reviewer {
         }
     }
 
-    /// The same, which tells callers apart.
+    /// Sets the settings for callers.
     pub(crate) fn telling_apart(self, callers: CallerTerms) -> Self {
         let unproven_client = if callers.confined {
             limited(&self.client)
@@ -166,7 +166,7 @@ impl Reviewer {
         }
     }
 
-    /// A context outside any review.
+    /// Returns a context outside any review.
     pub(crate) fn cx(&self) -> Cx {
         Cx {
             client: self.client.clone(),
@@ -179,7 +179,7 @@ impl Reviewer {
         }
     }
 
-    /// Who is behind a connection from this address.
+    /// Returns the caller of a connection from this address.
     pub(crate) fn caller(&self, address: IpAddr, certified: bool) -> Caller {
         if certified {
             return Caller::Certified(address.to_canonical());
@@ -187,18 +187,18 @@ impl Reviewer {
         self.callers.known.of(address, self.clock.now())
     }
 
-    /// Whether the caller has less than others.
+    /// Checks whether the caller has less capacity than others.
     pub(crate) fn confines(&self, caller: Caller) -> bool {
         self.callers.confined && !caller.is_proven()
     }
 
-    /// A call of what is at this path that comes in now.
+    /// Creates the arrival of a call of this path, which begins now.
     pub(crate) fn arrival(&self, path: &str) -> Arrival {
         let limit = self.hooks.get(path).map(|served| served.limit);
         Arrival::new(limit.unwrap_or(conversions::LIMIT))
     }
 
-    /// Whether there is a hook or a conversion at this path.
+    /// Checks whether there is a hook or a conversion at this path.
     pub(crate) fn serves(&self, path: &str) -> bool {
         self.hooks.contains_key(path) || self.conversions.at(path).is_some()
     }
@@ -207,10 +207,10 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Room for a body of this size for what is at this path.
+    /// Takes memory for a body of this size for the hook or conversion at this path.
     ///
     /// # Errors
-    /// What is answered where there is none.
+    /// The response if there is no memory.
     pub(crate) async fn admit(
         &self,
         path: &str,
@@ -242,7 +242,7 @@ impl Reviewer {
     }
 
     fn overload(&self, served: &Served) -> Reply {
-        // What a hook that fails open is not asked about may go on without it.
+        // The API server may process a request without a hook that fails open.
         self.metrics.refused(match served.hook.effective_failure() {
             FailurePolicy::Fail => "overload",
             FailurePolicy::Ignore => "overload_open",
@@ -316,8 +316,8 @@ async fn call(
     if let Err(rejection) = check_kind(served.hook.expected.as_ref(), request) {
         return (Answer::Denied(rejection), Verdict::Undecodable);
     }
-    // An extension that panics is no worse off than one that crashed: nothing of the
-    // review outlives it, and its own shared state is its own to guard.
+    // After a panic, the state is as after a crash of the extension: no data of the review outlives it, and
+    // the extension guards its own shared state.
     let handling = AssertUnwindSafe(served.hook.handler.handle(cx, request)).catch_unwind();
     match tokio::time::timeout(arrival.left(served.limit), handling).await {
         Ok(Ok(Answer::Denied(rejection))) if rejection.is_undecided() => {
@@ -359,7 +359,7 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
-/// What the failure policy says where there is no decision.
+/// Returns the response of the failure policy if there is no decision.
 fn undecided(served: &Served, rejection: Rejection) -> Answer {
     match served.hook.effective_failure() {
         FailurePolicy::Fail => Answer::Denied(rejection),
@@ -378,8 +378,8 @@ fn undecided(served: &Served, rejection: Rejection) -> Answer {
     }
 }
 
-/// What a hook that only monitors says: the request goes on as it came, and the audit event and the
-/// metrics tell what would have become of it.
+/// Returns the response of a monitoring hook: the API server processes the request unchanged, and the audit
+/// event and the metrics report the decision.
 fn monitored(served: &Served, answer: Answer, verdict: Verdict) -> (Answer, Verdict) {
     let (would, verdict) = match &answer {
         Answer::Denied(rejection) => {
@@ -414,8 +414,8 @@ fn monitored(served: &Served, answer: Answer, verdict: Verdict) -> (Answer, Verd
     (Answer::Allowed { patch: None, notes }, verdict)
 }
 
-/// What the failure policy says, said by us: the API server would say it too, but could
-/// not tell the user why.
+/// Returns the response of the failure policy. The API server would apply the policy too, but could not
+/// report the reason to the user.
 fn failed(served: &Served, reason: &'static str, what: &str) -> Answer {
     let message = format!("the extension {} {what}; its log says more", served.name);
     match served.hook.effective_failure() {

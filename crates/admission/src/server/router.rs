@@ -1,6 +1,6 @@
 //! The HTTP side of reviews: paths, methods, sizes, times, content types.
 //!
-//! What can be known from the head of a request is judged before a byte of its body is kept.
+//! The router evaluates the head of a request before it stores a byte of the body.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{caller::Caller, certificate::ClientCertificate};
 
-/// How long the body of an unproven caller may take to come in: it takes memory that others wait for.
+/// The timeout for the body of an unproven caller: it takes memory for which others wait.
 const UNPROVEN_RECEIVE: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -55,7 +55,7 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
             peer.has_shown_no_key();
         }
         context.reviewer.metrics().refused("unknown_path");
-        // The path may hold a key that is mistyped, or a previous one: it is not repeated.
+        // The path may contain a mistyped key, or a previous one: the response does not repeat it.
         let mut response = respond(Reply::text(404, "failed to find a hook at this path"));
         if version <= Version::HTTP_11 {
             let headers = response.headers_mut();
@@ -81,7 +81,8 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
 impl Context {
     fn caller(&self, request: &Request) -> Caller {
         let extensions = request.extensions();
-        // Presented is proven: the handshake fails for whoever has no certificate of the authority that is asked for.
+        // A presented certificate is proven: the handshake fails without a certificate of the configured
+        // authority.
         let certified = extensions.get::<Arc<ClientCertificate>>().is_some();
         let peer = extensions.get::<Arc<Peer>>();
         peer.map_or(Caller::Local, |peer| {
@@ -100,7 +101,7 @@ async fn review(
     }
     let metrics = context.reviewer.metrics();
     let body = request.into_body();
-    // As the head says; the API server always does.
+    // The length is that of the head; the API server always sends it.
     let Some(length) = body.size_hint().exact() else {
         metrics.refused("no_length");
         return Err(Reply::text(
@@ -170,8 +171,8 @@ fn respond(reply: Reply) -> Response {
         "text/plain; charset=utf-8"
     };
     let mut response = (status, reply.body).into_response();
-    // Without `Retry-After`: the API server's client would try again until its time is over, and then show its user
-    // the URL. A review waits here for room instead.
+    // The response omits `Retry-After`: the API server's client would retry until its timeout, and then
+    // show its user the URL. A review waits here for room instead.
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static(content),

@@ -1,4 +1,5 @@
-//! The ConfigMap with the certificates that clients are to trust, and since when.
+//! The ConfigMap with the certificates that clients must trust, and the instant since which it contains
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,12 @@ use oz_runtime::{CallError, within};
 
 use crate::{certificate::secret::certificates, registration::FINGERPRINT_LABEL};
 
-/// The key of the ConfigMap under which the certificates are, as PEM.
+/// The key of the ConfigMap that contains the certificates, as PEM.
 pub const BUNDLE_KEY: &str = "ca.crt";
-/// When the newest of them was added.
+/// The annotation with the instant at which the newest certificate was added.
 const PUBLISHED_ANNOTATION: &str = "oz-admission/published-at";
 
-/// Where they are published.
+/// The address of the ConfigMap.
 pub(super) struct Bundle {
     api: Api<ConfigMap>,
     fingerprint: String,
@@ -25,7 +26,7 @@ pub(super) struct Bundle {
     name: String,
 }
 
-/// What is to be published, and since when all of it is.
+/// The certificates to publish, and the instant since which all of them are published.
 #[derive(Debug, PartialEq)]
 struct Published {
     text: String,
@@ -42,7 +43,7 @@ impl Bundle {
         }
     }
 
-    /// Sees that all of `wanted` (PEM) are published, and gives back since when each of them is.
+    /// Publishes all of `wanted` (PEM), and returns the instant since which each of them is published.
     pub(super) async fn publish(
         &self,
         wanted: &[String],
@@ -90,13 +91,13 @@ impl Bundle {
     }
 }
 
-/// What is to be published, and whether it is not yet.
+/// Returns the certificates to publish, and whether they are not published yet.
 fn next(found: Option<&ConfigMap>, wanted: &[String], now: Timestamp) -> (Published, bool) {
     let annotations = found.and_then(|map| map.metadata.annotations.as_ref());
     let since = annotations.and_then(|all| all.get(PUBLISHED_ANNOTATION)?.parse().ok());
     let text = found.and_then(|map| map.data.as_ref()?.get(BUNDLE_KEY));
     let known = text.map(|text| certificates(text)).unwrap_or_default();
-    // In the future, it is nobody's that has been waited for.
+    // An instant in the future does not prove that a replica waited.
     let since: Option<Timestamp> = since.filter(|since| *since <= now);
     let added = wanted.iter().any(|pem| !known.contains(pem));
     let wanted = wanted.concat();
@@ -147,7 +148,7 @@ mod tests {
         let both = [old.clone(), new.clone()];
         let (published, stale) = next(Some(&there), &both, second);
         assert_eq!((published.since, stale), (second, true));
-        // The other order, and one fewer, are no news to clients.
+        // Another order, and one certificate fewer, do not matter to clients.
         let there = map(&both, &first.to_string());
         for fewer in [vec![new.clone(), old.clone()], vec![new.clone()]] {
             let (published, stale) = next(Some(&there), &fewer, second);

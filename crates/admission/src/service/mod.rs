@@ -1,5 +1,5 @@
-//! A service of the caller's own, on the sockets, the limits and the certificates that hooks have: for clients
-//! other than the API server, which learn from somebody else whom to trust.
+//! A service of the calling program, with the sockets, limits and certificates of hooks: for clients other
+//! than the API server, which learn the trusted authority from another component.
 
 mod bundle;
 mod upkeep;
@@ -24,63 +24,65 @@ use crate::{
 pub use bundle::BUNDLE_KEY;
 use upkeep::{Settings, Upkeep};
 
-/// How long calls under way may take to finish once nothing more is accepted.
+/// The timeout for open calls after the service stops accepting calls.
 const FINISH: Duration = Duration::from_secs(30);
 
 /// A router behind TLS, with certificates of an authority that all replicas share.
 ///
-/// The authority lies in the Secret `<fingerprint>-admission-ca` unless the policy names another. Its
-/// certificates are published in a ConfigMap, under [`BUNDLE_KEY`], for whoever tells the clients. A
-/// new authority signs only once it has been published for [`CertPolicy::settle`]: that is how
-/// long a client may go on with what it was told.
+/// The authority is in the Secret `<fingerprint>-admission-ca` unless the policy names another. Its
+/// certificates are published in a ConfigMap, under [`BUNDLE_KEY`], for the component that distributes them
+/// to clients. A new authority signs only after it has been published for [`CertPolicy::settle`]: the
+/// maximum time for which a client may use an outdated bundle.
 ///
-/// Each request carries an `Arc<`[`Peer`](crate::Peer)`>`: as long as the router has not said of a peer that it
-/// is known, its connection is one of few, and may have to make room for others.
+/// Each request carries an `Arc<`[`Peer`](crate::Peer)`>`: until the router marks a peer as known, the
+/// connection of the peer takes one of a few slots, and may be evicted for others.
 #[derive(Debug)]
 pub struct TlsService {
-    /// Names what is made in the cluster, and is the field manager of every write.
+    /// The name of the product: it names the objects in the cluster, and is the field manager of every
+    /// write.
     pub fingerprint: String,
-    /// Where Secret and ConfigMap are.
+    /// The namespace of Secret and ConfigMap.
     pub namespace: String,
-    /// The ConfigMap that the certificates of the authority are published in.
+    /// The ConfigMap in which the certificates of the authority are published.
     pub config_map: String,
-    /// Names and addresses that the serving certificate is for.
+    /// The names and addresses in the serving certificate.
     pub names: Vec<String>,
-    /// How long certificates live.
+    /// The lifetimes of certificates.
     pub certificates: CertPolicy,
-    /// What the server puts up with.
+    /// The limits of the server.
     pub limits: Limits,
-    /// How long calls are still taken after readiness has failed.
+    /// The time for which the service still accepts calls after readiness has failed.
     pub drain: Duration,
-    /// The socket.
+    /// The bound socket.
     pub listener: TcpListener,
-    /// What answers.
+    /// The router that handles requests.
     pub router: Router,
-    /// Who calls.
+    /// The clients of the service.
     pub clients: Clients,
 }
 
-/// Who calls a [`TlsService`].
+/// The clients of a [`TlsService`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clients {
-    /// Whoever gets there, without a certificate.
+    /// Any client that can reach the port, without a certificate.
     #[default]
     Any,
-    /// The API server, which passes on what its own clients ask for (an `APIService`). A certificate is asked
-    /// for; of a client that holds the key of one, each request carries an `Arc<`[`ClientCertificate`]`>`, of
-    /// which [`ClientAuthority`](crate::ClientAuthority) says whose it is. Over HTTP/1.1 alone, where a
-    /// connection may become one of another protocol (`hyper::upgrade`); it then counts for no limit here.
+    /// The API server, which forwards the requests of its clients (an `APIService`). The service
+    /// requests a certificate; if the client holds the key of one, each request carries an
+    /// `Arc<`[`ClientCertificate`]`>`, which [`ClientAuthority`](crate::ClientAuthority) verifies. Only
+    /// over HTTP/1.1, where a connection can change to another protocol (`hyper::upgrade`); the connection
+    /// then counts toward no limit here.
     ///
     /// [`ClientCertificate`]: crate::ClientCertificate
     FrontProxy,
 }
 
 impl TlsService {
-    /// Runs with `runtime` until `shutdown` is ready, then drains: readiness fails first, calls are still taken
-    /// for a while, and those under way are finished; what `runtime` does ends after them.
+    /// Runs with `runtime` until `shutdown` is ready, then drains: readiness fails first, the service
+    /// accepts calls for a while, and finishes open calls; the parts of `runtime` end after them.
     ///
     /// # Errors
-    /// If TLS cannot be set up, or if something ends that the process cannot go on without.
+    /// TLS cannot be set up, or a part ends that the process requires.
     pub async fn run(
         self,
         mut runtime: Runtime,

@@ -1,5 +1,5 @@
-//! Keeping the certificates of a service: the authority in its Secret, what of it is published, and the
-//! certificate that is served with.
+//! The upkeep of the certificates of a service: the authority in its Secret, its published certificates,
+//! and the serving certificate.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,12 +21,12 @@ use crate::{
     metrics::Metrics,
 };
 
-/// How often all is looked at, whatever happens.
+/// The maximum interval between passes, even without a change.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// After a pass that failed.
+/// The pause after a failed pass.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Why the certificates are not as they should be.
+/// The reason for which the certificates are not as declared.
 #[derive(Debug, thiserror::Error)]
 enum UpkeepError {
     #[error(transparent)]
@@ -37,7 +37,7 @@ enum UpkeepError {
     Publish(#[from] CallError),
 }
 
-/// Whose certificates they are, and where they are kept.
+/// The owner of the certificates, and their place in the cluster.
 pub(super) struct Settings {
     pub(super) fingerprint: String,
     pub(super) namespace: String,
@@ -92,7 +92,7 @@ impl Upkeep {
         }
     }
 
-    /// Passes, for ever.
+    /// Runs passes without end.
     pub(super) async fn run(mut self) {
         loop {
             let now = self.clock.now();
@@ -112,7 +112,8 @@ impl Upkeep {
         }
     }
 
-    /// Does what is due: an authority is published first, and signs second. Returns when to look again.
+    /// Performs the due steps: an authority is published first, and signs second. Returns the instant of
+    /// the next pass.
     async fn pass(&mut self, now: Timestamp) -> Result<Timestamp, UpkeepError> {
         let leaf = self.current.leaf();
         let published = &self.published;
@@ -131,7 +132,7 @@ impl Upkeep {
             names: &self.names,
             current: &self.current,
         };
-        // Whatever keeps us from the Secret must not end a good certificate as well.
+        // A failure to read the Secret must not let a valid certificate expire.
         if let Some(held) = self.store.held() {
             signer.renew(&held, now)?;
         }

@@ -1,10 +1,10 @@
-//! Calls to convert objects, without a cluster.
+//! Conversion requests without a cluster.
 
 use serde_json::{Value, json};
 
 use crate::manager::Manager;
 
-/// A call to convert objects, as the API server would make it.
+/// A conversion request, as the API server sends it.
 ///
 /// ```
 /// # use oz_admission::{Conversion, Endpoint, Manager, convert_fn, testing};
@@ -29,7 +29,7 @@ use crate::manager::Manager;
 pub struct ConversionRequest(Value);
 
 impl ConversionRequest {
-    /// Objects are asked for in this version, such as `example.com/v2`.
+    /// Creates a request for objects in this version, such as `example.com/v2`.
     pub fn to(version: &str) -> Self {
         Self(json!({
             "uid": "00000000-0000-4000-8000-000000000000",
@@ -38,7 +38,7 @@ impl ConversionRequest {
         }))
     }
 
-    /// Adds one to convert.
+    /// Adds an object to convert.
     #[must_use]
     pub fn object(mut self, object: &Value) -> Self {
         if let Some(objects) = self.0["objects"].as_array_mut() {
@@ -47,7 +47,7 @@ impl ConversionRequest {
         self
     }
 
-    /// The `ConversionReview`, as bytes.
+    /// Returns the `ConversionReview`, as bytes.
     pub fn body(&self) -> Vec<u8> {
         let review = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": self.0,
@@ -55,7 +55,7 @@ impl ConversionRequest {
         review.to_string().into_bytes()
     }
 
-    /// Has it answered by the conversion of this CustomResourceDefinition.
+    /// Sends the request to the conversion of this CustomResourceDefinition.
     pub async fn send(&self, manager: &Manager, definition: &str) -> Converted {
         let path = format!("/convert/{definition}");
         let reply = manager.review(&path, &self.body()).await;
@@ -67,20 +67,20 @@ impl ConversionRequest {
     }
 }
 
-/// What a conversion answered.
+/// The response of a conversion.
 #[derive(Clone, Debug)]
 pub struct Converted {
-    /// The HTTP status: 200 for whatever was converted, or could not be.
+    /// The HTTP status: 200 for converted objects, and for objects that could not be converted.
     pub status: u16,
     /// The `response` of the `ConversionReview`.
     pub response: Value,
 }
 
 impl Converted {
-    /// The objects, in the order in which they were sent.
+    /// Returns the objects, in the order of the request.
     ///
     /// # Errors
-    /// Why one of them could not be converted.
+    /// The reason for which an object could not be converted.
     pub fn objects(&self) -> Result<Vec<Value>, String> {
         if self.response["result"]["status"] == "Success" {
             let objects = self.response["convertedObjects"].as_array();

@@ -1,5 +1,4 @@
-//! Tests without a cluster: reviews as the API server would send them, and a client that writes down
-//! what is asked of it.
+//! Tests without a cluster: reviews as the API server sends them, and a client that records its calls.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -51,28 +50,28 @@ use crate::{
     watch::Watched,
 };
 
-/// One request to the API server, to be reviewed.
+/// A request to the API server, for review.
 #[derive(Clone, Debug)]
 pub struct Request(Value, Option<IpAddr>);
 
 impl Request {
-    /// The creation of an object, given with its `apiVersion` and `kind`.
+    /// Creates a request for the creation of an object, given with its `apiVersion` and `kind`.
     pub fn create(object: &Value) -> Self {
         Self::new(Operation::Create, Some(object), None)
     }
 
-    /// A change from one object to another.
+    /// Creates a request for a change from one object to another.
     pub fn update(old: &Value, new: &Value) -> Self {
         Self::new(Operation::Update, Some(new), Some(old))
     }
 
-    /// The removal of an object.
+    /// Creates a request for the removal of an object.
     pub fn delete(object: &Value) -> Self {
         Self::new(Operation::Delete, None, Some(object))
     }
 
-    /// A connection, such as `pods/exec`, with these options. Say to what with [`named`](Self::named) and
-    /// [`resource`](Self::resource).
+    /// Creates a request for a connection, such as `pods/exec`, with these options. Set its target with
+    /// [`named`](Self::named) and [`resource`](Self::resource).
     pub fn connect(options: &Value) -> Self {
         Self::new(Operation::Connect, Some(options), None)
     }
@@ -82,7 +81,7 @@ impl Request {
         let api_version = known["apiVersion"].as_str().unwrap_or("v1");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let kind = known["kind"].as_str().unwrap_or_default();
-        // As the plural is for most kinds; see `resource`.
+        // The plural of most kinds; see `resource`.
         let resource = format!("{}s", kind.to_lowercase());
         let text = |field: &str| known["metadata"][field].as_str().unwrap_or_default();
         Self(
@@ -102,50 +101,52 @@ impl Request {
         )
     }
 
-    /// It comes by a connection from this address, without a certificate. By default it comes by none
-    /// ([`Caller::Local`](crate::Caller::Local)).
+    /// Sets the address of the connection, which has no client certificate. By default, the request does
+    /// not arrive over a connection ([`Caller::Local`](crate::Caller::Local)).
     #[must_use]
     pub fn from_address(mut self, address: impl Into<IpAddr>) -> Self {
         self.1 = Some(address.into());
         self
     }
 
-    /// Who asks; `test` by default.
+    /// Sets the requesting user; `test` by default.
     #[must_use]
     pub fn user(mut self, name: &str) -> Self {
         self.0["userInfo"]["username"] = json!(name);
         self
     }
 
-    /// The groups of whoever asks.
+    /// Sets the groups of the requesting user.
     #[must_use]
     pub fn groups(mut self, groups: &[&str]) -> Self {
         self.0["userInfo"]["groups"] = json!(groups);
         self
     }
 
-    /// What is claimed of whoever asks besides, such as `scopes`.
+    /// Adds an extra attribute of the requesting user, such as `scopes`.
     #[must_use]
     pub fn extra(mut self, key: &str, values: &[&str]) -> Self {
         self.0["userInfo"]["extra"][key] = json!(values);
         self
     }
 
-    /// The UID of whoever asks.
+    /// Sets the UID of the requesting user.
     #[must_use]
     pub fn uid(mut self, uid: &str) -> Self {
         self.0["userInfo"]["uid"] = json!(uid);
         self
     }
 
-    /// What it is about, where that is not in the object: `namespace` is `""` for what is in none.
+    /// Sets namespace and name of the object, if the object does not contain them: `namespace` is `""` for
+    /// a cluster-scoped object.
     #[must_use]
     pub fn named(mut self, namespace: &str, name: &str) -> Self {
         (self.0["namespace"], self.0["name"]) = (json!(namespace), json!(name));
         self
     }
 
-    /// The plural of the resource, where it is not the kind with an `s`; and a subresource, if it is one.
+    /// Sets the plural of the resource, if it is not the kind with an `s`; and the subresource, if there is
+    /// one.
     #[must_use]
     pub fn resource(mut self, plural: &str, subresource: Option<&str>) -> Self {
         self.0["resource"]["resource"] = json!(plural);
@@ -153,14 +154,14 @@ impl Request {
         self
     }
 
-    /// Nothing would be stored.
+    /// Marks the request as a dry run: nothing would be stored.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.0["dryRun"] = json!(true);
         self
     }
 
-    /// The `AdmissionReview`, as bytes.
+    /// Returns the `AdmissionReview`, as bytes.
     pub fn body(&self) -> Vec<u8> {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": self.0,
@@ -168,7 +169,7 @@ impl Request {
         review.to_string().into_bytes()
     }
 
-    /// Has it reviewed by the hook at `path`, such as `/mutate/<name>`.
+    /// Sends the request to the hook at `path`, such as `/mutate/<name>`.
     pub async fn send(&self, manager: &Manager, path: &str) -> Answer {
         let reply = match self.1 {
             Some(address) => manager.review_from(address, path, &self.body()).await,
@@ -182,32 +183,32 @@ impl Request {
     }
 }
 
-/// What a hook answered.
+/// The response of a hook.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The HTTP status: 200 for whatever was reviewed.
+    /// The HTTP status: 200 for every review.
     pub status: u16,
     /// The `response` of the `AdmissionReview`.
     pub response: Value,
 }
 
 impl Answer {
-    /// Whether the request goes on.
+    /// Checks whether the request is allowed.
     pub fn allowed(&self) -> bool {
         self.response["allowed"] == json!(true)
     }
 
-    /// The reason of a refusal, for programs.
+    /// Returns the reason of a denial, for programs.
     pub fn reason(&self) -> Option<&str> {
         self.response["status"]["reason"].as_str()
     }
 
-    /// The message of a refusal, for people.
+    /// Returns the message of a denial, for users.
     pub fn message(&self) -> Option<&str> {
         self.response["status"]["message"].as_str()
     }
 
-    /// What the user is warned of.
+    /// Returns the warnings for the user.
     pub fn warnings(&self) -> Vec<&str> {
         let warnings = self.response["warnings"].as_array();
         warnings
@@ -217,8 +218,8 @@ impl Answer {
             .collect()
     }
 
-    /// `object` as it is after the hook: with its patch, if it made one. A patch that cannot be applied
-    /// leaves nothing.
+    /// Returns `object` after the hook: with its patch, if there is one. A patch that cannot be applied
+    /// results in `null`.
     pub fn object(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if self.response.get("patch").is_none() {
@@ -233,30 +234,30 @@ impl Answer {
     }
 }
 
-/// A call of the API server.
+/// A call to the API server.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Call {
-    /// `GET`, `POST`, ….
+    /// The method: `GET`, `POST`, ….
     pub method: String,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
-    /// What was sent; null if nothing was.
+    /// The request body; `null` without a body.
     pub body: Value,
 }
 
-/// What has been asked of a [`client`]. Clones share it.
+/// The recorded calls of a [`client`]. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Asked(Arc<Mutex<Vec<Call>>>);
 
 impl Asked {
-    /// Every call, in order.
+    /// Returns all calls, in order.
     pub fn all(&self) -> Vec<Call> {
         self.0.lock().clone()
     }
 }
 
-/// What a handler gets besides what it handles, for calling one by itself: a [`Watch`](crate::Watch), a
+/// Creates the context of a handler, for direct calls of a [`Watch`](crate::Watch) or a
 /// [`Task`](crate::Task).
 pub fn cx(client: kube::Client) -> Cx {
     let recorder = Recorder::new(client.clone(), "testing", None);
@@ -271,7 +272,7 @@ pub fn cx(client: kube::Client) -> Cx {
     }
 }
 
-/// A cache without a cluster, which has these objects. [`Cache::store`] takes changes: `wrote`, `gone`.
+/// Creates a cache of these objects without a cluster. [`Cache::store`] accepts changes: `wrote`, `gone`.
 ///
 /// ```
 /// # use oz_admission::testing;
@@ -287,14 +288,15 @@ where
     Cache::new(Store::fixed(objects))
 }
 
-/// A client without a cluster: it finds nothing (404), and writes down what it was asked.
+/// Creates a client without a cluster: it finds no object (404), and records its calls.
 ///
-/// It needs a Tokio runtime around it, as every client does.
+/// Like every client, it requires a Tokio runtime.
 pub fn client() -> (kube::Client, Asked) {
     client_with(|_| None)
 }
 
-/// The same, which answers what `answer` has for a call with 200, and all else with 404.
+/// Creates a client without a cluster that records its calls. It returns 200 with the result of `answer`
+/// for a call, and 404 without a result.
 ///
 /// ```
 /// # use oz_admission::testing;

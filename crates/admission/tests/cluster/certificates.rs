@@ -1,5 +1,5 @@
-//! Certificates under load: whatever happens to the Secret and whenever anything is
-//! renewed, not one admission call fails.
+//! Certificates under load: regardless of changes to the Secret and of the instants of renewals, no
+//! admission call fails.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -35,7 +35,7 @@ fn text(secret: &Secret, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// How many authorities the registered bundle holds.
+/// Returns the number of authorities in the registered bundle.
 async fn published(fixture: &Fixture) -> Result<usize> {
     let api = Api::<ValidatingWebhookConfiguration>::all(fixture.client.clone());
     let webhooks = api.get(fixture.name()).await?.webhooks.unwrap_or_default();
@@ -74,7 +74,7 @@ async fn two_replicas_started_at_the_same_instant_share_one_authority() -> Resul
     }
     made.sort_by(f64::total_cmp);
     assert_eq!(made, [0.0, 1.0], "one made it, one adopted it");
-    // Connections stay with whom they were opened to: without the first, the second answers.
+    // Connections stay with the replica that accepted them: without the first, the second responds.
     first.stop().await?;
     eventually("the second replica to answer", LONG, async || {
         fixture.ask().await?;
@@ -138,7 +138,7 @@ async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> R
     running.stop().await
 }
 
-/// Waits for so many further reviews.
+/// Waits for a number of further reviews.
 async fn more(count: &AtomicUsize, further: usize) -> Result<()> {
     let wanted = count.load(Ordering::Relaxed) + further;
     eventually("further reviews", LONG, async || {
@@ -157,7 +157,7 @@ async fn healed(fixture: &Fixture, good: &str, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A certificate for `other.example.com` and its key.
+/// Creates a certificate for `other.example.com` and its key.
 fn authority(is_ca: bool, expired: bool) -> Result<(String, String)> {
     let key = rcgen::KeyPair::generate()?;
     let mut params = rcgen::CertificateParams::new(vec!["other.example.com".to_owned()])?;
@@ -194,7 +194,7 @@ async fn another_authority_in_the_secret_is_taken_up_without_a_failed_call() -> 
     running.stop().await
 }
 
-/// Waits until a rotation has run its whole course.
+/// Waits until a rotation is complete.
 async fn forgotten(fixture: &Fixture) -> Result<()> {
     let mut most = 0;
     eventually("the old authority to be forgotten", LONG, async || {
@@ -252,7 +252,7 @@ async fn an_authority_rotated_on_request_fails_no_call_on_two_replicas() -> Resu
 async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> Result<()> {
     let fixture = Fixture::new("shortlived").await?;
     let (hook, count) = fixture.counting();
-    // Renewed after seconds, and good for much longer than a busy machine keeps anybody waiting.
+    // The certificate is renewed after seconds, and valid for much longer than any delay on a busy machine.
     let policy = CertPolicy {
         leaf_life: Duration::from_secs(60),
         ca_life: Duration::from_secs(180),

@@ -1,8 +1,8 @@
-//! Chaos: whatever happens to Secret, configuration and replicas, in any order, no call fails by us, and
-//! nothing goes by unchanged but while somebody keeps it so.
+//! Chaos: regardless of changes to Secret, configuration and replicas, in any order, the library fails no
+//! call, and no call passes unchanged except while an external change causes it.
 //!
-//! Twenty seconds of it are a test, five minutes its long form (`OZ_LONG=1`); `OZ_CHAOS_SEED` repeats an order.
-//! The same with one kind of harm alone, for figures, here and in `supplied`.
+//! Twenty seconds of it are a test, five minutes its long form (`OZ_LONG=1`); `OZ_CHAOS_SEED` repeats an
+//! order. The tests with one kind of harm alone, for figures, are here and in `supplied`.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -24,7 +24,7 @@ use crate::{
     service::{Calls, HARMS, Load, Service},
 };
 
-/// Numbers that look random and are the same for the same seed (SplitMix64).
+/// A generator of pseudo-random numbers that are the same for the same seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// What is done to the Secret, as a patch; `None` deletes it.
+/// Returns the harm to the Secret, as a patch; `None` deletes it.
 fn harm_to_secret(which: usize, turn: usize) -> Option<Value> {
     let garbage = ByteString(b"garbage".to_vec());
     match which {
@@ -67,7 +67,7 @@ impl Vandal<'_> {
         }
     }
 
-    /// Nothing that happens to the Secret is an excuse.
+    /// Harms the Secret; no call may fail because of it.
     async fn secret(&mut self, turn: usize) -> Result<()> {
         let fixture = &self.service.fixture;
         let api = fixture.api::<Secret>();
@@ -79,7 +79,7 @@ impl Vandal<'_> {
         let patch = Patch::Merge(harm);
         match api.patch(&name, &PatchParams::default(), &patch).await {
             Ok(_) => self.healed(&name).await,
-            // It is being made again, from the harm before.
+            // The Secret is being created again, after the preceding harm.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -101,7 +101,7 @@ impl Vandal<'_> {
         .await
     }
 
-    /// From the harm until the API server has heard of the repair, calls go by unchanged or fail.
+    /// Harms the configuration: until the API server has seen the repair, calls pass unchanged or fail.
     async fn configuration(&mut self) -> Result<()> {
         let which = self.random.below(HARMS);
         self.calls.excused.store(true, Ordering::SeqCst);
@@ -151,8 +151,9 @@ async fn graceful_restarts_lose_no_call() -> Result<()> {
     service.stop().await
 }
 
-/// How long harm lasts, and how long the API server takes to hear of its end. The repairs that a manager
-/// makes at once are counted, so every so often there is a new one.
+/// Each kind of harm to a configuration is repaired: measures its duration, and the delay until the API
+/// server sees the repair. The number of immediate repairs of a manager is limited, so the test regularly
+/// starts a new manager.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_harm_to_a_configuration_is_undone_and_calls_are_changed_again() -> Result<()> {
     const OF_ONE_MANAGER: u64 = 18;

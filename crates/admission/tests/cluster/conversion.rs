@@ -1,5 +1,5 @@
-//! Conversion webhooks: a resource of two versions that is read and written in both, a registration that
-//! heals, and no call lost meanwhile.
+//! Conversion webhooks: a resource of two versions that is read and written in both, a registration that is
+//! repaired, and no lost call during the repair.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, LONG, Running};
 
-/// `spec.size` of v1 is `spec.replicas` of v2.
+/// A conversion of `spec.size` of v1 to `spec.replicas` of v2.
 struct Versions;
 
 impl Convert for Versions {
@@ -66,7 +66,7 @@ impl<'a> Widgets<'a> {
         Conversion::new(&self.name(), Versions)
     }
 
-    /// Creates it as somebody would who knows nothing of conversion.
+    /// Creates the definition as a user would who does not know about conversion.
     pub async fn define(&self) -> Result<()> {
         let version = |name: &str| {
             json!({"name": name, "served": true, "storage": name == "v1",
@@ -160,7 +160,7 @@ fn manager(fixture: &Fixture, widgets: &Widgets<'_>) -> Result<ManagerBuilder> {
 async fn a_resource_of_two_versions_is_read_and_written_in_both() -> Result<()> {
     let fixture = Fixture::new("convert").await?;
     let widgets = Widgets::new(&fixture);
-    // A definition that does not exist yet keeps nobody from being ready.
+    // A definition that does not exist yet does not affect readiness.
     let running = Running::start(manager(&fixture, &widgets)?).await?;
     widgets.define().await?;
     widgets.until_registered().await?;
@@ -200,7 +200,7 @@ async fn a_conversion_that_is_vandalised_is_put_right_and_nothing_else_is_writte
     for field in ["group", "names", "scope", "versions"] {
         assert_eq!(good[field], without[field], "{field}");
     }
-    // The API server takes no bundle without a certificate.
+    // The API server accepts no bundle without a certificate.
     let another = rcgen::generate_simple_self_signed(["another".to_owned()])?
         .cert
         .pem();
@@ -218,7 +218,7 @@ async fn a_conversion_that_is_vandalised_is_put_right_and_nothing_else_is_writte
         })
         .await?;
     }
-    // One that is made again was not damaged.
+    // A definition that is created again was not damaged.
     widgets.remove().await?;
     eventually("the definition to be gone", LONG, async || {
         let found = widgets.definitions.get_opt(&widgets.name()).await?;
@@ -256,7 +256,7 @@ async fn a_conversion_that_is_vandalised_is_put_right_and_nothing_else_is_writte
     running.stop().await
 }
 
-/// Reads in the version that is not stored, one after the other on each of a few connections.
+/// Reads objects in the version that is not stored, one after the other on each of a few connections.
 async fn reads(api: Api<DynamicObject>, stop: CancellationToken) -> (usize, Vec<String>) {
     let (mut answered, mut failed) = (0, Vec::new());
     while !stop.is_cancelled() {

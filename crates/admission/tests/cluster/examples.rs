@@ -1,4 +1,4 @@
-//! Every example, run as its reader would run it: as a process, with a kubeconfig.
+//! Every example, run like a reader would run it: as a process, with a kubeconfig.
 
 use std::{process::Command, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A manager running against the shared cluster, and a load of requests through it.
+//! A manager that runs against the shared cluster, and a load of requests through it.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -25,15 +25,15 @@ use oz_testkit::{Cluster, TestNamespace, eventually};
 use tokio::{net::TcpSocket, task::JoinHandle};
 use tower::ServiceExt;
 
-/// Long enough for a machine that is busy with other things.
+/// A timeout that suffices on a machine that is busy with other work.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A number from the environment, for those who measure.
+/// Returns a number from the environment, for measurements.
 pub fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// One test's fixture in the cluster.
+/// The fixture of one test in the cluster.
 pub struct Fixture {
     pub namespace: TestNamespace,
     pub client: kube::Client,
@@ -45,7 +45,7 @@ impl Fixture {
         let cluster = Cluster::shared().await?;
         let namespace = TestNamespace::create(cluster, prefix).await?;
         let client = cluster.client("admin").await?;
-        // Kept free by nobody until the first replica binds it; ports come round slowly.
+        // No process reserves the port until the first replica binds it; the kernel reuses ports slowly.
         let port = bound(0)?.local_addr()?.port();
         Ok(Self {
             namespace,
@@ -58,13 +58,13 @@ impl Fixture {
         self.namespace.name()
     }
 
-    /// A manager of this fixture, named like its namespace. Replicas share the port: a manager that
-    /// is built and does not run would receive connections and not accept them.
+    /// Creates a builder of a manager of this fixture, named after its namespace. Replicas share the port:
+    /// a manager that is built and does not run would receive connections and not accept them.
     pub fn manager(&self) -> Result<ManagerBuilder> {
         Ok(self.without_listener().listener(bound(self.port)?))
     }
 
-    /// The same manager without a listener, to register and not to run.
+    /// Creates the same builder without a listener, to register and not to run.
     pub fn without_listener(&self) -> ManagerBuilder {
         Manager::builder(self.client.clone(), self.name())
             .namespace(self.name())
@@ -77,7 +77,7 @@ impl Fixture {
         NamespaceScope::Only(vec![self.name().to_owned()])
     }
 
-    /// A hook on ConfigMaps here that lets everything pass and counts.
+    /// Creates a hook on ConfigMaps of this namespace that allows every request and counts.
     pub fn counting(&self) -> (Hook, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let hook = Hook::validating("count", Count(count.clone()))
@@ -93,12 +93,12 @@ impl Fixture {
         Api::namespaced(self.client.clone(), self.name())
     }
 
-    /// Creates a ConfigMap, for the API server only to ask the webhooks.
+    /// Creates a ConfigMap, only so that the API server calls the webhooks.
     pub async fn ask(&self) -> Result<(), kube::Error> {
         ask(&self.api()).await
     }
 
-    /// Waits until the API server calls the webhook: it takes a moment to learn of one.
+    /// Waits until the API server calls the webhook: it learns of a webhook with a delay.
     pub async fn until_called(&self, count: &AtomicUsize) -> Result<()> {
         eventually("the webhook to be called", LONG, async || {
             self.ask().await?;
@@ -123,7 +123,7 @@ async fn ask(api: &Api<ConfigMap>) -> Result<(), kube::Error> {
     api.create(&dry_run, &object).await.map(drop)
 }
 
-/// Lives for hours, but is renewed and rotated in seconds.
+/// Returns a policy with lifetimes of hours, but with renewals and rotations in seconds.
 pub fn quick() -> CertPolicy {
     CertPolicy {
         settle: Duration::from_secs(1),
@@ -143,7 +143,7 @@ impl Validate for Count {
     }
 }
 
-/// A socket on a port that several replicas may share; 0 chooses one.
+/// Binds a socket on a port that several replicas may share; 0 chooses one.
 pub fn bound(port: u16) -> Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseport(true)?;
@@ -151,7 +151,7 @@ pub fn bound(port: u16) -> Result<TcpListener> {
     Ok(socket.listen(1024)?.into_std()?)
 }
 
-/// A manager that runs.
+/// A running manager.
 pub struct Running {
     plain: Router,
     stop: CancellationToken,
@@ -159,19 +159,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it and waits until it is ready.
+    /// Starts the manager and waits until it is ready.
     pub async fn start(builder: ManagerBuilder) -> Result<Self> {
         let running = Self::launch(builder)?;
         running.until_ready().await?;
         Ok(running)
     }
 
-    /// Starts it.
+    /// Builds and starts the manager.
     pub fn launch(builder: ManagerBuilder) -> Result<Self> {
         Ok(Self::of(builder.build()?))
     }
 
-    /// Starts what is built.
+    /// Starts a manager that is already built.
     pub fn of(manager: Manager) -> Self {
         let (plain, stop) = (manager.plain_router(), CancellationToken::new());
         let ended = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
@@ -201,7 +201,7 @@ impl Running {
         Ok((status, String::from_utf8(body.to_vec())?))
     }
 
-    /// The value of the one metric whose name and labels begin with `prefix`.
+    /// Returns the value of the one metric with a name and labels that begin with `prefix`.
     pub async fn metric(&self, prefix: &str) -> Result<f64> {
         let (_, text) = self.get("/metrics").await?;
         let values = text
@@ -216,7 +216,7 @@ impl Running {
         Ok(self.ended.await??)
     }
 
-    /// How it ended by itself.
+    /// Returns the error with which the manager ended without a shutdown.
     pub async fn ended(self) -> Result<oz_admission::Error> {
         let outcome = tokio::time::timeout(LONG, self.ended)
             .await
@@ -225,14 +225,14 @@ impl Running {
     }
 }
 
-/// Requests through the webhook, one after the other on each of a few connections.
+/// A load of requests through the webhook, one after the other on each of a few connections.
 pub struct Load {
     stop: CancellationToken,
     workers: Vec<JoinHandle<(usize, Vec<String>)>>,
     began: Instant,
 }
 
-/// What became of a load.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Outcome {
     pub answered: usize,
@@ -282,8 +282,8 @@ impl Load {
 }
 
 impl Outcome {
-    /// Not one call may fail, whatever happened meanwhile. The rate is printed: it depends
-    /// on what else the machine does.
+    /// Asserts that not one call failed. The function prints the rate, which depends on the other work of
+    /// the machine.
     #[track_caller]
     pub fn unharmed(&self, what: &str) {
         eprintln!(

@@ -1,5 +1,5 @@
-//! Rules that follow objects: the registration changes with them, is put right as ever, and is left as it is
-//! as long as nothing is known.
+//! Rules that follow objects: the registration changes with them, is repaired as usual, and stays unchanged
+//! as long as the rules are unknown.
 
 use std::{
     sync::{
@@ -27,10 +27,10 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, LONG, Running};
 
-/// The ConfigMaps that name a resource.
+/// The label of the ConfigMaps that name a resource.
 const LABEL: &str = "follow=yes";
 
-/// A hook on nothing but what its rules say, which lets everything pass and counts.
+/// Creates a hook with only the followed rules, which allows every request and counts.
 fn guard(fixture: &Fixture, rules: &Rules) -> (Hook, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
@@ -45,7 +45,7 @@ fn guard(fixture: &Fixture, rules: &Rules) -> (Hook, Arc<AtomicUsize>) {
     (hook, count)
 }
 
-/// A manager whose hook follows the ConfigMaps of this namespace.
+/// Creates a builder of a manager with a hook that follows the ConfigMaps of this namespace.
 fn following(fixture: &Fixture) -> Result<(ManagerBuilder, Arc<AtomicUsize>)> {
     let mut builder = fixture.manager()?;
     let selection = Selection::default().labels(LABEL);
@@ -72,7 +72,7 @@ fn configurations(fixture: &Fixture) -> Api<ValidatingWebhookConfiguration> {
     Api::all(fixture.client.clone())
 }
 
-/// The resources that are registered; none if no webhook is.
+/// Returns the registered resources; `None` if no webhook is registered.
 async fn registered(fixture: &Fixture) -> Result<Option<Vec<String>>> {
     let found = configurations(fixture).get(fixture.name()).await?;
     let webhooks = found.webhooks.unwrap_or_default();
@@ -109,7 +109,7 @@ async fn until_registered(fixture: &Fixture, plurals: Option<&[&str]>) -> Result
     Ok(())
 }
 
-/// Creates a Secret, for the API server only to ask the webhooks.
+/// Creates a Secret, only so that the API server calls the webhooks.
 async fn ask_for_secret(fixture: &Fixture) -> Result<()> {
     let secret = Secret {
         metadata: ObjectMeta {
@@ -159,7 +159,7 @@ async fn the_registration_follows_objects_that_come_change_and_go() -> Result<()
     follow(&fixture, "services").await?;
     until_registered(&fixture, Some(&["services"])).await?;
 
-    // A webhook without a rule is none, and whoever puts it back has it taken away.
+    // A webhook without a rule is not registered; if a user restores it, it is removed.
     let before = configurations(&fixture).get(fixture.name()).await?;
     let before = serde_json::to_value(before.webhooks.unwrap_or_default())?;
     let gone = DeleteParams::default();
@@ -186,7 +186,7 @@ async fn the_registration_follows_objects_that_come_change_and_go() -> Result<()
     running.stop().await
 }
 
-/// Each hears of a change when it does: neither takes what the other wrote for damage.
+/// Two replicas see a change at different instants: neither treats the rules of the other as damage.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_follow_the_same_objects_and_do_not_fight() -> Result<()> {
     let fixture = Fixture::new("follow-two").await?;
@@ -209,7 +209,8 @@ async fn two_replicas_follow_the_same_objects_and_do_not_fight() -> Result<()> {
         assert!(repairs.await? < 0.5);
     }
     let writes = generation().await? - before;
-    // One for each change, and now and then one by a replica that has not heard of it.
+    // There is one write for each change, and occasionally one by a replica that has not seen the change
+    // yet.
     assert!(
         writes <= 2 * CHANGES,
         "{writes} writes of {CHANGES} changes"
@@ -241,7 +242,7 @@ async fn what_is_registered_stays_until_the_rules_are_known() -> Result<()> {
         Ok(Some(()))
     })
     .await?;
-    // All else is put right meanwhile.
+    // All other fields are repaired in the meantime.
     let policy = "/webhooks/0/failurePolicy";
     harm(
         &fixture,

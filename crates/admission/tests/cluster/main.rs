@@ -1,7 +1,6 @@
 //! The library on a real API server: certificates, registration, reviews, watchers, tasks.
 //!
-//! One binary, so that all tests share one cluster; each has a namespace, a fingerprint
-//! and a port of its own.
+//! One binary, so that all tests share one cluster; each has its own namespace, fingerprint and port.
 #![allow(
     missing_docs,
     unreachable_pub,

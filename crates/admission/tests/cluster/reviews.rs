@@ -1,4 +1,4 @@
-//! Reviews as the API server really sends them.
+//! Reviews as a real API server sends them.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, LONG, Running};
 
-/// Notes on the object who created it, and under which name.
+/// A handler that records on the object its creator, and its name at creation.
 struct Stamp;
 
 impl Mutate for Stamp {
@@ -186,7 +186,7 @@ async fn a_refusal_reaches_the_client_with_code_reason_and_field() -> Result<()>
     running.stop().await
 }
 
-/// An object whose spec the hook's type cannot hold.
+/// The plural of a kind with objects that the hook's type cannot hold.
 const WIDGETS: &str = "widgets";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +195,7 @@ async fn an_object_that_does_not_decode_is_refused_with_400_and_the_field() -> R
     let group = format!("{}.example.com", fixture.name());
     let resource = widgets(&fixture.client, &group).await?;
 
-    /// Says that `spec.size` is a number, which the API does not.
+    /// A type with a numeric `spec.size`, which the API does not require.
     #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
     struct Widget {
         spec: Size,
@@ -256,7 +256,7 @@ async fn an_object_that_does_not_decode_is_refused_with_400_and_the_field() -> R
     running.stop().await
 }
 
-/// A kind with a spec of any shape.
+/// Creates a kind with a spec of any shape.
 async fn widgets(client: &Client, group: &str) -> Result<ApiResource> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
@@ -288,7 +288,7 @@ async fn widgets(client: &Client, group: &str) -> Result<ApiResource> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhooks_are_reached_through_a_service() -> Result<()> {
-    // A loopback address cannot be an endpoint; without another one there is nothing to show.
+    // A loopback address cannot be an endpoint; without another one the test cannot run.
     let Some(address) = routable_address() else {
         eprintln!("skipped: this machine has no address besides the loopback");
         return Ok(());
@@ -328,14 +328,14 @@ async fn the_webhooks_are_reached_through_a_service() -> Result<()> {
 }
 
 fn routable_address() -> Option<std::net::IpAddr> {
-    // Sends nothing: connecting a datagram socket only asks the kernel for a route.
+    // The call sends no data: connecting a datagram socket only requests a route from the kernel.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
-/// Says how many are inside, and lets them out when told.
+/// A handler that counts running reviews, and ends them on a signal.
 #[derive(Default)]
 struct HeldReviews {
     inside: std::sync::atomic::AtomicUsize,
@@ -385,7 +385,7 @@ async fn review_without_room_is_refused_once_and_its_user_sees_no_path() -> Resu
         })
     };
     let first = eventually("a review to be inside", LONG, async || {
-        // Answered at once while the API server does not know the webhook yet.
+        // The request succeeds at once while the API server does not know the webhook yet.
         let asked = ask();
         let inside = eventually("it", std::time::Duration::from_secs(2), async || {
             let inside = held.inside.load(std::sync::atomic::Ordering::SeqCst) == 1;
@@ -402,7 +402,7 @@ async fn review_without_room_is_refused_once_and_its_user_sees_no_path() -> Resu
         Ok((refused >= 1.0).then_some(()))
     })
     .await?;
-    // The API server does not try it again until its time is over: then it would show where it called.
+    // The API server does not retry until its timeout: then it would show the URL.
     let refused = second.await?.expect_err("there was no room");
     assert!(!refused.to_string().contains("https://"), "{refused}");
     held.open.cancel();

@@ -1,4 +1,4 @@
-//! The rights that a manager says it needs are enough, and nothing here needs more.
+//! The rights that a manager reports are sufficient, and the tests here require no others.
 
 use anyhow::{Context, Result};
 use axum::http::Request;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::conversion::Widgets;
 use crate::fixture::{Fixture, LONG, Running};
 
-/// What [`Manager::rbac`](oz_admission::Manager::rbac) says, given to `user`.
+/// Grants the roles of [`Manager::rbac`](oz_admission::Manager::rbac) to `user`.
 async fn grant(fixture: &Fixture, user: &str, rights: &Value) -> Result<()> {
     let name = fixture.name();
     let role: Role = serde_json::from_value(rights["items"][0].clone())?;
@@ -55,7 +55,7 @@ impl Task for Idle {
     }
 }
 
-/// A Secret and a configuration that are deleted come back, and an event tells of it.
+/// Checks that a deleted Secret and a deleted configuration are restored, and that an event reports it.
 async fn heals(fixture: &Fixture) -> Result<()> {
     let secrets = fixture.api::<Secret>();
     let name = format!("{}-admission-ca", fixture.name());
@@ -101,7 +101,7 @@ async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
         .hook(hook.namespaces(NamespaceScope::Labelled(vec![fixture.name().into()])))
         .conversion(conversion)
         .task("idle", Idle(led.clone()));
-    // From here on only the manager acts as that user.
+    // From here on, only the manager acts as that user.
     fixture.client = admin;
     let manager = builder.build()?;
     grant(&fixture, &user, &manager.rbac()).await?;
@@ -119,7 +119,7 @@ async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
     running.stop().await
 }
 
-/// The guide's rights, word for word but for the names, given to the ServiceAccount that they name.
+/// The rights of the guide, unchanged except for the names, for the ServiceAccount that they name.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_in_the_guide_are_those_that_are_needed() -> Result<()> {
     const GUIDE: &str = include_str!("../../../../docs/guides/write-an-extension.md");
@@ -156,7 +156,7 @@ async fn the_rights_in_the_guide_are_those_that_are_needed() -> Result<()> {
     running.stop().await
 }
 
-/// As it stands in a file: the API server reads YAML.
+/// Applies a manifest as it is in a file: the API server reads YAML.
 async fn apply(fixture: &Fixture, manifest: &str) -> Result<()> {
     let kind = manifest
         .lines()

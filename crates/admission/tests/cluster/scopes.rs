@@ -1,4 +1,4 @@
-//! Namespaces that hooks are for: no hook falls silent because somebody made a namespace anew.
+//! Namespaces of hooks: no hook is skipped because a namespace was created again.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ fn namespaces(fixture: &Fixture) -> Api<Namespace> {
     Api::all(fixture.client.clone())
 }
 
-/// Waits until the namespace has our label.
+/// Waits until the namespace has the label of the product.
 async fn labelled(fixture: &Fixture, name: &str) -> Result<()> {
     let label = format!("oz-admission/scope-{}", fixture.name());
     eventually("the namespace to be labelled", LONG, async || {
@@ -33,7 +33,7 @@ async fn create(fixture: &Fixture, name: &str) -> Result<()> {
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
     let parameters = PostParams::default();
     eventually("the namespace to be made", LONG, async || {
-        // The one before may still be going.
+        // The preceding namespace may still be terminating.
         Ok(namespaces(fixture)
             .create(&parameters, &namespace)
             .await

@@ -1,4 +1,4 @@
-//! Two replicas behind one address under a steady load, and what somebody may do to their configuration.
+//! Two replicas behind one address under a steady load, and the possible harm to their configuration.
 
 use std::{
     net::SocketAddr,
@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::fixture::{Fixture, LONG, Running, bound};
 
-/// Calls that were changed in a row, after which the API server has heard of a repair.
+/// The number of consecutive changed calls after which the API server has seen a repair.
 const HEARD: usize = 50;
 
 /// A replica behind the Service.
@@ -38,8 +38,8 @@ struct Replica {
     address: SocketAddr,
 }
 
-/// Two replicas behind one address, which takes new connections to whichever is ready and leaves those
-/// that are open as they are, as a Service does.
+/// Two replicas behind one address, which like a Service directs new connections to a ready replica, and
+/// does not affect open ones.
 pub struct Service {
     pub fixture: Fixture,
     hook: Hook,
@@ -84,13 +84,14 @@ impl Service {
         Ok(())
     }
 
-    /// One call, whatever becomes of it.
+    /// Makes one call, which may fail.
     pub async fn ask(&self) -> Result<ConfigMap> {
         let (parameters, object) = question();
         Ok(self.fixture.api().create(&parameters, &object).await?)
     }
 
-    /// Harms the configuration and waits until that is undone. Says how long after the answer to the harm.
+    /// Harms the configuration and waits for the repair. Returns the time from the response to the harm
+    /// until the repair.
     pub async fn harm_configuration(&self, which: usize) -> Result<Duration> {
         let api = Api::<MutatingWebhookConfiguration>::all(self.fixture.client.clone());
         let name = self.fixture.name().to_owned();
@@ -132,13 +133,13 @@ impl Service {
         Ok(())
     }
 
-    /// As a Deployment does it: one more, then one less.
+    /// Restarts a replica like a Deployment does: one more, then one less.
     pub async fn restart(&mut self) -> Result<()> {
         self.add().await?;
         let old = self.replicas.remove(0);
         let ready = self.ready.clone();
         let stopped = tokio::spawn(old.running.stop());
-        // Endpoints follow readiness a moment later.
+        // Endpoints follow readiness with a delay.
         tokio::time::sleep(Duration::from_millis(200)).await;
         ready.lock().retain(|it| *it != old.address);
         stopped.await?
@@ -163,12 +164,12 @@ async fn forward(front: TcpListener, ready: Arc<Mutex<Vec<SocketAddr>>>) {
     }
 }
 
-/// What became of the calls.
+/// The results of the calls.
 #[derive(Default)]
 pub struct Calls {
     changed: AtomicUsize,
     changed_in_a_row: AtomicUsize,
-    /// While somebody has broken the configuration, and until the API server has heard of its repair.
+    /// True while a user has broken the configuration, and until the API server has seen its repair.
     pub excused: AtomicBool,
     excused_calls: AtomicUsize,
     lost: Mutex<Vec<String>>,
@@ -202,7 +203,7 @@ impl Calls {
     }
 }
 
-/// A call, for the API server only to ask the webhooks.
+/// Returns a call, only so that the API server calls the webhooks.
 fn question() -> (PostParams, ConfigMap) {
     let parameters = PostParams {
         dry_run: true,
@@ -220,7 +221,7 @@ fn question() -> (PostParams, ConfigMap) {
 
 async fn load(api: Api<ConfigMap>, calls: Arc<Calls>, stop: CancellationToken) {
     let (parameters, object) = question();
-    // 25 a second from each of eight, if the machine allows it.
+    // Each of eight clients makes 25 calls a second, if the machine allows it.
     let mut pace = tokio::time::interval(Duration::from_millis(40));
     while !stop.is_cancelled() {
         pace.tick().await;
@@ -230,7 +231,7 @@ async fn load(api: Api<ConfigMap>, calls: Arc<Calls>, stop: CancellationToken) {
     }
 }
 
-/// 200 calls a second, if the machine allows it.
+/// A load of 200 calls a second, if the machine allows it.
 pub struct Load {
     pub calls: Arc<Calls>,
     stop: CancellationToken,
@@ -239,7 +240,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins, and waits until calls are changed.
+    /// Starts the load, and waits until calls are changed.
     pub async fn start(service: &Service) -> Result<Self> {
         let (calls, stop) = (Arc::new(Calls::default()), CancellationToken::new());
         calls.excused.store(true, Ordering::SeqCst);
@@ -255,7 +256,7 @@ impl Load {
         })
     }
 
-    /// Ends. Not one call may be lost, but while somebody keeps it so.
+    /// Stops the load. No call may be lost, except while an external change causes it.
     pub async fn stop(self, what: &str) -> Result<()> {
         let seconds = self.began.elapsed().as_secs_f64();
         self.stop.cancel();
@@ -277,10 +278,10 @@ impl Load {
     }
 }
 
-/// How many kinds of harm there are.
+/// The number of kinds of harm.
 pub const HARMS: usize = 6;
 
-/// What is done to the configuration; `None` deletes it.
+/// Returns the harm to the configuration; `None` deletes it.
 fn harm_to_configuration(which: usize) -> Option<Value> {
     let change = |path: &str, value: Value| {
         Some(json!([{"op": "add", "path": format!("/webhooks/0/{path}"), "value": value}]))

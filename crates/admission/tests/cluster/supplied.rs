@@ -1,4 +1,4 @@
-//! Certificates that somebody else supplies: served, followed, and exchanged under load.
+//! Certificates that another component supplies: served, followed, and replaced under load.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn configurations(fixture: &Fixture) -> Api<ValidatingWebhookConfiguration> {
     Api::all(fixture.client.clone())
 }
 
-/// The bundle that is registered.
+/// Returns the registered bundle.
 async fn registered(fixture: &Fixture) -> Result<String> {
     let found = configurations(fixture).get(fixture.name()).await?;
     let webhooks = found.webhooks.unwrap_or_default();
@@ -66,12 +66,13 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
     let running = Running::start(fixture.manager()?.certificates(source()).hook(hook)).await?;
     fixture.until_called(&count).await?;
 
-    // One for another host must not take the place of a good one.
+    // A certificate for another host must not replace a valid one.
     put(&fixture, &supplied("other.example.com")?).await?;
     for _ in 0..20 {
         fixture.ask().await?;
     }
-    // Each authority is registered beside the one before, and its certificate is served after that.
+    // Each authority is registered in addition to the preceding one, and its certificate is served after
+    // that.
     let load = Load::start(&fixture);
     let mut last = first;
     let swaps = scaled(3, 20);
@@ -95,7 +96,7 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
     running.stop().await
 }
 
-/// The certificate that is served.
+/// Returns the served certificate.
 async fn served(fixture: &Fixture) -> Result<Vec<u8>> {
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -207,7 +208,7 @@ async fn the_registration_is_repaired_while_the_certificate_cannot_be_read() -> 
     running.stop().await
 }
 
-/// A Secret as cert-manager would keep it, with a certificate that vouches for itself.
+/// Returns a Secret as from cert-manager, with a self-signed certificate.
 fn supplied(host: &str) -> Result<Secret> {
     let key = rcgen::KeyPair::generate()?;
     let mut params = rcgen::CertificateParams::new(vec![host.to_owned()])?;
@@ -229,7 +230,8 @@ fn supplied(host: &str) -> Result<Secret> {
     Ok(secret)
 }
 
-/// Believes every certificate: what is served is looked at, not trusted.
+/// A verifier that accepts every certificate: the test inspects the served certificate, and does not trust
+/// it.
 mod anybody {
     use rustls::{
         DigitallySignedStruct, Error, SignatureScheme,

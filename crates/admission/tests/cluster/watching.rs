@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, LONG, Running};
 
-/// Writes down what it is told, as `+a ~a -a`.
+/// A watcher that records its events, as `+a ~a -a`.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -45,7 +45,7 @@ impl Diary {
     async fn reads(&self, wanted: &str) -> Result<()> {
         eventually(&format!("the diary to read {wanted:?}"), LONG, async || {
             let mut now = self.0.lock().clone();
-            // What happened to different objects while nobody could see has no order.
+            // Changes of different objects during an outage of the watch have no order.
             now.sort();
             let mut wanted: Vec<_> = wanted.split(' ').collect();
             wanted.sort_unstable();
@@ -117,7 +117,7 @@ async fn a_watcher_is_told_of_the_past_only_if_it_asks() -> Result<()> {
     running.stop().await
 }
 
-/// A client whose watches are all answered with 410 Gone while `gone` is set.
+/// Creates a client that answers all watches with 410 Gone while `gone` is set.
 fn forgetful(client: Client, gone: Arc<AtomicBool>, refused: Arc<AtomicUsize>) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, gone, refused) = (client.clone(), gone.clone(), refused.clone());
@@ -160,7 +160,7 @@ async fn a_watcher_survives_410_and_sees_each_event_once() -> Result<()> {
     let running = Running::start(builder).await?;
     diary.reads("+kept +doomed").await?;
 
-    // While no watch lives, only lists tell what happens.
+    // While no watch lives, only lists report changes.
     create(&fixture, "unseen").await?;
     delete(&fixture, "doomed").await?;
     diary.reads("+kept +doomed +unseen -doomed").await?;
@@ -200,7 +200,7 @@ async fn the_death_of_a_watcher_ends_the_process() -> Result<()> {
     Ok(())
 }
 
-/// Counts how many of it run, and notes if it was ever more than one.
+/// A task that counts its running instances, and records whether there was ever more than one.
 #[derive(Clone, Default)]
 struct Alone {
     running: Arc<AtomicUsize>,

@@ -1,4 +1,5 @@
-//! What several test binaries and the bench share: a hook, and reviews as the API server would send them.
+//! The shared parts of several test binaries and the bench: a hook, and reviews as the API server sends
+//! them.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 pub mod served;
@@ -10,13 +11,13 @@ use kube::client::Body;
 use oz_admission::{Cx, Manager, ManagerBuilder, Mutate, Notes, Rejection, Review};
 use serde_json::{Value, json};
 
-/// A client that nobody answers: what is tested with it must not ask.
+/// Creates a client without a server: the tested code must make no calls.
 pub fn no_client() -> kube::Client {
     let (service, _) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
     kube::Client::new(service, "default")
 }
 
-/// A manager without a cluster, at a fixed instant.
+/// Creates a builder of a manager without a cluster, at a fixed instant.
 pub fn manager(fingerprint: &str) -> ManagerBuilder {
     let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
     Manager::builder(no_client(), fingerprint)
@@ -26,7 +27,7 @@ pub fn manager(fingerprint: &str) -> ManagerBuilder {
         .clock(move || now)
 }
 
-/// Labels a pod with who asked, and says so.
+/// A handler that labels a pod with the requesting user, and reports this in its notes.
 pub struct Label;
 
 impl Mutate for Label {
@@ -52,7 +53,7 @@ pub fn pod() -> Value {
     })
 }
 
-/// A review of `object` on CREATE.
+/// Returns a review of `object` on CREATE.
 pub fn review_of(object: &Value) -> Value {
     let (group, version) = object["apiVersion"]
         .as_str()
@@ -77,7 +78,7 @@ pub fn review_of(object: &Value) -> Value {
     })
 }
 
-/// Sends a review and returns the `response` of the answer.
+/// Sends a review and returns the `response` of the result.
 pub async fn answer(manager: &Manager, path: &str, review: &Value) -> Value {
     let reply = manager
         .review(path, &serde_json::to_vec(review).unwrap())
@@ -95,7 +96,7 @@ pub async fn answer(manager: &Manager, path: &str, review: &Value) -> Value {
     answer["response"].clone()
 }
 
-/// The object after the patch of a `response` has been applied to it.
+/// Returns the object with the patch of a `response` applied to it.
 pub fn patched(object: &Value, response: &Value) -> Value {
     let mut object = object.clone();
     if let Some(patch) = response.get("patch") {

@@ -53,7 +53,7 @@ pub struct Served {
     pub files: tempfile::TempDir,
 }
 
-/// A certificate for the loopback address, written where a manager reads it.
+/// Writes a certificate for the loopback address to the place where a manager reads it.
 pub fn write_certificate(directory: &std::path::Path) -> CertificateDer<'static> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -146,7 +146,7 @@ impl Served {
     }
 }
 
-/// Shakes hands with whoever serves at `address`.
+/// Performs a handshake with the server at `address`.
 pub async fn connect(
     address: SocketAddr,
     protocol: &[u8],
@@ -193,10 +193,10 @@ pub async fn call1(
     sender.send_request(request).await
 }
 
-/// Reads until the other side closes.
+/// Reads until the peer closes.
 pub async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
     let mut bytes = Vec::new();
-    // A connection that is dropped rather than closed ends in an error; what came, came.
+    // A connection that is dropped instead of closed ends in an error; the bytes before it count.
     let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
         .await
         .expect("still open");

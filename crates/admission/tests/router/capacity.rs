@@ -1,4 +1,4 @@
-//! What is done with reviews for which there is no room, and whose room is whose.
+//! Reviews beyond the capacity, and the separation of capacities.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use crate::common::{manager, pod, review_of};
 use crate::metrics;
 
-/// Says when it is inside, and waits to be let out.
+/// A handler that signals the start of a review, and waits for a signal to end it.
 #[derive(Clone, Default)]
 struct Wait {
     inside: Arc<Notify>,
@@ -33,7 +33,7 @@ impl Validate for Wait {
     }
 }
 
-/// A manager of two hooks like that, of which one fails open.
+/// Creates a manager of two such hooks, of which one fails open.
 fn two(limits: Limits) -> (Arc<Manager>, [Wait; 2]) {
     let waits = [Wait::default(), Wait::default()];
     let [closed, open] = waits.clone();
@@ -50,7 +50,7 @@ async fn call(manager: Arc<Manager>, hook: &str) -> Response<Body> {
     manager.router().oneshot(request.unwrap()).await.unwrap()
 }
 
-/// Room for one small review, in each way in which there may be none for another.
+/// Returns limits with room for one small review, one for each limit that can refuse a second.
 fn for_one() -> [Limits; 3] {
     let one = |change: fn(&mut Limits)| {
         let mut limits = Limits::default();
@@ -73,7 +73,7 @@ async fn review_without_room_is_turned_away_with_429_and_not_told_to_come_back()
             wait.inside.notified().await;
             let turned_away = call(manager.clone(), hook).await;
             assert_eq!(turned_away.status(), 429, "{hook}");
-            // The API server would try again until its time is over, and then show its user the URL.
+            // The API server would retry until its timeout, and then show its user the URL.
             assert!(!turned_away.headers().contains_key("retry-after"));
             wait.out.notify_one();
             assert_eq!(first.await.unwrap().status(), 200);
@@ -86,7 +86,7 @@ async fn review_without_room_is_turned_away_with_429_and_not_told_to_come_back()
     }
 }
 
-/// A manager of a hook for whose callers handlers vouch, and which waits.
+/// Creates a manager of a waiting hook with callers for which handlers vouch.
 fn vouching(limits: Limits) -> (Arc<Manager>, Wait) {
     let wait = Wait::default();
     let manager = manager("acme")

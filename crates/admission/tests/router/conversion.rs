@@ -1,4 +1,5 @@
-//! Conversions without a cluster: what the function gets, what it may change, what is said when it fails.
+//! Conversions without a cluster: the input of the function, the permitted changes, and the message of a
+//! failure.
 
 use oz_admission::{
     Conversion, Convert, ConvertError, Cx, Hook, Limits, Manager, convert_fn,
@@ -10,7 +11,7 @@ use crate::common::{Label, manager};
 
 const DEFINITION: &str = "widgets.example.com";
 
-/// `spec.size` of v1 is `spec.replicas` of v2.
+/// Renames `spec.size` of v1 to `spec.replicas` of v2, and back.
 fn rename(object: &mut Value, to: &str) -> Result<(), ConvertError> {
     let (old, new) = match to {
         "example.com/v2" => ("size", "replicas"),
@@ -38,7 +39,7 @@ fn with(conversion: impl Convert) -> Manager {
     manager("acme").conversion(conversion).build().unwrap()
 }
 
-/// With a function that does this to an object.
+/// Creates a manager with a function that applies this change to an object.
 fn doing(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Manager {
     with(convert_fn(move |_, mut object, _| {
         change(&mut object);
@@ -145,7 +146,8 @@ async fn one_object_that_cannot_be_converted_fails_the_call_and_is_named() {
     assert_eq!(answer.objects(), Err(wanted.to_owned()));
 }
 
-/// What others can store must not keep an object from being read in another version.
+/// Nested managed fields: data that other writers can store must not prevent the read of an object in
+/// another version.
 #[tokio::test]
 async fn managed_fields_that_nest_deeply_are_handed_on_as_they_are() {
     let deep = ["{\"f:a\":".repeat(200), "1".to_owned(), "}".repeat(200)].concat();

@@ -1,4 +1,4 @@
-//! What a handler may be made of, and what becomes of what it says.
+//! The forms of a handler, and the effect of its result.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -15,7 +15,7 @@ fn config(data: &Value) -> Value {
         "metadata": {"name": "settings", "namespace": "shop"}, "data": data})
 }
 
-/// A validator that says this of everything.
+/// Creates a validator that rejects every object with this rejection.
 fn saying(rejection: Rejection) -> Hook {
     let say = move |_: &Cx, _: &Review<ConfigMap>| Err(rejection.clone());
     Hook::validating("say", validate_fn(say))
@@ -107,7 +107,7 @@ async fn a_hook_that_monitors_lets_through_and_says_what_it_would_have_done() {
     }
 }
 
-/// Settings are for ever.
+/// A validator that forbids the change and the removal of settings.
 struct Settings;
 
 impl ValidateEach for Settings {

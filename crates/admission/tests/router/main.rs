@@ -1,4 +1,4 @@
-//! Reviews without sockets: what goes in, what comes out, whoever the extension is.
+//! Reviews without sockets: requests and responses, for every kind of extension.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod capacity;
@@ -38,7 +38,7 @@ impl Validate for Refuse {
     }
 }
 
-/// Tells in a warning what it sees of a request.
+/// A handler that returns the fields of a request in a warning.
 struct Tell;
 
 impl Mutate for Tell {

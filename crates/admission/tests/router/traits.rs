@@ -1,4 +1,4 @@
-//! A test of each trait, as an extension's author would write it: without a cluster.
+//! A test of each trait, in the form that the author of an extension would use: without a cluster.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
@@ -97,7 +97,7 @@ async fn a_watcher_is_told_of_an_event() {
     assert_eq!(*diary.0.lock(), ["web"]);
 }
 
-/// Deletes every ConfigMap, and is done.
+/// A task that deletes every ConfigMap, and ends.
 struct Sweep;
 
 impl Task for Sweep {

@@ -1,4 +1,4 @@
-//! How the server begins and ends: no call is lost to either.
+//! The start and the end of the server: neither loses a call.
 
 use std::{
     net::TcpListener,
@@ -20,7 +20,7 @@ use crate::common::{
     served::{LONG, Served, Yes, call1, connect, request, write_certificate, yes},
 };
 
-/// Says when a review is inside, and waits to let it out.
+/// A handler that signals the start of a review, and waits for a signal to end it.
 #[derive(Default)]
 struct HeldReview {
     inside: Notify,
@@ -52,12 +52,12 @@ async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
 
     served.shutdown.cancel();
     served.until_ready(false).await;
-    // Load balancers have not noticed yet, so calls still come, and are answered.
+    // Load balancers have not noticed yet, so calls still arrive and are answered.
     let late = call1(served.connect1().await, request("/validate/yes"))
         .await
         .unwrap();
     assert_eq!(late.status(), 200);
-    // Whoever goes on goes on elsewhere.
+    // Further calls of a client use another connection.
     assert_eq!(late.headers()["connection"], "close");
     let began = Instant::now();
     while TcpStream::connect(served.address).await.is_ok() {
@@ -131,7 +131,7 @@ async fn a_connection_over_http2_is_told_to_go_elsewhere_and_keeps_its_streams()
     served.abort.cancel();
 }
 
-/// As an API server does: call after call on a connection, until an answer says that it is the last.
+/// Calls like an API server: call after call on a connection, until a response closes it.
 async fn call_until_told_to_close(served: &Served) {
     let stream = served.connect1().await;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -159,7 +159,7 @@ async fn a_connection_in_use_ends_with_an_answer_and_never_under_a_call() {
     let served = Served::start(yes()).await;
     let calls = futures::future::join_all((0..32).map(|_| call_until_told_to_close(&served)));
     let shutdown = async {
-        // All of them are at it by then.
+        // All clients have connected by then.
         while !served.metric("admission_connections 32").await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -196,7 +196,7 @@ async fn a_handshake_before_there_is_a_certificate_waits_for_it() {
         tokio::spawn(
             async move { connect(address, b"http/1.1", rustls::ALL_VERSIONS, &root).await },
         );
-    // It has had time to be refused.
+    // The server had time to refuse the handshake.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!handshake.is_finished());
     for name in ["tls.key", "tls.crt"] {

@@ -1,4 +1,4 @@
-//! The server on real sockets, without a cluster: protocols, limits, and how it ends.
+//! The server on real sockets, without a cluster: protocols, limits, and shutdown.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]
@@ -91,7 +91,7 @@ async fn an_idle_connection_is_kept_for_its_next_request() {
         let response = sender.send_request(request("/validate/yes")).await.unwrap();
         assert_eq!(response.status(), 200);
         response.into_body().collect().await.unwrap();
-        // Idle for several times the limit on what has begun.
+        // The connection idles for several times the limit on requests that have begun.
         tokio::time::sleep(Duration::from_millis(400)).await;
         sender.ready().await.unwrap();
     }
@@ -127,7 +127,7 @@ async fn connections_whose_other_end_has_gone_silent_are_shed() {
     let mut http1 = served.connect1().await;
     read_to_end(&mut http1).await;
 
-    // Says what a client says first, and then nothing, not even to a ping.
+    // The client sends its preface, and then nothing, not even a response to a ping.
     let mut http2 = served.connect(b"h2", rustls::ALL_VERSIONS).await;
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     http2
@@ -227,7 +227,7 @@ async fn files_that_change_are_taken_up_and_broken_ones_are_not() {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A connection that was open keeps what it was opened with.
+    // An open connection keeps the certificate of its handshake.
     assert_eq!(
         call1(kept, request("/validate/yes"))
             .await

@@ -1,4 +1,4 @@
-//! BrokerPolicy: what the runs of some templates may have in a namespace.
+//! BrokerPolicy: the access that the runs of some templates may have in a namespace.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

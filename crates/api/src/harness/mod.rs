@@ -1,11 +1,11 @@
 //! The kinds of harness runs, group `paddock.dev`: names, fields, types, enumerations and defaults are those of
-//! Paddock, so that its manifests stay valid; what is new here is optional. What one object can break by itself
-//! is refused by rules of the definitions, which hold while no process of ours does.
+//! Paddock, so that its manifests stay valid; new fields are optional. Rules of the definitions reject errors within
+//! one object, also while no process of oz runs.
 //!
 //! The rules over them are in `oz-runs`.
 //!
-//! The defaults of durations are not in the schemas but given when a template is resolved: what the API server
-//! fills into a template that inherits could not be told from what its author wrote.
+//! The defaults of durations are not in the schemas but are set when a template is resolved: the values that the API
+//! server sets in a template that inherits could not be distinguished from the values of its author.
 
 mod broker_policy;
 mod overrides;
@@ -52,7 +52,7 @@ pub use workspace::{
 /// The API group of these kinds.
 pub const GROUP: &str = "paddock.dev";
 
-/// The definitions of these kinds, in the order of their names.
+/// Returns the definitions of these kinds, in the order of their names.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let all = [

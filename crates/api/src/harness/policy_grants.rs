@@ -1,4 +1,4 @@
-//! What a policy grants.
+//! The grants of a broker policy.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -10,9 +10,9 @@ use super::run_status::RunPhase;
 pub(super) const ACCEPTED: &str = "self.accepted";
 /// Said by [`ACCEPTED`].
 pub(super) const ACCEPTED_MESSAGE: &str = "accepted must be true: leave the field out otherwise";
-/// That there is a reason, spaces apart.
+/// The rule that a reason has enough characters, without the spaces around it.
 pub(super) const REASON: &str = "self.reason.trim().size() >= 20";
-/// Said by [`REASON`].
+/// The message of [`REASON`].
 pub(super) const REASON_MESSAGE: &str = "reason must have at least 20 letters";
 const ONE_DELIVERY: &str = "has(self.proxyInjected) != has(self.inContainer)";
 const ONE_DELIVERY_MESSAGE: &str = "exactly one of proxyInjected and inContainer must be set";

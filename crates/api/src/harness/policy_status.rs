@@ -1,4 +1,4 @@
-//! What became of a policy.
+//! The status of a broker policy.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;

@@ -248,7 +248,7 @@ impl RunMode {
         *self == Self::Unset
     }
 
-    /// Its name, as labels and environments have it.
+    /// Returns the name of the mode, as labels and environments contain it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

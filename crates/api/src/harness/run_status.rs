@@ -1,4 +1,4 @@
-//! What became of a run.
+//! The status of a run.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    /// Whether it stays so.
+    /// Checks whether the phase is final.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)

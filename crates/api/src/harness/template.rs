@@ -1,4 +1,4 @@
-//! HarnessTemplate and ClusterHarnessTemplate: how a run is made, and what it needs.
+//! HarnessTemplate and ClusterHarnessTemplate: the definition of a run, and its requirements.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -119,7 +119,7 @@ pub struct HarnessTemplateSpec {
     pub interactive: Option<InteractiveTerms>,
 }
 
-/// Any object: its fields are checked when a run is made of it.
+/// Returns the schema of any object: its fields are checked when a run is created from it.
 fn open_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -1,4 +1,4 @@
-//! What a template consists of.
+//! The parts of a template.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{DURATION, DURATION_MESSAGE, resources};
 
-/// Where the workspace is mounted if a template says nothing.
+/// The mount path of the workspace if a template sets none.
 pub const DEFAULT_MOUNT_PATH: &str = "/workspace";
 
 /// The cluster template that a template inherits from.

@@ -1,13 +1,13 @@
-//! What the containers of a run and the broker say to each other, over TLS, as JSON. The run is never named: the
-//! broker knows it by the pod that the token of the caller is bound to.
+//! The messages between the containers of a run and the broker, over TLS, as JSON. They never name the run: the broker
+//! identifies it by the pod to which the caller's token is bound.
 
 use serde::{Deserialize, Serialize};
 
 use super::RunEvent;
 
-/// The most bytes that a body may have.
+/// The maximum size of a body in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
-/// The most bytes that a termination message may have: the kubelet cuts it there.
+/// The maximum size of a termination message in bytes: the kubelet truncates it there.
 pub const MAX_RESULT: usize = 4096;
 
 /// The route of the run of the caller: `GET`, answered by [`RunAnswer`].
@@ -19,13 +19,13 @@ pub const REPORT_PATH: &str = "/v1/report";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunAnswer {
-    /// Its inline prompt; absent if it has its prompt from elsewhere.
+    /// The inline prompt of the run; absent if its prompt has another source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
-/// The last events of a run, without texts of prompts and answers, the oldest first. They replace those that were
-/// reported before.
+/// The last events of a run, without texts of prompts and answers, the oldest first. They replace the events of earlier
+/// reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -33,12 +33,12 @@ pub struct Report {
     pub events: Vec<RunEvent>,
 }
 
-/// Why a request was not answered.
+/// The reason why the broker denied a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
-    /// One word that programs read, such as `RunOver`.
+    /// The code for programs, such as `RunOver`.
     pub code: String,
-    /// The same for people.
+    /// The message for users.
     pub message: String,
 }

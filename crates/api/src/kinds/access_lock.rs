@@ -1,5 +1,5 @@
-//! AccessLock: as long as it holds, somebody gets no access, or nobody does somewhere. It has no status: nothing is
-//! written for it.
+//! AccessLock: as long as it holds, a user or group gets no access, or no user gets access in a namespace or by a
+//! template. It has no status, since oz records nothing on it.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! AccessPolicy: security's word over every template. What it does to a request stands in
-//! `oz_core::access::policy`.
+//! AccessPolicy: the rules of security over every template. `oz_core::access::policy` contains their effects on a
+//! request.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! AccessRequestApproval: one person's answer to one request. It has no owner, so that it outlives neither
-//! by accident nor by force what it is about: the operator deletes it some time after the request is gone.
+//! AccessRequestApproval: the approval or denial of one user for one request. It has no owner, so that neither an
+//! accident nor an attack deletes it before its request: the operator deletes it some time after the request is gone.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! AccessReview: an emergency, or a time of break-glass, that somebody has to look at. oz makes one for each; it has
-//! no owner and outlives its request, so that nothing is forgotten by deleting something else. An attestation of who
-//! could get in is one too, made and written at once by whoever attests.
+//! AccessReview: the review of an emergency or of a use of break-glass. oz creates one for each; it has no owner and
+//! outlives its request, so that the deletion of another object does not delete it. An attestation about the users who
+//! could get access is a review too, which the attesting user creates and writes at once.
 
 use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
@@ -106,13 +106,13 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl AccessReviewSpec {
-    /// Whether somebody has written what there is to write.
+    /// Checks whether the required content is written.
     #[must_use]
     pub fn is_written(&self) -> bool {
         self.finding.is_some() || self.attestation.is_some()
     }
 
-    /// What oz wrote of it: all but what was found.
+    /// Returns the content that oz wrote: all except the finding.
     #[must_use]
     pub fn opened(&self) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl AccessReviewSpec {
     }
 }
 
-/// What was found stays, and so does all that it is about.
+/// The rule that a finding and its subject do not change.
 const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) \
     || self.spec == oldSelf.spec || !has(oldSelf.spec.finding) && has(self.spec.finding) \
     && has(self.spec.accessRequestRef) == has(oldSelf.spec.accessRequestRef) \
@@ -137,14 +137,14 @@ const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(sel
     && has(self.spec.reviewers) == has(oldSelf.spec.reviewers) \
     && (!has(self.spec.reviewers) || self.spec.reviewers == oldSelf.spec.reviewers))";
 
-/// Said by [`FINDING_IS_FINAL`].
+/// The message of [`FINDING_IS_FINAL`].
 const FINDING_IS_FINAL_MESSAGE: &str =
     "a review is written once: spec.finding and spec.reason, and nothing else of it changes";
 
 const ABOUT_ONE_THING: &str = "!has(self.spec) || (has(self.spec.accessRequestRef) ? 1 : 0) \
     + (has(self.spec.breakGlass) ? 1 : 0) + (has(self.spec.attestation) ? 1 : 0) == 1";
 
-/// Said by [`ABOUT_ONE_THING`].
+/// The message of [`ABOUT_ONE_THING`].
 const ABOUT_ONE_THING_MESSAGE: &str =
     "a review is about one of spec.accessRequestRef, spec.breakGlass and spec.attestation";
 
@@ -155,12 +155,12 @@ const ATTESTATION_ALONE: &str = "!has(self.spec) || (has(self.spec.attestation) 
     : has(self.spec.requester) && has(self.spec.emergency) && has(self.spec.grantedAt) \
     && has(self.spec.records) && has(self.spec.dueAt))";
 
-/// Said by [`ATTESTATION_ALONE`].
+/// The message of [`ATTESTATION_ALONE`].
 const ATTESTATION_ALONE_MESSAGE: &str = "an attestation has nothing but spec.attestation; any other review has \
     spec.requester, emergency, grantedAt, records and dueAt";
 
 const FINDING_HAS_REASON: &str =
     "!has(self.spec) || has(self.spec.finding) == has(self.spec.reason)";
 
-/// Said by [`FINDING_HAS_REASON`].
+/// The message of [`FINDING_HAS_REASON`].
 const FINDING_HAS_REASON_MESSAGE: &str = "spec.finding and spec.reason go together";

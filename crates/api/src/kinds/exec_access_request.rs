@@ -1,4 +1,4 @@
-//! ExecAccessRequest: one person asks to get into one running pod.
+//! ExecAccessRequest: one user requests access to one running pod.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -105,11 +105,11 @@ pub struct ExecAccessRequestSpec {
     pub emergency: Option<bool>,
 }
 
-/// The whole spec is immutable; about this field the original had something to say.
+/// The rule about `spec.targetPod`. The whole spec is immutable; the original has its own message for this field.
 const TARGET_POD_IS_IMMUTABLE: &str = "!has(self.spec) || !has(oldSelf.spec) || \
     (has(self.spec.targetPod) == has(oldSelf.spec.targetPod) \
     && (!has(self.spec.targetPod) || self.spec.targetPod == oldSelf.spec.targetPod))";
 
-/// Said by a change of `spec.targetPod`.
+/// The message for a change of `spec.targetPod`.
 pub const TARGET_POD_IS_IMMUTABLE_MESSAGE: &str =
     "error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead";

@@ -1,4 +1,4 @@
-//! ExecAccessTemplate: lets people into the running pods of a workload.
+//! ExecAccessTemplate: grants users access to the running pods of a workload.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

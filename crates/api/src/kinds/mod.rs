@@ -1,5 +1,5 @@
-//! The kinds of group `crds.wizardofoz.co`, a file each with type, columns and definition; but for AuditEvent,
-//! whose spec is a record of `oz-trail`, and RegoController, see [`rego`](crate::rego).
+//! The kinds of group `crds.wizardofoz.co`, each in a file with type, columns and definition; except AuditEvent, with
+//! an audit record of `oz-trail` as its spec, and RegoController, see [`rego`](crate::rego).
 
 pub(crate) mod access_lock;
 pub(crate) mod access_policy;

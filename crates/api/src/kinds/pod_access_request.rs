@@ -1,4 +1,4 @@
-//! PodAccessRequest: one person asks for a pod of their own, made from a workload.
+//! PodAccessRequest: one user requests a dedicated pod, made from a workload.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! PodAccessTemplate: gives people pods of their own, made from a workload or from a given spec.
+//! PodAccessTemplate: grants users dedicated pods, made from a workload or from a given spec.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

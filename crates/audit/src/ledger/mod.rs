@@ -1,5 +1,5 @@
-//! What is on its way: the chain, what was counted instead of written, and which records have not
-//! arrived everywhere yet. No I/O and no clock.
+//! The state of the trail: the chain, the records that are counted instead of written, and the records that have not
+//! reached all outlets yet. No I/O and no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -13,15 +13,15 @@ use tokio::sync::oneshot;
 
 use crate::outlets::{Outlet, Written};
 
-/// Records that wait at most; more would only hide that nothing is written.
+/// The maximum number of waiting records; a larger backlog would only hide that no record is written.
 pub(crate) const BACKLOG: usize = 4_096;
-/// From how many records that wait on no connection is recorded any more, where each has a record: the rest is for
-/// grants, their ends and refusals.
+/// The number of waiting records from which no connection with an individual record is accepted: the rest of the
+/// backlog is for grants, their ends and refusals.
 pub(crate) const CONNECTION_BACKLOG: usize = BACKLOG / 2;
-/// How many facts that were written are remembered, so that a retry does not write them again.
+/// The number of written records with ids that are kept, so that a retry does not write these records again.
 const REMEMBERED: usize = 4_096;
 
-/// How a chain will begin.
+/// The data with which a chain begins.
 pub(crate) struct Origin {
     pub(crate) component: String,
     pub(crate) replica: String,
@@ -31,42 +31,43 @@ pub(crate) struct Origin {
     pub(crate) key: AuditKey,
 }
 
-/// What became of a record that was submitted.
+/// The result of submitting a record.
 pub(crate) enum Submitted {
-    /// On its way: told when it is in the log, and when it is everywhere.
+    /// The record is in progress: one channel reports that it is in the log, the other that all required outlets have
+    /// it.
     Under {
         log: oneshot::Receiver<()>,
         all: oneshot::Receiver<()>,
     },
-    /// Nothing to wait for: written before, or counted.
+    /// The caller need not wait: the record was written before, or counted.
     Done,
-    /// Not taken.
+    /// The record was rejected: the backlog is full.
     Full,
-    /// Not taken: beyond a quota, or a connection beyond what may wait of all connections.
+    /// The record was rejected: it exceeds a quota, or the backlog for all connections.
     Beyond(Beyond),
 }
 
-/// What a record is beyond.
+/// The limit that a record exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// A quota.
     Quota(Quota),
-    /// What may wait of all users' connections.
+    /// The backlog for the connections of all users.
     Backlog,
 }
 
-/// A record that is not everywhere yet.
+/// A record that has not reached all required outlets yet.
 struct Open {
     id: String,
     head: Head,
     missing: BTreeSet<Outlet>,
-    /// There is an outlet that it will never be in.
+    /// An outlet will never have the record.
     lost: bool,
     log: Vec<oneshot::Sender<()>>,
     all: Vec<oneshot::Sender<()>>,
 }
 
-/// See the module.
+/// The state of the trail; see the module.
 pub(crate) struct Ledger {
     origin: Origin,
     chain: Option<Chain>,
@@ -77,9 +78,9 @@ pub(crate) struct Ledger {
     by_id: HashMap<String, u64>,
     done: HashSet<String>,
     done_order: VecDeque<String>,
-    /// The last record before which none is missing anywhere.
+    /// The last record up to which all records have reached all required outlets.
     complete: Option<Head>,
-    /// How far the last checkpoint came.
+    /// The position of the last published checkpoint.
     checkpointed: u64,
     closing: bool,
 }
@@ -110,12 +111,13 @@ impl Ledger {
         }
     }
 
-    /// Sets how many connections of one user are recorded in a minute, where each has a record; any number if absent.
+    /// Sets the number of connections of one user that are recorded in a minute where each has an individual record; no
+    /// limit if absent.
     pub(crate) fn limit_connections(&mut self, per_minute: Option<NonZeroU32>) {
         self.gate = FloodCounter::with_connections_per_minute(per_minute);
     }
 
-    /// Takes in a record, unless it is known or only counted.
+    /// Accepts a record, unless it is known or only counted.
     pub(crate) fn submit(&mut self, record: Record, now: Timestamp) -> (Submitted, Vec<Written>) {
         if let Some(under_way) = self.known(&record.id) {
             return (under_way, Vec::new());
@@ -127,11 +129,11 @@ impl Ledger {
         let connects = is_recorded_each(&record) && record.action != Action::BreakGlassOpened;
         match self.gate.admit(record) {
             Admitted::Exceeded(quota) => (Submitted::Beyond(Beyond::Quota(quota)), written),
-            // Asked after the quota, so that a user who is refused for the sake of others has used up a share.
+            // Checked after the quota, so that a user who is refused because of the load of others has used a share.
             Admitted::Write(_) if connects && self.open.len() >= CONNECTION_BACKLOG => {
                 (Submitted::Beyond(Beyond::Backlog), written)
             }
-            // What may only happen once it is on record may, once the one that it equals is.
+            // An action that requires its record is allowed once the equal record that stands for it is written.
             Admitted::Counted { first } => {
                 let submitted = self.known(&first).unwrap_or(Submitted::Done);
                 (submitted, written)
@@ -144,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Puts a record into the chain.
+    /// Appends a record to the chain.
     pub(crate) fn append(&mut self, record: Record) -> (Submitted, Vec<Written>) {
         if self.open.len() >= BACKLOG {
             return (Submitted::Full, Vec::new());
@@ -192,7 +194,7 @@ impl Ledger {
         Written { entry, line }
     }
 
-    /// What there is to wait for of a fact that is on its way or was written.
+    /// Returns the channels for a record that is in progress or was written.
     fn known(&mut self, id: &str) -> Option<Submitted> {
         if self.done.contains(id) {
             return Some(Submitted::Done);
@@ -209,7 +211,7 @@ impl Ledger {
         } else if open.missing.is_empty() {
             let _ = in_log.send(());
         } else {
-            // Without a log, nothing less than everywhere is durable.
+            // Without a log, a record is durable only when all required outlets have it.
             open.all.push(in_log);
         }
         if open.missing.is_empty() {
@@ -220,7 +222,7 @@ impl Ledger {
         Some(Submitted::Under { log, all })
     }
 
-    /// A record has arrived somewhere.
+    /// Notes that an outlet has written a record.
     pub(crate) fn arrived(&mut self, seq: u64, outlet: Outlet) {
         let Some(open) = self.open.get_mut(&seq) else {
             return;
@@ -228,7 +230,7 @@ impl Ledger {
         open.missing.remove(&outlet);
         let tell = |waiting: &mut Vec<oneshot::Sender<()>>| {
             for waiting in waiting.drain(..) {
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 let _ = waiting.send(());
             }
         };
@@ -250,9 +252,9 @@ impl Ledger {
         }
     }
 
-    /// A record will never arrive somewhere. Nobody is told that it is durable, and it is forgotten:
-    /// whoever needs it asks again. The chain goes on, and that this one is missing from it is what
-    /// verifying says.
+    /// Notes that an outlet will never write a record. The record is not reported as durable, and its id is discarded:
+    /// a caller that requires it submits it again. The chain continues, and verification reports that this record is
+    /// missing.
     pub(crate) fn lost(&mut self, seq: u64, outlet: Outlet) {
         let Some(open) = self.open.get_mut(&seq) else {
             return;
@@ -276,7 +278,7 @@ impl Ledger {
         }
     }
 
-    /// The summaries of what was counted, if they are due and there is room for them.
+    /// Returns the summaries of counted records, if they are due and the backlog has room for them.
     pub(crate) fn summaries(&mut self, now: Timestamp) -> Vec<Record> {
         if self.open.len() >= BACKLOG {
             return Vec::new();
@@ -284,23 +286,23 @@ impl Ledger {
         self.gate.due(now)
     }
 
-    /// When a summary is due next.
+    /// Returns the time at which the next summary is due.
     pub(crate) fn next_summary(&self) -> Option<Timestamp> {
         self.gate.next()
     }
 
-    /// A checkpoint of what is complete, if it would say something new.
+    /// Returns a checkpoint of the complete records, if it covers new records.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         let head = self.complete.as_ref()?;
         (head.seq > self.checkpointed).then(|| Checkpoint::sign(head.clone(), &self.origin.key))
     }
 
-    /// A checkpoint was published.
+    /// Notes that a checkpoint was published.
     pub(crate) fn published(&mut self, seq: u64) {
         self.checkpointed = self.checkpointed.max(seq);
     }
 
-    /// How many complete records no checkpoint covers.
+    /// Returns the number of complete records that no checkpoint covers.
     pub(crate) fn unsigned(&self) -> u64 {
         let complete = self.complete.as_ref().map_or(0, |head| head.seq);
         complete.saturating_sub(self.checkpointed)
@@ -322,7 +324,7 @@ impl Ledger {
         self.closing
     }
 
-    /// The key that signs.
+    /// Returns the signing key.
     pub(crate) fn key(&self) -> &AuditKey {
         &self.origin.key
     }
@@ -331,7 +333,7 @@ impl Ledger {
         self.origin.key = key;
     }
 
-    /// What the oldest record that is not everywhere waits for, for people.
+    /// Returns a description, for users, of the outlet that the oldest incomplete record waits for.
     pub(crate) fn waits_for(&self, everywhere: bool) -> &'static str {
         let missing = self.open.values().next().map(|open| &open.missing);
         let misses = |outlet| missing.is_some_and(|missing| missing.contains(&outlet));

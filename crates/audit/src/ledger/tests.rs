@@ -54,7 +54,7 @@ fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
     assert!(told(&mut log) && !told(&mut all));
     ledger.arrived(2, Outlet::Objects);
     assert!(told(&mut all));
-    // The first record of the chain has not arrived: nothing can be vouched for.
+    // The first record of the chain has not arrived, so no checkpoint is possible.
     assert!(ledger.checkpoint().is_none());
     ledger.arrived(1, Outlet::Objects);
     ledger.arrived(1, Outlet::Log);
@@ -75,7 +75,7 @@ fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
     ledger.lost(2, Outlet::Objects);
     ledger.arrived(2, Outlet::Log);
     assert!(told(&mut log) && all.try_recv() == Err(oneshot::error::TryRecvError::Closed));
-    // Who tries again is not told that it was done.
+    // A caller that retries must not get the result of a written record.
     let (again, more) = ledger.submit(granted(1), at(3));
     assert!(matches!(again, Submitted::Under { .. }));
     written.extend(more);
@@ -109,7 +109,7 @@ fn who_asks_late_for_what_is_everywhere_is_told_so() {
     for outlet in BOTH {
         ledger.arrived(2, *outlet);
     }
-    // The first record of the chain is still on its way.
+    // The first record of the chain is still in progress.
     let (Submitted::Under { mut log, mut all }, _) = ledger.submit(granted(1), at(1)) else {
         panic!("not known")
     };
@@ -210,7 +210,7 @@ fn connections_beyond_the_quota_of_a_user_are_not_taken_and_those_of_others_are(
         Some(Beyond::Quota(Quota::Connections))
     );
     assert_eq!(taken(&mut ledger, "alice", 1), None);
-    // The same review again is the same fact.
+    // The same review again is the same event.
     assert_eq!(taken(&mut ledger, "mallory", 4), None);
 }
 

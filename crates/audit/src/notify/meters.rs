@@ -1,4 +1,4 @@
-//! What is counted of notifications, by route.
+//! The metrics of notifications, by route.
 
 use oz_trail::notify::Route;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Of what is counted, the route.
+/// The label of the metrics: the route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Way {
     route: String,
@@ -59,7 +59,7 @@ impl Meters {
     }
 }
 
-/// What is counted of one route.
+/// The metrics of one route.
 #[derive(Clone, Debug)]
 pub(super) struct RouteMeters {
     pub(super) sent: Counter,

@@ -1,5 +1,5 @@
-//! Tells servers that others run of what is put on record: chat, pagers, whatever takes an event. Each route has what
-//! waits for it, bounded, and a task that sends; nothing that is decided or ended waits for either.
+//! Notifications about audit records to external servers, such as chat, pagers, or any server that accepts events. Each
+//! route has a limited queue and a task that sends; no decision and no end of access waits for either.
 
 mod meters;
 mod queue;
@@ -17,7 +17,7 @@ use meters::Meters;
 use queue::{Message, Queue};
 use send::Sender;
 
-/// All routes of a process.
+/// The routes of a process.
 #[derive(Clone, Default)]
 pub(crate) struct Notifier {
     ways: Arc<[(Route, Queue)]>,
@@ -25,10 +25,10 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Reads what `--notifications` says, and begins to send.
+    /// Reads the value of `--notifications`, and starts to send.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// If the value is invalid.
     pub(crate) fn start(text: &str) -> anyhow::Result<Self> {
         let read = Routes::read(text).context("failed to use --notifications")?;
         let hosts = read.allowed_hosts.iter().map(|host| host.to_lowercase());
@@ -62,14 +62,15 @@ impl Notifier {
         self.meters.register(registry);
     }
 
-    /// How many wait.
+    /// Returns the number of waiting notifications.
     pub(crate) fn waiting(&self) -> usize {
         self.ways.iter().map(|(_, queue)| queue.len()).sum()
     }
 }
 
 impl Intake for Notifier {
-    /// Nobody's record is lost where a notification is; those are counted by route.
+    /// Queues the notifications about a record. A lost notification is not a lost record: it is counted by route, and
+    /// not here.
     fn record(&self, written: &Written) -> u64 {
         for (route, queue) in self.ways.iter() {
             let record = &written.entry.record;

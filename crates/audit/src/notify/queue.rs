@@ -1,4 +1,4 @@
-//! The notifications that wait for one server, and what is counted of them.
+//! The queue of notifications for one server, with its metrics.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use tokio::time::Instant;
 use super::meters::RouteMeters;
 use crate::spool::Spool;
 
-/// How many wait at most; a further one takes the place of the oldest.
+/// The maximum number of waiting notifications; a further one replaces the oldest.
 const MOST: usize = 1_000;
 
-/// One notification.
+/// A notification.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// The same for the same fact: a server that gets it twice knows.
+    /// The id of the event, by which a server detects a notification that it receives twice.
     pub(super) id: String,
     pub(super) body: Vec<u8>,
-    /// Since when it waits.
+    /// The instant since which the notification waits.
     pub(super) since: Instant,
 }
 
@@ -57,7 +57,7 @@ impl Queue {
         self.waiting.first().await
     }
 
-    /// The message is done with.
+    /// Removes a message that is done.
     pub(super) fn remove(&self, message: &Arc<Message>) {
         if self.waiting.remove(message) {
             self.meters.waiting.dec();

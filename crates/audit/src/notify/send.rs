@@ -1,4 +1,5 @@
-//! Sends what waits for one server, and tries again for an hour. The URL may be a secret: it is in no message.
+//! Sends the queued notifications to one server, and retries for an hour. The URL may be a secret, so no message
+//! contains it.
 
 use std::time::Duration;
 
@@ -14,27 +15,27 @@ use oz_trail::notify::signature::SigningKey;
 use super::queue::{Message, Queue};
 use crate::spool::asked_pause;
 
-/// How long a server may take.
+/// The timeout of a request to a server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How much is read of an answer.
+/// The maximum number of bytes that are read of a response.
 const MOST_ANSWERED: usize = 64 << 10;
-/// How long a notification is tried.
+/// The time for which a notification is retried.
 const TRIED_FOR: Duration = Duration::from_secs(3_600);
 
-/// What became of one attempt.
+/// The result of one attempt.
 #[derive(Debug)]
 enum Attempt {
     Taken,
-    /// The server will not take it as it is.
+    /// The server rejects the notification as invalid.
     Never(String),
-    /// Not now; the server may say when.
+    /// The server does not accept the notification now; it may state when to retry.
     Later(String, Option<Duration>),
 }
 
-/// Who sends by one route.
+/// The sender of one route.
 pub(super) struct Sender {
     route: Route,
     queue: Queue,
@@ -51,7 +52,7 @@ impl Sender {
         }
     }
 
-    /// Sends what comes, until the process ends.
+    /// Sends notifications until the process ends.
     pub(super) async fn run(self) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -105,7 +106,7 @@ impl Sender {
                 .await
                 .map_err(|error| root_cause(&error))?;
             let (head, body) = answer.into_parts();
-            // Nobody needs what it says; a connection is used again once that is read.
+            // The content of the response is not used; a connection can be reused only after the response is read.
             drop(Limited::new(body, MOST_ANSWERED).collect().await);
             Ok::<_, String>(head)
         };
@@ -116,7 +117,7 @@ impl Sender {
         }
     }
 
-    /// What is sent, and by whom. Files are read anew each time: a Secret may have been changed.
+    /// Builds the request and its client. Files are read again each time, since a Secret may have changed.
     fn request(&self, message: &Message) -> Result<(HttpClient, Request<Full<Bytes>>), String> {
         let route = &self.route;
         let from_file = route.url_file.as_deref().map(read).transpose()?;
@@ -148,7 +149,7 @@ fn judged(status: StatusCode, headers: &HeaderMap) -> Attempt {
         | StatusCode::GONE
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNPROCESSABLE_ENTITY => Attempt::Never(why),
-        // A redirect is not followed, and tells of a URL that is to be changed.
+        // A redirect is not followed; it indicates a URL that must be changed.
         _ => Attempt::Later(why, asked_pause(headers, FIRST_PAUSE..=LONGEST_PAUSE)),
     }
 }
@@ -168,7 +169,7 @@ mod tests {
             (400, None, "never"),
             (410, None, "never"),
             (422, None, "never"),
-            // The token may be replaced, and the server may come back.
+            // The token may be replaced, and the server may be available again.
             (401, None, "later None"),
             (404, None, "later None"),
             (302, None, "later None"),

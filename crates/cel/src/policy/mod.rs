@@ -14,7 +14,7 @@ use oz_core::access::policy::{Judgement, Opinion, Situation, combine, too_many};
 use crate::expression::first_line;
 use crate::{Expression, Expressions, time};
 
-/// The variables that hold what others wrote.
+/// The variables with content that other users wrote.
 pub const LARGE: [&str; 6] = [
     "requester",
     "request",
@@ -24,23 +24,23 @@ pub const LARGE: [&str; 6] = [
     "active",
 ];
 
-/// What is to be judged.
+/// The input of a judgement.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// All policies of the cluster.
+    /// All access policies of the cluster.
     pub policies: Vec<Arc<AccessPolicy>>,
     /// The condition of the template's own rules, if it names one.
     pub when: Option<String>,
     /// Digest of the template, see [`oz_core::access::policy::seen`]; `None` if there is none.
     pub template: Option<String>,
-    /// How many policies there are besides that cannot be read.
+    /// The number of further access policies, which cannot be read.
     pub unreadable: usize,
-    /// What they are asked about.
+    /// The situation that the access policies evaluate.
     pub situation: Situation,
 }
 
 impl Case {
-    /// The judgement if no policy could be asked, for this reason.
+    /// Returns the judgement if no access policy could be evaluated, for this reason.
     #[must_use]
     pub fn failed(&self, when: Option<Result<bool, String>>, why: &str) -> Judgement {
         self.combined(when, |_| Err(why.to_owned()))
@@ -62,7 +62,7 @@ impl Case {
         combine(self.template.clone(), when, &opinions, self.unreadable)
     }
 
-    /// Whether the rules of the template apply, if it names a condition.
+    /// Checks whether the rules of the template apply; `None` if the template names no condition.
     #[must_use]
     pub fn condition(
         &self,
@@ -74,8 +74,8 @@ impl Case {
         Some(asked.and_then(|asked| asked.holds(when, None)))
     }
 
-    /// What the policies come to, beside the condition of the template's own rules. What is not evaluated by
-    /// `until` has failed.
+    /// Returns the judgement of the access policies, together with the condition of the template's own rules. An
+    /// access policy that is not evaluated by `until` has failed.
     #[must_use]
     pub fn judge(
         &self,
@@ -96,7 +96,7 @@ impl Case {
     }
 }
 
-/// What expressions are asked about, as they see it.
+/// The situation, as expressions see it.
 struct Asked<'a> {
     now: Timestamp,
     variables: Vec<(&'static str, Value)>,
@@ -134,7 +134,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Compiles an expression of a policy.
+/// Compiles an expression of an access policy.
 fn compile(text: &str) -> Result<Expression, String> {
     let expression = Expression::compile(text, &LARGE)?;
     match expression.unknown(&VARIABLES) {
@@ -143,24 +143,24 @@ fn compile(text: &str) -> Result<Expression, String> {
     }
 }
 
-/// What is wrong with a policy that somebody writes, as far as that can be told without a request.
+/// Checks the access policy that a user writes, as far as that is possible without a request.
 ///
 /// # Errors
-/// The field, and what is wrong with it.
+/// The field, and the error in it.
 pub fn check(spec: &AccessPolicySpec, until: Instant) -> Result<(), (&'static str, String)> {
     let zone = time::zone(spec.time_zone.as_deref()).map_err(|why| ("spec.timeZone", why))?;
     tried(&spec.r#match, zone, until).map_err(|why| ("spec.match", why))
 }
 
-/// What is wrong with the condition of a template's approval rules.
+/// Checks the condition of a template's approval rules.
 ///
 /// # Errors
-/// Why it cannot be evaluated.
+/// The reason why the condition cannot be evaluated.
 pub fn check_condition(text: &str, until: Instant) -> Result<(), String> {
     tried(text, Tz::UTC, until)
 }
 
-/// Evaluates an expression once, for a request that nobody made. Another may have what this one lacks.
+/// Evaluates an expression once, for an example request. A real request may have values that the example lacks.
 fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), String> {
     let expression = compile(text)?;
     let example = Situation::example(Timestamp::UNIX_EPOCH);
@@ -174,10 +174,10 @@ fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), String> {
     }
 }
 
-/// What an error begins with if it is about what another request may have.
+/// The beginnings of errors about values that another request may have.
 const LACKS: [&str; 2] = ["Index out of bounds", "No such key"];
 
-/// Every variable but `now`.
+/// Returns all variables except `now`.
 fn variables(situation: &Situation) -> Result<Vec<(&'static str, Value)>, String> {
     let size = serde_json::to_vec(&situation.variables).map_or(usize::MAX, |text| text.len());
     if size > MAX_BYTES {

@@ -17,7 +17,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
-/// Alice of the devs asks for an hour in shop, where she has a grant; it is 17:30 in UTC on a Friday.
+/// Returns the situation in which Alice of the devs requests an hour in shop, where she has a grant; it is 17:30 in
+/// UTC on a Friday.
 fn situation() -> Situation {
     let request = ExecAccessRequest {
         metadata: ObjectMeta {

@@ -1,5 +1,5 @@
-//! Composites, CompositeControllers and RegoControllers: which there are, where their functions are, how many parents
-//! they have, and what went wrong last.
+//! Composites, CompositeControllers and RegoControllers: the list of them, the locations of their functions, the
+//! number of their parents, and the last error.
 
 mod read;
 
@@ -25,40 +25,40 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 pub use read::{Found, read};
 
-/// How many composites' parents are counted at once.
+/// The number of composites for which parents are counted concurrently.
 const COUNTS: usize = 8;
-/// How many parents are listed at once.
+/// The number of parents in one page.
 const PAGE: u32 = 500;
 
-/// A composite, and what is known of it.
+/// A composite, and its known state.
 pub struct Listed {
-    /// Itself.
+    /// The composite.
     pub composite: Declaration,
-    /// Where its function is; `None` if it names none.
+    /// The location of its function; `None` if it names none.
     pub function: Option<Function>,
-    /// How many parents it has.
+    /// The number of its parents.
     pub parents: Result<u64>,
-    /// What went wrong last, if that is known.
+    /// The last error, if it is known.
     pub trouble: Option<Trouble>,
 }
 
-/// What went wrong.
+/// An error of a composite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trouble {
-    /// When, if somebody said so.
+    /// The time, if it is known.
     pub at: Option<Timestamp>,
-    /// A condition, or the reason of an event.
+    /// The reason of a condition or of an event.
     pub reason: String,
-    /// What is said of it.
+    /// The message.
     pub message: String,
 }
 
-/// Where a function is.
+/// The location of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// A policy that the operator runs itself.
+    /// A Rego policy that the operator evaluates.
     Policy(InProcess),
-    /// Behind this URL.
+    /// An HTTP server at this URL.
     Http(String),
 }
 
@@ -74,7 +74,8 @@ impl fmt::Display for Function {
 }
 
 impl Function {
-    /// The function that a composite asks which children a parent has. `namespaces` are those of policies.
+    /// Returns the function that a composite calls for the children of a parent. `namespaces` are those of Rego
+    /// policies.
     #[must_use]
     pub fn of(composite: &Declaration, namespaces: &[String]) -> Option<Self> {
         let composite = match composite {
@@ -94,11 +95,11 @@ impl Function {
     }
 }
 
-/// What a composite declares, whose functions are run in process as the operator does. `namespaces` are those of
-/// policies, of the operator's flags.
+/// Returns the declaration of a composite, with its functions run in process as the operator does. `namespaces` are
+/// those of Rego policies, from the operator's flags.
 ///
 /// # Errors
-/// All that is wrong with it, or is not done yet.
+/// All violations, and all features that are not supported yet.
 pub fn declared(
     composite: &Declaration,
     namespaces: &[String],
@@ -112,8 +113,8 @@ pub fn declared(
     })
 }
 
-/// The namespaces of policies: those of the operator's flags, and where a composite has the digest of a policy,
-/// that of its URL, whoever may not read the flags.
+/// Returns the namespaces of Rego policies: those of the operator's flags and, if the status of a composite has the
+/// digest of a policy, that of its URL, also for a user who may not read the flags.
 fn of_policies(composite: &CompositeController, known: &[String]) -> Vec<String> {
     let mut namespaces = known.to_vec();
     let has_policy =
@@ -129,25 +130,25 @@ fn of_policies(composite: &CompositeController, known: &[String]) -> Vec<String>
 }
 
 impl Listed {
-    /// Its metadata.
+    /// Returns the metadata.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         self.composite.metadata()
     }
 
-    /// Where it stands, if the operator has said so.
+    /// Returns the status, if the operator has written one.
     #[must_use]
     pub fn status(&self) -> Option<&CompositeControllerStatus> {
         self.composite.standing()
     }
 
-    /// The kind of its parents.
+    /// Returns the kind of its parents.
     #[must_use]
     pub fn parent(&self) -> KindName {
         parent(&self.composite).0
     }
 
-    /// The plurals of the kinds of children.
+    /// Returns the plurals of the kinds of children.
     #[must_use]
     pub fn children(&self) -> Vec<&str> {
         match &self.composite {
@@ -162,7 +163,7 @@ impl Listed {
         }
     }
 
-    /// As whom it reads and writes, NAMESPACE/NAME, if that is known.
+    /// Returns the account with which it reads and writes, NAMESPACE/NAME, if that is known.
     #[must_use]
     pub fn account(&self) -> Option<String> {
         let told = self.status().and_then(|status| status.account.clone());
@@ -176,7 +177,7 @@ impl Listed {
     }
 }
 
-/// The kind of a composite's parents, and which of them.
+/// Returns the kind of a composite's parents, and the selector of its parents.
 #[must_use]
 pub fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
     match composite {
@@ -195,21 +196,21 @@ pub fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
     }
 }
 
-/// All composites, or those of these names. `namespaces` are those of policies.
+/// Lists all composites, or those with these names. `namespaces` are those of Rego policies.
 ///
 /// # Errors
-/// When neither kind can be read, or none has one of the names.
+/// Neither kind can be read, or no composite has one of the names.
 pub async fn list(
     cluster: &Cluster,
     namespaces: &[String],
     named: &[String],
 ) -> Result<Found<Listed>> {
     let Found { composites, unread } = read(cluster, named).await?;
-    // Whoever may not read events is told what the conditions say.
+    // A user who may not read events sees the messages of the conditions.
     let events = events(cluster, "reason=SyncError").await;
     let of_composites = match composites.iter().all(|one| one.standing().is_some()) {
         true => Vec::new(),
-        // MetaController's own definition keeps no conditions.
+        // MetaController's own definition has no conditions.
         false => {
             let selector = "regarding.kind=CompositeController,type=Warning";
             self::events(cluster, selector).await
@@ -226,10 +227,10 @@ pub async fn list(
     Ok(Found { composites, unread })
 }
 
-/// A kind, as the API server describes it.
+/// Returns a kind, as the API server describes it.
 ///
 /// # Errors
-/// When the API server does not have it, or does not say.
+/// The API server does not serve the kind, or does not respond.
 pub async fn placed(cluster: &Cluster, name: &KindName) -> Result<Placed> {
     let listed = match name.group() {
         "" => {
@@ -251,7 +252,7 @@ pub async fn placed(cluster: &Cluster, name: &KindName) -> Result<Placed> {
     })
 }
 
-/// Objects of a kind, in the chosen namespace if they live in one.
+/// Returns the API for objects of a kind, in the chosen namespace if the kind is namespaced.
 #[must_use]
 pub fn objects(cluster: &Cluster, kind: &Placed) -> Api<DynamicObject> {
     let client = cluster.client.clone();
@@ -261,7 +262,7 @@ pub fn objects(cluster: &Cluster, kind: &Placed) -> Api<DynamicObject> {
     }
 }
 
-/// How many parents a composite has.
+/// Counts the parents of a composite.
 async fn count(cluster: &Cluster, composite: &Declaration) -> Result<u64> {
     let (kind, labels) = parent(composite);
     // A list of metadata does not need the singular.
@@ -287,7 +288,7 @@ async fn count(cluster: &Cluster, composite: &Declaration) -> Result<u64> {
     }
 }
 
-/// Events of all namespaces, if one may read them.
+/// Lists events of all namespaces; none if the user may not read them.
 async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
     let events = Api::<Event>::all(cluster.client.clone());
     let parameters = ListParams::default().fields(selector);
@@ -295,7 +296,7 @@ async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
     listed.map(|list| list.items).unwrap_or_default()
 }
 
-/// The first of a composite's conditions that does not hold.
+/// Returns the first of a composite's conditions that does not hold.
 #[must_use]
 pub fn failed(composite: &Declaration) -> Option<&Condition> {
     let known = &composite.standing()?.conditions;
@@ -305,7 +306,7 @@ pub fn failed(composite: &Declaration) -> Option<&Condition> {
     })
 }
 
-/// What is wrong with a composite itself, or else what went wrong with one of its parents last.
+/// Returns the error of a composite itself, or else the last error of one of its parents.
 fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -> Option<Trouble> {
     if let Some(condition) = failed(composite) {
         return Some(Trouble {
@@ -319,11 +320,11 @@ fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -
         let regarding = event.regarding.as_ref();
         regarding.is_some_and(|object| object.name.as_deref() == Some(name))
     };
-    // Events about composites are of the kind that may keep no conditions.
+    // Events about composites are of the kind that may have no conditions.
     let keeps_none = matches!(composite, Declaration::CompositeController(_));
     let of_itself = of_composites.iter().filter(|_| keeps_none).filter(is_own);
     newest(of_itself).or_else(|| {
-        // So the operator begins what it says of a parent.
+        // The operator begins its messages about a parent with this text.
         let begin = format!("{name} (");
         let note = |event: &&Event| {
             event
@@ -336,7 +337,7 @@ fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -
     })
 }
 
-/// The newest of some events.
+/// Returns the newest of some events.
 pub(crate) fn newest<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Trouble> {
     let event = events.max_by_key(|event| told_at(event))?;
     Some(Trouble {

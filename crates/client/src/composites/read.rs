@@ -1,4 +1,5 @@
-//! Composites of both kinds, read. A kind that is not there, or may not be listed, leaves the other.
+//! Composites of both kinds, read from the cluster. If one kind does not exist, or may not be listed, the other
+//! remains.
 
 use futures::future::try_join_all;
 use kube::Api;
@@ -13,16 +14,16 @@ use crate::names;
 
 /// Composites that were read.
 pub struct Found<T> {
-    /// Those that could be read, CompositeControllers before RegoControllers.
+    /// The composites that could be read, CompositeControllers before RegoControllers.
     pub composites: Vec<T>,
-    /// Why those of the other kind could not, if the cluster does not have it or one may not list it.
+    /// The reason why the other kind could not be read, if the cluster does not have it or the user may not list it.
     pub unread: Option<Failure>,
 }
 
-/// The composites of these names, of either kind, or all.
+/// Reads the composites with these names, of either kind, or all.
 ///
 /// # Errors
-/// When neither kind can be read, or none has one of the names.
+/// Neither kind can be read, or no composite has one of the names.
 pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Found<Declaration>> {
     if named.is_empty() {
         let (composites, regos) = futures::join!(composites(cluster, &[]), regos(cluster));
@@ -35,7 +36,7 @@ pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Found<Declarati
     for name in named {
         let one = [name.clone()];
         let (composite, rego) = futures::join!(composites(cluster, &one), rego(cluster, name));
-        // A kind that has none of this name is no reason for words, if the other has one.
+        // A kind without an object of this name is not reported, if the other kind has one.
         let is_absent = |failure: &Failure| failure.is_not_found();
         let both = match (composite, rego) {
             (Err(absent), Ok(rego)) if is_absent(&absent) => either(Ok(Vec::new()), Ok(rego))?,
@@ -50,7 +51,7 @@ pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Found<Declarati
     Ok(found)
 }
 
-/// What could be read of two kinds. One that is not there, or may not be listed, leaves the other.
+/// Combines the results of two kinds. If one kind does not exist, or may not be listed, the other remains.
 fn either(
     composites: Result<Vec<CompositeController>>,
     regos: Result<Vec<RegoController>>,
@@ -93,7 +94,7 @@ fn without_regos(failure: Failure) -> Failure {
     }
 }
 
-/// The CompositeControllers of these names, or all.
+/// Reads the CompositeControllers with these names, or all.
 async fn composites(cluster: &Cluster, named: &[String]) -> Result<Vec<CompositeController>> {
     let api = Api::<CompositeController>::all(cluster.client.clone());
     let found = if named.is_empty() {

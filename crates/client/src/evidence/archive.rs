@@ -1,6 +1,6 @@
-//! The archive of a bundle: a tar in which every byte is determined by names and contents. What it is made of is
-//! written in pieces, and read with none but the names that a bundle has, no links, no second of a name, and nothing
-//! between or after the files: a byte that differs anywhere is found.
+//! The archive of a bundle: a tar in which names and contents determine every byte. The writer writes files in pieces;
+//! the reader accepts only the names that a bundle has, no links, no duplicate names, and no data between or after the
+//! files: it detects a byte that differs anywhere.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -9,16 +9,16 @@ use oz_api::encode::hex;
 use oz_compliance::evidence::Sums;
 use sha2::{Digest as _, Sha256};
 
-/// Where the files are once the archive is unpacked.
+/// The directory of the files in the archive.
 const DIRECTORY: &str = "oz-evidence/";
 const BLOCK: usize = 512;
 const END: usize = 2 * BLOCK;
-/// The longest file that is written or read.
+/// The size limit of a file that is written or read.
 const LONGEST_FILE: u64 = 4 << 30;
-/// The longest line. A record is never as long: the cluster takes no object of more than 1.5 MiB.
+/// The size limit of a line. No audit record reaches it: the cluster accepts no object of more than 1.5 MiB.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// The header of a file. Everything but name and size is the same for each.
+/// Returns the header of a file. All fields except name and size are the same for each.
 fn header(name: &str, size: u64) -> io::Result<tar::Header> {
     let mut header = tar::Header::new_ustar();
     header.set_entry_type(tar::EntryType::Regular);
@@ -37,13 +37,13 @@ fn padding(size: u64) -> usize {
     (BLOCK - over) % BLOCK
 }
 
-/// Writes an archive.
+/// The writer of an archive.
 pub(super) struct Writer<F: Write + Seek> {
     file: BufWriter<F>,
     sums: Sums,
 }
 
-/// A file that is being written.
+/// A file during writing.
 pub(super) struct Open {
     name: &'static str,
     begins: u64,
@@ -66,7 +66,7 @@ impl<F: Write + Seek> Writer<F> {
         self.end(open)
     }
 
-    /// Begins a file whose length is not known yet.
+    /// Begins a file of unknown length.
     pub(super) fn begin(&mut self, name: &'static str) -> io::Result<Open> {
         let begins = self.file.stream_position()?;
         self.file.write_all(header(name, 0)?.as_bytes())?;
@@ -88,7 +88,7 @@ impl<F: Write + Seek> Writer<F> {
         self.file.write_all(bytes)
     }
 
-    /// Ends a file: its header learns how long it is.
+    /// Ends a file: writes its length into its header.
     pub(super) fn end(&mut self, open: Open) -> io::Result<()> {
         self.file.write_all(&[0; BLOCK][..padding(open.size)])?;
         let after = self.file.stream_position()?;
@@ -100,7 +100,7 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// The digests of the files so far.
+    /// Returns the digests of the files so far.
     pub(super) fn sums(&self) -> &Sums {
         &self.sums
     }
@@ -114,7 +114,7 @@ impl<F: Write + Seek> Writer<F> {
     }
 }
 
-/// Reads an archive. Errors are for people.
+/// The reader of an archive. Its errors are for users.
 pub(super) struct Reader<R: Read> {
     from: R,
     seen: BTreeSet<String>,
@@ -124,7 +124,7 @@ pub(super) struct Reader<R: Read> {
 }
 
 impl<R: Read> Read for Reader<R> {
-    /// Of the file that was begun, and no byte beyond.
+    /// Reads from the current file, and no byte beyond it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left)
             .unwrap_or(usize::MAX)
@@ -158,7 +158,7 @@ impl<R: Read> Reader<R> {
             })
     }
 
-    /// The next file, if there is one: its name and how long it is.
+    /// Begins the next file, if there is one: returns its name and length.
     pub(super) fn next(&mut self) -> Result<Option<(String, u64)>, String> {
         let mut block = [0; BLOCK];
         self.exact(&mut block)?;
@@ -214,7 +214,7 @@ impl<R: Read> Reader<R> {
         Ok(Some((name.to_owned(), size)))
     }
 
-    /// The content of the file that was begun, and its digest.
+    /// Returns the content of the current file, and its digest.
     pub(super) fn whole(&mut self, longest: u64) -> Result<(Vec<u8>, String), String> {
         if self.size > longest {
             return Err(format!("{} is too long: {} bytes", self.name, self.size));
@@ -227,7 +227,7 @@ impl<R: Read> Reader<R> {
         Ok((content, digest))
     }
 
-    /// Hands each line of the file that was begun to `each`, without its end, and gives the digest of all.
+    /// Passes each line of the current file to `each`, without its line end, and returns the digest of all.
     pub(super) fn lines(
         &mut self,
         mut each: impl FnMut(usize, &[u8]) -> Result<(), String>,

@@ -1,5 +1,5 @@
-//! Writing a bundle: records are passed through as they come, one after the other in the order of their time, and
-//! what is told of them is made meanwhile.
+//! Writing a bundle: audit records pass through as they arrive, one after the other in the order of their time, and
+//! the accounts of them are computed at the same time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
@@ -13,22 +13,22 @@ use serde_json::Value;
 use super::archive::{self, Open};
 use super::{judged, published_trust, text};
 
-/// What belongs in a bundle besides records.
+/// The content of a bundle other than audit records.
 #[derive(Clone, Debug)]
 pub struct Gathered {
-    /// What the bundle is about.
+    /// The scope of the bundle.
     pub manifest: Manifest,
     /// The keys that the cluster published.
     pub keys: Vec<Published>,
-    /// The checkpoints, by slot, as the ConfigMap has them.
+    /// The checkpoints, by slot, as they are in the ConfigMap.
     pub checkpoints: BTreeMap<String, String>,
-    /// Templates and policies.
+    /// Templates and access policies.
     pub objects: Vec<ObjectDigest>,
-    /// Who could get in.
+    /// The users who could get access.
     pub entitlements: Entitlements,
 }
 
-/// A bundle that takes records.
+/// A bundle that accepts audit records.
 pub struct Assembly<F: Write + Seek> {
     gathered: Gathered,
     archive: archive::Writer<F>,
@@ -36,20 +36,20 @@ pub struct Assembly<F: Write + Seek> {
     lines: usize,
     accounts: Accounts,
     evidence: Evidence,
-    /// Lines of the file of that name.
+    /// The lines of the file `boundary`.
     boundary: Vec<Vec<u8>>,
-    /// The first signed record of each chain that comes after the time.
+    /// The sequence number of the first signed audit record of each chain after the period.
     closed: BTreeMap<Writer, u64>,
 }
 
-/// A bundle that has everything but its seal.
+/// A complete bundle without its seal.
 pub struct Sealable<F: Write + Seek> {
     archive: archive::Writer<F>,
-    /// What is to be sealed.
+    /// The sums to seal.
     pub sums: Sums,
-    /// What verifying the records came to, by the keys that the cluster published.
+    /// The result of verifying the audit records, with the keys that the cluster published.
     pub report: Report,
-    /// What the records come to.
+    /// The accounts of the audit records.
     pub accounts: Accounts,
 }
 
@@ -78,13 +78,13 @@ impl<F: Write + Seek> Assembly<F> {
         })
     }
 
-    /// Takes the spec of an AuditEvent, if it belongs in the bundle.
+    /// Adds the spec of an AuditEvent, if it belongs in the bundle.
     pub fn record(&mut self, spec: &Value) -> io::Result<()> {
         let entry = serde_json::from_value::<Entry>(spec.clone()).ok();
         let time = entry.as_ref().map(|entry| entry.record.time);
         let mut line = canonical(spec);
         line.push(b'\n');
-        // What is no record is among them: checking says so.
+        // A line that is not an audit record is included: the check reports it.
         if time.is_none_or(|time| self.gathered.manifest.covers(time)) {
             self.lines += 1;
             self.evidence
@@ -103,16 +103,17 @@ impl<F: Write + Seek> Assembly<F> {
         Ok(())
     }
 
-    /// Whether a record of another time is needed to judge those of this one: by the first of a chain it can be told
-    /// which chains there are, by keys and by what was shortened, what is believed and what may be missing, and by
-    /// the first signed record of a chain that comes after, that none of it is.
+    /// Checks whether an audit record of another period is needed to judge those of this one. The first audit record
+    /// of a chain shows which chains exist; audit records about keys show which signatures are trusted; audit records
+    /// about shortening show which others may be missing; the first signed audit record of a chain after the period
+    /// shows that none is missing.
     fn bounds(&mut self, entry: &Entry) -> bool {
         let (writer, seq) = (&entry.link.writer, entry.link.seq);
         let before = entry.record.time < self.gathered.manifest.from;
         let action = entry.record.action;
         let closes = match self.closed.get(writer) {
             _ if before => false,
-            // Two of one instant may come in any order.
+            // Two audit records with the same instant may have any order.
             Some(&closed) => seq < closed,
             None => {
                 if entry.link.signature.is_some() {
@@ -126,7 +127,7 @@ impl<F: Write + Seek> Assembly<F> {
             || before && action == Action::KeyRotated
     }
 
-    /// Writes what is told of the records.
+    /// Writes the accounts of the audit records.
     pub fn sealable(self) -> io::Result<Sealable<F>> {
         let Self {
             gathered,
@@ -168,7 +169,7 @@ impl<F: Write + Seek> Assembly<F> {
 }
 
 impl<F: Write + Seek> Sealable<F> {
-    /// Ends the bundle, with the record that seals it if there is one.
+    /// Ends the bundle, with the audit record that seals it if there is one.
     pub fn finish(mut self, seal: Option<&Value>) -> io::Result<F> {
         if let Some(seal) = seal {
             self.archive.add(files::SEAL, text(seal).as_bytes())?;

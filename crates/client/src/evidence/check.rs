@@ -1,5 +1,5 @@
-//! Checking a bundle, without a cluster: that the archive is one that was written here, that the records are whole,
-//! that every other file is what the records make it, and that the sums are those that the audit key signed.
+//! The check of a bundle, without a cluster: the archive was written by this program, the audit records are whole,
+//! every other file follows from the audit records, and the sums are those that the audit key signed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,29 +16,29 @@ use serde_json::Value;
 use super::archive::Reader;
 use super::{judged, published_trust, text};
 
-/// The longest file that is read as a whole, if the records do not make it longer.
+/// The size limit of a file that is read as a whole, unless the audit records make it longer.
 const LONGEST: u64 = 64 << 20;
-/// How many records are read of one file, and how many lines that are none.
+/// The maximum number of audit records that are read from one file, and of lines that are not audit records.
 const MOST_RECORDS: usize = 5_000_000;
 const MOST_BAD_LINES: usize = 100;
 
-/// What checking came to.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// What the bundle is about, if that could be read.
+    /// The scope of the bundle, if it could be read.
     pub manifest: Option<Manifest>,
-    /// What is wrong with the bundle.
+    /// The problems of the bundle.
     pub problems: Vec<String>,
-    /// What verifying the records came to.
+    /// The result of verifying the audit records.
     pub report: Report,
-    /// What the audit key signed, if that is what the bundle is.
+    /// The seal of the audit key, if it is over this bundle.
     pub seal: Option<Seal>,
-    /// What the records come to.
+    /// The accounts of the audit records.
     pub accounts: Accounts,
 }
 
 impl Checked {
-    /// What it comes to: whole only if it is sealed as well.
+    /// Returns the verdict: a bundle is whole only if it is also sealed.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match self.report.verdict(false) {
@@ -50,7 +50,7 @@ impl Checked {
 }
 
 /// Checks a bundle. `pinned` are the keys that were kept outside the cluster; without any, those in the bundle are
-/// believed, which proves nothing against whoever made it.
+/// trusted, which proves nothing against the author of the bundle.
 pub fn check(from: impl Read, pinned: &[String]) -> Checked {
     let mut check = Check {
         reader: Reader::new(from),
@@ -72,7 +72,7 @@ struct Check<R: Read> {
 }
 
 impl<R: Read> Check<R> {
-    /// From the first file to the last. An error is what prevents going on.
+    /// Checks all files, from the first to the last. An error is a problem after which the check cannot continue.
     fn run(&mut self, pinned: &[String]) -> Result<(), String> {
         let manifest: Manifest = self.json(files::MANIFEST)?;
         if manifest.format != FORMAT {
@@ -132,7 +132,7 @@ impl<R: Read> Check<R> {
         self.sealed(&trust)
     }
 
-    /// The sums, and who signed them.
+    /// Checks the sums, and the signature over them.
     fn sealed(&mut self, trust: &Trust) -> Result<(), String> {
         let sums = std::mem::take(&mut self.sums);
         let (stated, _) = self.file(files::SUMS, LONGEST)?;
@@ -173,7 +173,7 @@ impl<R: Read> Check<R> {
         Ok(())
     }
 
-    /// The content of the file that comes next, which is to be this one.
+    /// Returns the content and the digest of the next file, which must have this name.
     fn file(&mut self, name: &str, longest: u64) -> Result<(Vec<u8>, String), String> {
         self.expect(name)?;
         self.reader.whole(longest)
@@ -187,14 +187,14 @@ impl<R: Read> Check<R> {
         }
     }
 
-    /// The value that the file of this name is.
+    /// Parses the next file, which must have this name.
     fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, String> {
         let (content, digest) = self.file(name, LONGEST)?;
         self.sums.add(name, digest);
         parsed(name, &content)
     }
 
-    /// Compares the file of this name with what the records make it.
+    /// Compares the file of this name with the content that follows from the audit records.
     fn made(&mut self, name: &str, expected: &str) -> Result<(), String> {
         let longest = LONGEST.max(expected.len() as u64);
         let (content, digest) = self.file(name, longest)?;
@@ -211,7 +211,7 @@ impl<R: Read> Check<R> {
         Ok(())
     }
 
-    /// The records of one of the two files that have some.
+    /// Reads the audit records of one of the two files that have some.
     fn records(&mut self, name: &str, manifest: &Manifest) -> Result<(), String> {
         self.expect(name)?;
         let Self {
@@ -227,7 +227,7 @@ impl<R: Read> Check<R> {
             let entry = value.map(|value| evidence.exported(name, number, value));
             let problem = match entry {
                 Err(_) => Some(format!("line {number} of {name} is no JSON")),
-                // What is wrong with it is said where records are judged.
+                // The verification of the audit records reports its errors.
                 Ok(None) => None,
                 Ok(Some(entry)) if manifest.covers(entry.record.time) == is_of_time => {
                     if is_of_time {

@@ -1,4 +1,4 @@
-//! Reading from a cluster what belongs in a bundle besides the records.
+//! Reading from a cluster the content of a bundle other than the audit records.
 
 use std::collections::BTreeSet;
 
@@ -22,24 +22,24 @@ use crate::entitlements::{Reading, entitlements};
 use crate::failure::Result;
 use crate::trail;
 
-/// What somebody wants evidence of.
+/// The parameters of a bundle.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The first instant.
     pub from: Timestamp,
-    /// The first instant after.
+    /// The first instant after the period.
     pub to: Timestamp,
-    /// Which requests are to be drawn.
+    /// The requests to sample.
     pub sample: Option<Sample>,
-    /// The namespace that oz runs in.
+    /// The namespace of oz.
     pub oz: String,
 }
 
-/// Everything but the records, which are to be read after: what is signed comes first, and what comes meanwhile is
-/// only more.
+/// Reads the content of a bundle except the audit records, which the caller reads afterwards: the signed data comes
+/// first, and audit records that arrive in between are only additional ones.
 ///
 /// # Errors
-/// When the cluster cannot be asked, or keys and checkpoints cannot be read: without them nothing is proven.
+/// The cluster cannot be read, or keys and checkpoints cannot be read: without them the bundle proves nothing.
 pub async fn gather(cluster: &Cluster, wanted: &Wanted) -> Result<Gathered> {
     let keys = trail::keys(cluster, &wanted.oz).await?.published;
     let checkpoints = trail::map(cluster, &wanted.oz, AUDIT_CHECKPOINTS).await?;
@@ -69,7 +69,7 @@ pub async fn gather(cluster: &Cluster, wanted: &Wanted) -> Result<Gathered> {
     })
 }
 
-/// Templates and policies. Only digests: a spec may hold what is nobody's business.
+/// Returns the digests of templates and access policies. It omits their content: a spec may contain private data.
 async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
     let mut found = BTreeSet::new();
     for_each_kind!(templates T => {
@@ -77,7 +77,7 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
             found.insert(of(T::title(), template.meta(), template.spec_digest()));
         }
     });
-    // Kinds that say who may do what, and are neither asked with nor asked by.
+    // The remaining kinds define permissions; users request access neither with them nor by them.
     for kind in kinds::all() {
         let is_known = matches!(
             kind.role,

@@ -1,5 +1,6 @@
-//! Bundles of evidence: reading from a cluster what belongs in one ([`gather`]), writing it ([`Assembly`]), having it
-//! sealed ([`seal`]), and checking one without a cluster ([`check`]). What the files say is `oz_compliance::evidence`'s.
+//! Bundles of evidence: reading the content from a cluster ([`gather`]), writing a bundle ([`Assembly`]), requesting a
+//! seal ([`seal`]), and checking a bundle without a cluster ([`check`]). `oz_compliance::evidence` defines the content
+//! of the files.
 
 mod archive;
 mod assembly;
@@ -21,20 +22,20 @@ use oz_trail::{KeyError, Published, Trust};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// JSON as it stands in a bundle.
+/// Returns JSON in the form in which a bundle contains it.
 fn text<T: Serialize>(value: &T) -> String {
     // Strings, numbers and timestamps always serialise.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Whose signatures count by what the cluster published.
+/// Returns the trust in signatures according to the keys that the cluster published.
 fn published_trust(published: &[Published]) -> Result<Trust, KeyError> {
     let mut trust = Trust::published(published)?;
     trust.extend(published);
     Ok(trust)
 }
 
-/// `verify.json`, and what it is made of.
+/// Returns `verify.json`, and the report from which it is made.
 fn judged(manifest: &Manifest, evidence: Evidence, trust: Trust) -> (Report, Value) {
     let report = verify(evidence, &manifest.terms(trust));
     let value = json!({ "verdict": report.verdict(false), "report": report });

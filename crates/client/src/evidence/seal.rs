@@ -1,4 +1,5 @@
-//! Having a bundle sealed: an order in a ConfigMap of oz's namespace, which the operator carries out by a record.
+//! The seal of a bundle: an order in a ConfigMap of oz's namespace, which the operator carries out by writing an audit
+//! record.
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::trail;
 
-/// How long it is waited for the operator.
+/// The time limit of the wait for the operator.
 const SEAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// The interval of polling.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Has these sums sealed by the oz in the namespace `oz`, and gives the record by which they are.
+/// Requests a seal over these sums from the oz in the namespace `oz`, and returns the audit record that seals them.
 ///
 /// # Errors
-/// When the order cannot be left, or is not carried out.
+/// The order cannot be created, or is not carried out.
 pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<Value> {
     let order = SealOrder {
         sums: sums.to_owned(),
@@ -39,7 +40,7 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": AUDIT_EVIDENCE}, "data": {order.key(): text},
     });
-    // A manager for each order, so that none takes that of another away.
+    // Each order has its own field manager, so that no order removes another.
     let manager = format!("ozctl-{}", order.key().get(..16).unwrap_or_default());
     let apply = PatchParams::apply(&manager);
     let map = Patch::Apply(map);
@@ -55,7 +56,7 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
     while since.elapsed() < SEAL_TIMEOUT {
         let map = cluster.answer(maps.get_opt(AUDIT_EVIDENCE)).await?;
         let waits = map.and_then(|map| map.data).unwrap_or_default();
-        // The order goes when its record is in the cluster.
+        // The operator removes the order when its audit record is in the cluster.
         if !waits.contains_key(order.key())
             && let Some(record) = record(cluster, sums).await?
         {
@@ -69,7 +70,7 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
     ))
 }
 
-/// The spec of the record that seals these sums.
+/// Returns the spec of the audit record that seals these sums.
 async fn record(cluster: &Cluster, sums: &str) -> Result<Option<Value>> {
     let query = Query {
         action: Some(Action::EvidenceSealed),

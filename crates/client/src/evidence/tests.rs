@@ -1,4 +1,4 @@
-//! Bundles that were written and sealed, and each way of laying hands on one.
+//! Bundles that were written and sealed, and each way to tamper with one.
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
@@ -24,7 +24,7 @@ fn key() -> AuditKey {
     AuditKey::new(&[7; 32])
 }
 
-/// The webhook's, for which the operator's vouches.
+/// Returns the webhook's key, for which the operator's key vouches.
 fn webhook_key() -> AuditKey {
     AuditKey::new(&[17; 32])
 }
@@ -56,7 +56,8 @@ fn record(at: Timestamp, action: Action, decision: Decision, uid: &str, who: &st
     }
 }
 
-/// Each second a request is approved, granted, used and over, told by two writers, as a cluster lists them.
+/// Returns a trail in which a request is approved, granted, used and over in each second; two writers record it, in
+/// the order of a cluster's list.
 fn trail(requests: i64) -> (Vec<Entry>, Vec<Checkpoint>) {
     let (key, webhooks) = (key(), webhook_key());
     let writer = |component| Writer::new(component, "0", BEGAN, 1);
@@ -120,7 +121,7 @@ fn gathered(checkpoints: &[Checkpoint], from: i64, to: i64) -> Gathered {
     }
 }
 
-/// The record that the operator makes of an order.
+/// Returns the audit record that the operator writes for an order.
 fn seal_of(sums: &Sums, key: &AuditKey) -> Value {
     let order = SealOrder {
         sums: sums.digest(),
@@ -144,7 +145,7 @@ fn made(gathered: Gathered, entries: &[Entry], key: Option<&AuditKey>) -> Vec<u8
     sealable.finish(seal.as_ref()).unwrap().into_inner()
 }
 
-/// A bundle about a part of a trail.
+/// Returns a bundle about a part of a trail.
 fn bundle() -> Vec<u8> {
     let (entries, checkpoints) = trail(12);
     made(gathered(&checkpoints, 3, 8), &entries, Some(&key()))
@@ -166,7 +167,7 @@ fn problem(bundle: &[u8]) -> String {
         .join("\n")
 }
 
-/// The files of a bundle: header, name and content of each.
+/// Returns the files of a bundle: name and content of each.
 fn parts(bundle: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut reader = archive::Reader::new(bundle);
     let mut parts = Vec::new();
@@ -176,7 +177,8 @@ fn parts(bundle: &[u8]) -> Vec<(String, Vec<u8>)> {
     parts
 }
 
-/// An archive of these files, as somebody makes it who knows all about it but the audit key: with sums that are right.
+/// Returns an archive of these files, as an attacker creates it who knows everything except the audit key: with
+/// correct sums.
 fn again(mut parts: Vec<(String, Vec<u8>)>) -> Vec<u8> {
     let names: Vec<&'static str> = parts
         .iter()
@@ -192,7 +194,7 @@ fn again(mut parts: Vec<(String, Vec<u8>)>) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-/// The bundle with one of its files changed, the sums as well.
+/// Returns the bundle with a change in one of its files, and with matching sums.
 fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut parts = parts(&bundle());
     let (_, content) = parts.iter_mut().find(|(found, _)| found == name).unwrap();
@@ -239,7 +241,7 @@ fn without_a_pinned_key_those_of_the_bundle_count_and_another_is_not_known() {
     assert_eq!(check(&bundle()[..], &[]).verdict(), Verdict::Whole);
     let other = AuditKey::new(&[8; 32]).public();
     let checked = check(&bundle()[..], &[other]);
-    // Neither the records nor the seal are by a key that is believed.
+    // Neither the audit records nor the seal have a signature by a trusted key.
     assert_eq!(checked.verdict(), Verdict::NotWhole);
     assert!(
         checked
@@ -254,7 +256,7 @@ fn without_a_pinned_key_those_of_the_bundle_count_and_another_is_not_known() {
 #[test]
 fn every_flipped_byte_is_found() {
     let bundle = bundle();
-    // Each byte of what is long would take minutes; all kinds of places are among these.
+    // Flipping each byte of the long files would take minutes; these include all kinds of positions.
     let (mut at, mut step) = (0, 0);
     while at < bundle.len() {
         let mut flipped = bundle.clone();
@@ -283,7 +285,7 @@ fn every_byte_of_a_header_and_after_a_file_counts() {
 #[test]
 fn an_approval_that_was_left_out_is_found_wherever_it_was_left_out() {
     let given = |line: &str| line.contains("ApprovalGiven");
-    // By somebody who does not know of the sums, and by somebody who does.
+    // An attacker who does not know of the sums, and one who does.
     let of_records = changed(files::RECORDS, |content| without_line(content, given));
     assert!(
         problem(&of_records).contains("Missing in oz-webhook"),
@@ -296,7 +298,7 @@ fn an_approval_that_was_left_out_is_found_wherever_it_was_left_out() {
         "{}",
         problem(&of_table)
     );
-    // By whoever makes the bundle, before it is sealed.
+    // The author of the bundle omits the approval before the seal.
     let (mut entries, checkpoints) = trail(12);
     let at = entries.iter().position(|entry| {
         entry.record.time == seconds(5) && entry.record.action == Action::ApprovalGiven
@@ -324,7 +326,7 @@ fn an_added_row_is_found_in_every_file() {
             "{name}: {problem}"
         );
     }
-    // A record of somebody's own.
+    // An audit record that the attacker wrote.
     let forged = changed(files::RECORDS, |content| {
         let text = String::from_utf8(content.clone()).unwrap();
         let line = text
@@ -354,7 +356,7 @@ fn who_knows_all_but_the_audit_key_cannot_change_what_no_record_says() {
             "{name}"
         );
     }
-    // Another's seal, and a seal of other sums.
+    // A seal by another key, and a seal over other sums.
     let (entries, checkpoints) = trail(12);
     let gathered = gathered(&checkpoints, 3, 8);
     let foreign = made(gathered.clone(), &entries, Some(&AuditKey::new(&[8; 32])));
@@ -367,7 +369,7 @@ fn who_knows_all_but_the_audit_key_cannot_change_what_no_record_says() {
     let seal = seal_of(&Sums::default(), &key());
     let other = sealable.finish(Some(&seal)).unwrap().into_inner();
     assert!(problem(&other).contains("the audit key signed the sums"));
-    // A record that is signed, and no seal.
+    // A signed audit record that is not a seal.
     let granted = parts(&bundle())
         .into_iter()
         .find(|(name, _)| name == files::BOUNDARY);
@@ -412,7 +414,7 @@ fn what_is_cut_off_is_found_wherever_it_was_cut() {
     assert!(problem(&more).contains("after the end"));
 }
 
-/// An archive with one more entry at its beginning.
+/// Returns an archive with one more entry at its beginning.
 fn with_entry(change: impl FnOnce(&mut tar::Header), content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.set_entry_type(tar::EntryType::Regular);
@@ -503,7 +505,7 @@ fn a_huge_file_is_refused_before_it_is_read() {
             problem(&archive)
         );
     }
-    // A line that never ends, of a file that is as long as it says.
+    // A line without an end, in a file with the correct length.
     let mut bundle = Vec::new();
     let mut writer = archive::Writer::new(Cursor::new(&mut bundle));
     for (name, content) in parts(&self::bundle()).into_iter().take(3) {
@@ -512,12 +514,12 @@ fn a_huge_file_is_refused_before_it_is_read() {
     writer.add(files::RECORDS, &vec![b'{'; 5 << 20]).unwrap();
     writer.finish().unwrap();
     assert!(problem(&bundle).contains("line 1 of records.jsonl is too long"));
-    // Lines that are none.
+    // Lines that are not audit records.
     let junk = changed(files::RECORDS, |content| *content = b"x\n".repeat(1_000));
     assert!(problem(&junk).contains("more than 100 lines"));
 }
 
-/// With `--nocapture` it prints how long that takes.
+/// Measures the duration, which `--nocapture` prints.
 #[test]
 fn evidence_of_a_thousand_requests() {
     let (entries, checkpoints) = trail(1_000);

@@ -1,5 +1,5 @@
-//! A request for access explained: the rules, and the plan that the operator's own controller makes
-//! for such a request, were it made now.
+//! An explanation of a request for access: the rules, and the plan that the operator's own controller creates for such
+//! a request, if it were created now.
 
 use std::sync::Arc;
 
@@ -38,50 +38,50 @@ use crate::request::{Ask, requester};
 const NAME: &str = "explained";
 const OPERATOR_ONLY: &str = "it depends on what only the operator can find out";
 
-/// All that is to be told.
+/// The explanation of a request.
 pub struct Explanation {
-    /// Kind of the request.
+    /// The kind of the request.
     pub kind: String,
-    /// Its namespace.
+    /// The namespace of the request.
     pub namespace: String,
-    /// `None` if the request does not exist.
+    /// The name; `None` if the request does not exist.
     pub name: Option<String>,
-    /// Who asks.
+    /// The requester.
     pub requester: Requester,
-    /// For what.
+    /// The content of the request.
     pub ask: Ask,
-    /// What became of it, if it exists.
+    /// The status, if the request exists.
     pub status: Option<RequestStatus>,
-    /// Whether there is a template of that name.
+    /// True if the template exists.
     pub template_exists: bool,
     /// The rules of the template, and whether they hold.
     pub rules: Vec<Rule>,
-    /// What the policies over all templates say, and who has to agree.
+    /// The judgement of the access policies, and the approvals that are required.
     pub policies: Judged,
-    /// Whether it would be let in as an emergency, if it is none.
+    /// The decision about the same request as an emergency, if it does not declare one.
     pub emergency: Option<Result<String, Denial>>,
-    /// What is wrong with the request.
+    /// The violations in the request.
     pub request_violations: Vec<Violation>,
-    /// What is wrong with the template.
+    /// The violations in the template.
     pub template_violations: Vec<Violation>,
-    /// Until when, if that can be told.
+    /// The window, if it is known.
     pub window: Option<Window>,
-    /// What the operator would do.
+    /// The plan of the operator.
     pub plan: Planned,
-    /// By which flags of the operator.
+    /// The source of the operator's flags.
     pub flags: Source,
 }
 
-/// The plan, or why it cannot be made here.
+/// The plan, or the reason why it cannot be created here.
 pub enum Planned {
     /// The plan.
     Plan(Plan),
-    /// What is missing to make it.
+    /// The missing input.
     Unknown(String),
 }
 
 impl Explanation {
-    /// Whether access is there, or would be given.
+    /// Checks whether access is granted, or would be granted.
     pub fn is_yes(&self) -> bool {
         if let Some(status) = &self.status
             && status.phase != Phase::Pending
@@ -96,15 +96,16 @@ impl Explanation {
     }
 }
 
-/// A kind of request whose decision can be made here.
+/// A kind of request that can be decided here.
 pub trait Explained: AccessRequest {
-    /// Its controller.
+    /// The controller of the kind.
     type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
 
-    /// The controller by the operator's flags. `Err` says why the operator would do nothing.
+    /// Creates the controller from the operator's flags. `Err` contains the reason why the operator would do nothing.
     fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, String>;
 
-    /// Finds out what the operator would, to decide about the request. `Err` says what cannot be.
+    /// Adds the facts that the operator would look up to decide about the request. `Err` names the facts that cannot
+    /// be looked up.
     fn answer(
         cluster: &Cluster,
         settings: &Settings,
@@ -135,7 +136,7 @@ impl Explained for ExecAccessRequest {
                 facts.workload = Some(readable(read.await)?);
             }
             Question::Probes(_) => {
-                // The operator runs a script in the pod; what it found so far is in the status.
+                // The operator runs a script in the pod; its results so far are in the status.
                 let template = facts.template.as_deref().filter(|_| settings.cut_sessions);
                 let status = template.and_then(|template| template.status.as_ref());
                 let probes = status.map(|status| status.session_probes.clone());
@@ -155,7 +156,7 @@ impl Explained for PodAccessRequest {
             return Err("the operator runs with --pod-access=false, and makes no pods".to_owned());
         }
         Ok(PodAccess {
-            // Nobody else can try the pod as its template's author.
+            // Only the operator can try the pod as its template's author.
             as_author: false,
             ..settings.pod_access(keys)
         })
@@ -183,7 +184,7 @@ impl Explained for PodAccessRequest {
     }
 }
 
-/// What is not there is an answer; what whoever asks may not read is none.
+/// Separates results from gaps: a missing object is a result; an object that the user may not read is not.
 fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, String> {
     match read {
         Err(failure) if failure.reason == UNREADABLE => Err(failure.message),
@@ -191,7 +192,7 @@ fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, S
     }
 }
 
-/// Explains a request: one that exists, or what `requester` would ask for.
+/// Explains a request: an existing one, or the one that `requester` would create.
 pub async fn explain<R: Explained>(
     cluster: &Cluster,
     flags: &Flags,
@@ -233,7 +234,7 @@ pub async fn explain<R: Explained>(
             Err(violations) => template_violations = violations,
         }
     }
-    // One that exists was judged by its template as it was then.
+    // An existing request was judged by its template as of its creation.
     let judgement = policies.judgement.clone().map(|judgement| Judgement {
         template: template.as_ref().map(policy::seen),
         ..judgement
@@ -258,7 +259,7 @@ pub async fn explain<R: Explained>(
     })
 }
 
-/// That a lock keeps them out, if one does that whoever asks may see.
+/// Returns the failed rule if a lock that the user may see blocks access.
 fn locked(
     locks: &Locks,
     request: &Request<'_>,
@@ -275,7 +276,7 @@ fn locked(
     })
 }
 
-/// The request as it would be, had it been made now by this person.
+/// Returns the request as if this user had created it now.
 fn unsaved<R: Explained>(
     namespace: &str,
     requester: &Requester,
@@ -297,7 +298,7 @@ fn unsaved<R: Explained>(
     Ok(request)
 }
 
-/// What the operator's controller plans for the request. What it would see and we cannot is said.
+/// Returns the operator's plan for the request. It names the facts that the operator would see and this client cannot.
 async fn plan<R: Explained>(
     cluster: &Cluster,
     settings: &Settings,
@@ -331,8 +332,8 @@ async fn plan<R: Explained>(
     }
 }
 
-/// What is known of the request that this one continues. Its stamp is sealed anew: whether it is the
-/// webhook's own is for the operator to say.
+/// Returns the known facts about the request that this one continues. Its stamp is sealed again: only the operator can
+/// verify that the webhook wrote it.
 async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Option<Continued>> {
     let Some(name) = request.view().extends else {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! A transient binding explained: what was asked for, what became of it, and the rules as they apply
-//! now. The plan is the operator's own, for such an object made now. Which roles may be bound at all
-//! is in the operator's flags: where those are not known, that is said.
+//! An explanation of a transient binding: its terms, its status, and the rules as they apply now. The plan is the
+//! operator's own, for such an object created now. The list of roles that may be bound is in the operator's flags: if
+//! the flags are not known, the explanation states that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::locks;
 
-/// A rule, as it applies now. `None` if it cannot be told from here.
+/// A rule, as it applies now. `None` if that cannot be determined from here.
 pub struct Rule {
-    /// Which rule.
+    /// The name of the rule.
     pub name: &'static str,
-    /// Whether it holds.
+    /// True if the rule holds.
     pub holds: Option<bool>,
-    /// Why.
+    /// The reason.
     pub message: String,
 }
 
@@ -49,23 +49,23 @@ impl Rule {
     }
 }
 
-/// All that is to be told.
+/// The explanation of a transient binding.
 pub struct Explanation {
     /// The object, without its managed fields.
     pub view: View,
-    /// Whether its rights are there, or would be given.
+    /// True if the role is bound, or would be bound.
     pub holds: bool,
-    /// Who asks.
+    /// The requester.
     pub requester: Requester,
     /// The rules, and whether they hold.
     pub rules: Vec<Rule>,
-    /// `None` if what it needs cannot be read.
+    /// The plan; `None` if its input cannot be read.
     pub plan: Option<Plan>,
-    /// By which flags of the operator.
+    /// The source of the operator's flags.
     pub flags: Source,
 }
 
-/// What an object says of itself.
+/// The data of an object.
 pub struct View {
     /// Kind.
     pub kind: String,
@@ -73,9 +73,9 @@ pub struct View {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
-    /// What is asked for, if that makes sense.
+    /// The terms, if they are valid.
     pub terms: Option<Terms>,
-    /// Its status.
+    /// The status.
     pub status: Option<BindingStatus>,
 }
 
@@ -83,7 +83,7 @@ pub struct View {
 pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
     let now = Timestamp::now();
     let binding = object.view();
-    // What the webhook wrote; whether it is believed is the operator's to say, and its status does.
+    // The requester in the webhook's stamp; only the operator can verify the stamp, and its status reports the result.
     let requester = stamp::of(binding.metadata)
         .and_then(|text| serde_json::from_str::<Requester>(text).ok())
         .unwrap_or_default();
@@ -124,7 +124,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
                 };
                 let facts = Facts {
                     locks,
-                    // How many others of the requester wait cannot be told from here.
+                    // The number of other bindings of the requester that wait cannot be determined from here.
                     waiting: Some(Vec::new()),
                     same_stamp: Some(None),
                     lookup: Some(lookup),
@@ -158,7 +158,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
     })
 }
 
-/// What the policies of the cluster came to when it was created, if they came to anything.
+/// Returns the judgement of the access policies at the creation, if there is one.
 fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
     let Some(judgement) = &judged.judgement else {
         return Vec::new();
@@ -175,7 +175,7 @@ fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
     std::iter::once(policies).chain(approval).collect()
 }
 
-/// What the operator lets be bound. If that is not known, it is taken to be this role.
+/// Returns the operator's policy for bindings. If the flags are not known, it allows only this role.
 fn policy(flags: &Flags, binding: &Binding<'_>, terms: &Terms) -> Result<Policy> {
     if flags.are_known() {
         return Ok(flags.settings.policy.clone());
@@ -212,7 +212,7 @@ fn list(flags: &Flags, permits: Result<Listed, CoreFailure>) -> Rule {
     }
 }
 
-/// An instant as people read it.
+/// Rounds an instant to seconds, for messages.
 fn seconds(at: Timestamp) -> Timestamp {
     at.round(jiff::Unit::Second).unwrap_or(at)
 }
@@ -328,7 +328,7 @@ async fn may(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// The operator's plan for such an object, had it been made now.
+/// Returns the operator's plan for such an object, if it were created now.
 fn planned<K: Kind>(
     object: &K,
     policy: Policy,

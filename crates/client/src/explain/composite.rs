@@ -1,6 +1,6 @@
-//! The parent of a composite explained: what would be done about its children now, and what will be if nothing
-//! but time passes. The plan is the operator's own function's. A policy in Rego is evaluated here, as the
-//! operator would; a function behind HTTP is not asked.
+//! An explanation of the parent of a composite: the changes to its children now, and the later changes that depend
+//! only on time. The operator's own function creates the plan. A Rego policy is evaluated here, as the operator would;
+//! a function behind HTTP is not called.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -25,71 +25,71 @@ use crate::composites::{self, Found, Function, Trouble, objects, placed};
 use crate::failure::{Failure, Result};
 use crate::names;
 
-/// All that is to be told of a parent.
+/// The explanation of a parent.
 pub struct Explanation {
-    /// Its kind.
+    /// The kind of the parent.
     pub kind: Placed,
     /// The parent.
     pub parent: DynamicObject,
-    /// One for each composite that looks after it.
+    /// The explanations, one for each composite that reconciles the parent.
     pub composites: Vec<Explained>,
-    /// Why composites of the other kind could not be read, if they could not.
+    /// The reason why composites of the other kind could not be read, if they could not.
     pub unread: Option<Failure>,
 }
 
-/// What one composite does about a parent.
+/// The actions of one composite for a parent.
 pub struct Explained {
     /// The composite.
     pub composite: Declaration,
-    /// Where its function is.
+    /// The location of its function.
     pub function: Option<Function>,
-    /// What would be done.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What would be done.
+/// The actions that the operator would take.
 pub enum Outcome {
-    /// This.
+    /// The plan is known.
     Told {
         /// The operator's plan.
         plan: Plan,
-        /// The children that there are.
+        /// The existing children.
         live: Vec<Live>,
-        /// What will be different, and when; `None` if no function was asked.
+        /// The later changes and their instants; `None` if no function was called.
         timeline: Option<Vec<Moment>>,
-        /// Whether there may be more after that.
+        /// The instant after which there may be further changes.
         tried_until: Option<Timestamp>,
-        /// The status that the function names.
+        /// The status that the function returns.
         status: Option<Value>,
-        /// The policy that was asked.
+        /// The Rego policy that was evaluated.
         policy: Option<PolicyFound>,
-        /// Why it is not done, or not all of it.
+        /// The reason why the plan is not carried out, or not completely.
         withheld: Option<Withheld>,
     },
-    /// It cannot be told from here.
+    /// The plan cannot be determined from here.
     Untold {
-        /// Why.
+        /// The reason.
         why: String,
-        /// The children that there are, by kind and name.
+        /// The existing children, by kind and name.
         children: Vec<String>,
-        /// When the function is asked again by what the parent names.
+        /// The instants at which the function is called again, from the parent.
         instants: Vec<Timestamp>,
-        /// What went wrong with this parent last.
+        /// The last error of this parent.
         trouble: Option<Trouble>,
     },
 }
 
-/// Why what would be done is not done.
+/// The reason why a plan is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld {
-    /// The composite is a dry run: nothing is written.
+    /// The composite is a dry run: it writes no object.
     DryRun,
-    /// Its policy would delete more than it may: nothing is deleted until somebody accepts that.
+    /// The composite's policy would delete more than it may: it deletes no object until a user accepts that.
     WouldDelete,
 }
 
 impl Explanation {
-    /// Whether it could be told what would be done, and nothing is in the way of it.
+    /// Checks whether the outcomes are known, and no plan has an obstacle.
     #[must_use]
     pub fn is_yes(&self) -> bool {
         self.composites.iter().all(|one| match &one.outcome {
@@ -99,11 +99,11 @@ impl Explanation {
     }
 }
 
-/// Explains the object that `word` names by PLURAL[.GROUP]/NAME; `None` if it is no parent's kind. `namespaces`
-/// are those of policies.
+/// Explains the object that `word` names by PLURAL[.GROUP]/NAME; `None` if it is not a parent's kind. `namespaces` are
+/// those of Rego policies.
 ///
 /// # Errors
-/// When the composites or the object cannot be read.
+/// The composites or the object cannot be read.
 pub async fn explain(
     cluster: &Cluster,
     namespaces: &[String],
@@ -143,7 +143,7 @@ pub async fn explain(
     let mut explained = Vec::new();
     for composite in of_kind {
         let declared = composites::declared(&composite, namespaces);
-        // One that is refused may be its own as well: nobody knows.
+        // A composite that is not accepted may select the parent as well: that is not known.
         let is_its = declared.as_ref().map_or(true, |declared| {
             let labels = parent.metadata.labels.clone().unwrap_or_default();
             declared.selects(&labels) || declared.holds(&parent.metadata)
@@ -189,7 +189,7 @@ async fn one(
     (function, outcome)
 }
 
-/// What the operator would do, if that can be told.
+/// Returns the operator's plan, if it can be determined.
 async fn plan(
     cluster: &Cluster,
     composite: &Declaration,
@@ -210,10 +210,10 @@ async fn plan(
         family,
         observes_generation: false,
         keys,
-        // What a dry run would do is the question.
+        // The explanation shows the effects of a dry run.
         mode: if leaving { Mode::Leave } else { Mode::Run },
         policy: None,
-        // Whoever had a hand in the parent is known to the operator only.
+        // Only the operator knows the authors of the parent.
         bindable: None,
     };
     let now = Timestamp::now();
@@ -224,7 +224,7 @@ async fn plan(
             Verdict::Decided(decision) => {
                 return Ok(told(decision, &facts, live, policy, withheld));
             }
-            // It has just been read from the API server itself.
+            // The parent has just been read from the API server.
             Verdict::Need {
                 question: Question::Alive,
                 ..
@@ -248,12 +248,12 @@ async fn plan(
                 question: Question::Related(rules),
                 ..
             } => facts.related = Some(Ok(related(cluster, &rules).await?)),
-            // Not judged here, and so not asked.
+            // Rights are not checked here, so the API server is not asked.
             Verdict::Need {
                 question: Question::Rights(wants),
                 ..
             } => facts.rights.extend(wants.into_iter().map(unknown)),
-            // The operator alone knows how often it has passed.
+            // Only the operator knows the number of passes.
             Verdict::Need {
                 question: Question::Slowed(_),
                 ..
@@ -277,7 +277,7 @@ async fn plan(
     }
 }
 
-/// What the operator alone finds out.
+/// Returns the result for facts that only the operator can determine.
 fn unknown(want: Want) -> (Want, rights::Found) {
     let why = || {
         oz_core::controller::Failure::transient("Unknown", "only the operator knows the authors")
@@ -314,7 +314,7 @@ fn told(
     }
 }
 
-/// Why what would be done is not done.
+/// Returns the reason why the plan is not carried out.
 fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
     let conditions = composite.standing().map(|status| &status.conditions[..]);
     let accepted = conditions::find(conditions.unwrap_or_default(), ACCEPTED);
@@ -325,7 +325,7 @@ fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
     }
 }
 
-/// What is known of a parent whose function is behind HTTP.
+/// Returns the known facts about a parent with a function behind HTTP.
 async fn untold(
     cluster: &Cluster,
     declared: &Declared,
@@ -367,7 +367,7 @@ async fn untold(
     }
 }
 
-/// The kinds of a composite.
+/// Returns the kinds of a composite.
 async fn family(cluster: &Cluster, declared: &Declared) -> Result<Family> {
     let parent = placed(cluster, &declared.parent).await?;
     let mut children = Vec::new();
@@ -377,7 +377,7 @@ async fn family(cluster: &Cluster, declared: &Declared) -> Result<Family> {
     Ok(Family { parent, children })
 }
 
-/// All objects of the kinds of children where a parent's may be.
+/// Lists all objects of the kinds of children where a parent's children may be.
 async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) -> Result<Vec<Live>> {
     let mut live = Vec::new();
     for (kind, _) in &family.children {
@@ -387,7 +387,7 @@ async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) ->
         };
         let list = cluster.answer(api.list(&ListParams::default())).await?;
         let uid = parent.metadata.uid.as_deref().unwrap_or_default();
-        // What others control is no child, and may be much.
+        // An object of another controller is not a child, and there may be many.
         let may_be_own = |object: &DynamicObject| {
             let owner = oz_api::labels::controller(&object.metadata);
             owner.is_none_or(|owner| owner.uid == uid)

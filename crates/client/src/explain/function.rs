@@ -1,5 +1,5 @@
-//! The functions of a composite that are policies, evaluated here as the operator would; and the other objects that
-//! they are shown, read with the rights of whoever asks.
+//! The functions of a composite that are Rego policies, evaluated here as the operator would; and the related objects
+//! that they get, read with the rights of the user.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::composites::placed;
 use crate::failure::{Failure, Result};
 
-/// The modules of a policy; none if there is no text.
+/// Returns the modules of a Rego policy; none if there is no text.
 async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, String)>> {
     let place = policy.modules.to_string();
     let maps = |namespace| Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
@@ -45,7 +45,7 @@ async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, Str
     }
 }
 
-/// A policy, compiled. What is wrong with it is the operator's obstacle as well.
+/// Compiles a Rego policy. An error in it is an obstacle for the operator as well.
 async fn compiled(
     cluster: &Cluster,
     function: &InProcess,
@@ -58,7 +58,7 @@ async fn compiled(
     Ok(oz_function::compile(&place, &modules, dialect))
 }
 
-/// What a policy says, evaluated here; and which policy it is, if it compiles.
+/// Evaluates a Rego policy here; also returns which policy it is, if it compiles.
 pub(super) async fn ask(
     cluster: &Cluster,
     function: &InProcess,
@@ -77,7 +77,7 @@ pub(super) async fn ask(
     Ok((Some(oz_function::found(function, &policy)), called))
 }
 
-/// Which other objects a policy wants to see of a parent.
+/// Returns the rules for the related objects that a Rego policy requires for a parent.
 pub(super) async fn rules(
     cluster: &Cluster,
     function: &InProcess,
@@ -97,7 +97,7 @@ pub(super) async fn rules(
     }))
 }
 
-/// The objects that these rules select.
+/// Lists the objects that these rules select.
 pub(super) async fn related(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Related>> {
     let mut namespaces: HashMap<String, BTreeMap<String, String>> = HashMap::new();
     if rules.iter().any(|rule| rule.namespaces.is_some()) {

@@ -1,5 +1,5 @@
-//! How requests and transient bindings are decided: by the operator's own functions, with what its own
-//! lookups find, and by its flags.
+//! The decisions about requests and transient bindings: by the operator's own functions, with the results of the
+//! operator's lookups, and by its flags.
 
 pub mod access;
 pub mod binding;
@@ -18,7 +18,7 @@ use oz_core::controller::Failure as CoreFailure;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 
-/// The reason of what could not be read from here, and perhaps could by the operator.
+/// The reason of a failure to read an object from here that the operator could perhaps read.
 const UNREADABLE: &str = "Unreadable";
 
 fn unreadable(failure: Failure) -> CoreFailure {
@@ -38,7 +38,7 @@ impl Reader for Cluster {
         let client = self.client.clone();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &self.namespace, resource);
         match self.find(&api, name).await {
-            // To the operator, an object of a kind that is not installed is one that is not there.
+            // To the operator, an object of a kind that is not installed does not exist.
             Err(failure) if failure.is_unknown_kind() => Ok(None),
             found => found.map_err(unreadable),
         }

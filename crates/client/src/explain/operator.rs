@@ -1,4 +1,4 @@
-//! The operator as it runs: its Deployment, and the flags by which it decides.
+//! The running operator: its Deployment, and the flags by which it decides.
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ use oz_core::settings::Settings;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// The flags by which the operator decides, and how they are known.
+/// The flags by which the operator decides, and their source.
 pub struct Flags {
-    /// What they say.
+    /// The settings in the flags.
     pub settings: Settings,
-    /// How they are known.
+    /// The source of the flags.
     pub source: Source,
 }
 
-/// How the operator's flags are known.
+/// The source of the operator's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Somebody gave them.
+    /// The user passed them.
     Given,
-    /// From this Deployment.
+    /// This Deployment.
     Deployment(String),
-    /// Not at all: they are taken for the defaults, for this reason.
+    /// The flags are not known: the defaults are used, for this reason.
     Defaults(String),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Source {
 }
 
 impl Flags {
-    /// Those that are `given`; else those of the operator that runs in `namespace`.
+    /// Returns the flags in `given`, or else those of the operator that runs in `namespace`.
     pub async fn of(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
         let read = |arguments: &[&str]| Settings::read(arguments, namespace);
         if !given.is_empty() {
@@ -77,13 +77,13 @@ impl Flags {
         }
     }
 
-    /// Whether they are the operator's own, and no defaults.
+    /// Checks whether the flags are the operator's own, and not defaults.
     pub fn are_known(&self) -> bool {
         !matches!(self.source, Source::Defaults(_))
     }
 }
 
-/// The Deployments that oz runs as.
+/// Lists the Deployments of oz.
 pub async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Vec<Deployment>> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), namespace);
     let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
@@ -91,7 +91,7 @@ pub async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Vec<Deplo
     Ok(list.items)
 }
 
-/// The operator's own.
+/// Returns the Deployment of the operator.
 pub fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
     let is_operator = |one: &&Deployment| {
         let labels = one.metadata.labels.iter().flatten();
@@ -101,12 +101,12 @@ pub fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
     deployments.iter().find(is_operator)
 }
 
-/// What the pods of a Deployment are.
+/// Returns the pod spec of a Deployment.
 pub fn pod(deployment: &Deployment) -> Option<&PodSpec> {
     deployment.spec.as_ref()?.template.spec.as_ref()
 }
 
-/// The flags that it is started with.
+/// Returns the flags of the Deployment's containers.
 pub fn arguments(deployment: &Deployment) -> Vec<&str> {
     let containers = pod(deployment).into_iter().flat_map(|pod| &pod.containers);
     let arguments = containers.flat_map(|container| container.args.iter().flatten());

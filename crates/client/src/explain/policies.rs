@@ -1,5 +1,5 @@
-//! What the policies over all templates say of a request: as they were sealed, if it exists, and otherwise as
-//! they are now. `active` are the requester's grants in this namespace, of this kind, as their requests tell.
+//! The judgement of the access policies for a request: the sealed one, if the request exists, and otherwise the
+//! current one. `active` are the requester's grants in this namespace, of this kind, according to their requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use oz_core::transient::Binding;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-/// How long evaluating may take.
+/// The maximum duration of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What policies come to.
+/// The judgement of the access policies.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// What they do; `None` if there are none.
+    /// The judgement; `None` if there are no access policies.
     pub judgement: Option<Judgement>,
-    /// Why they are not known, if they are not.
+    /// The reason why the access policies are not known, if they are not.
     pub unknown: Option<String>,
-    /// Who has to agree, or what the request says of that.
+    /// The approvals that are missing, or the request's message about them.
     pub missing: Option<String>,
 }
 
 impl Judged {
-    /// Why they refuse, if they do.
+    /// Returns the reason why the access policies deny the request, if they do.
     pub fn refusal(&self, ask: Ask<'_>) -> Option<String> {
         let judgement = self.judgement.as_ref()?;
         let refused = judgement.refused.as_ref();
@@ -58,12 +58,12 @@ impl Judged {
         })
     }
 
-    /// Whether they refuse a request for this.
+    /// Checks whether the access policies deny a request for this.
     pub fn refuses(&self, ask: Ask<'_>) -> bool {
         self.refusal(ask).is_some()
     }
 
-    /// What else they do, in one line.
+    /// Returns the other effects of the access policies, in one line.
     pub fn effect(&self) -> String {
         let Some(judgement) = &self.judgement else {
             return "none".to_owned();
@@ -95,7 +95,7 @@ impl Judged {
     }
 }
 
-/// What policies come to for a request that exists.
+/// Returns the judgement for an existing request.
 pub(super) fn sealed<R: AccessRequest>(request: &R) -> Judged {
     let status = request.status();
     let approved =
@@ -107,7 +107,7 @@ pub(super) fn sealed<R: AccessRequest>(request: &R) -> Judged {
     }
 }
 
-/// What policies come to for a transient binding that exists.
+/// Returns the judgement for an existing transient binding.
 pub(super) fn sealed_of(binding: &Binding<'_>) -> Judged {
     let status = binding.status;
     let approved =
@@ -119,13 +119,13 @@ pub(super) fn sealed_of(binding: &Binding<'_>) -> Judged {
     }
 }
 
-/// What a condition says that is waited for.
+/// Returns the condition's message about the missing approvals.
 fn missing(approved: Option<&Condition>) -> Option<String> {
     let missing = approved.filter(|condition| condition.status != "True");
     missing.map(|condition| condition.message.clone())
 }
 
-/// What they would come to for one that was made now.
+/// Returns the judgement for a request that is created now.
 pub(super) async fn now<R: AccessRequest>(
     cluster: &Cluster,
     requester: &Requester,
@@ -182,7 +182,7 @@ pub(super) async fn now<R: AccessRequest>(
     Ok(judged)
 }
 
-/// The labels of the namespace; none if they cannot be read.
+/// Returns the labels of the namespace; none if they cannot be read.
 async fn labels(cluster: &Cluster) -> BTreeMap<String, String> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let found = cluster.answer(namespaces.get_metadata(&cluster.namespace));

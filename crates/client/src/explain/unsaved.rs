@@ -1,5 +1,5 @@
-//! Metadata of an object that is not stored and stands for one made now. Its stamp is sealed with a key of our own: the
-//! operator's is a secret, and the rest of a plan is the same.
+//! Metadata of an object that is not stored and stands for one created now. A local key seals its stamp: the
+//! operator's key is secret, and the rest of a plan is the same.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -10,11 +10,11 @@ use oz_core::access::stamp::Stamp;
 
 use crate::failure::{Failure, Result};
 
-/// Stands for the UID that the API server would give.
+/// A placeholder for the UID that the API server would assign.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 const NONCE: &str = "explained";
 
-/// What the webhook would have stamped.
+/// The data that the webhook would have stamped.
 pub(crate) struct Unsaved<'a> {
     pub(crate) requester: &'a Requester,
     pub(crate) kind: String,
@@ -23,12 +23,12 @@ pub(crate) struct Unsaved<'a> {
     pub(crate) name: &'a str,
     pub(crate) spec_digest: String,
     pub(crate) at: Timestamp,
-    /// What policies came to, if there are any.
+    /// The judgement of the access policies, if there are any.
     pub(crate) judgement: Option<Judgement>,
 }
 
 impl Unsaved<'_> {
-    /// The metadata that the API server would have stored.
+    /// Returns the metadata that the API server would have stored.
     pub(crate) fn metadata(&self) -> Result<ObjectMeta> {
         Ok(ObjectMeta {
             name: Some(self.name.to_owned()),
@@ -41,7 +41,7 @@ impl Unsaved<'_> {
         })
     }
 
-    /// The stamp, sealed with our key.
+    /// Returns the stamp, sealed with the local key.
     pub(crate) fn stamp(&self) -> Result<String> {
         let stamp = Stamp {
             requester: self.requester.clone(),
@@ -61,7 +61,7 @@ impl Unsaved<'_> {
     }
 }
 
-/// The keys for seals of simulated objects.
+/// Returns the keys for seals of simulated objects.
 pub(crate) fn keys() -> Keys {
     Keys::with_every_owner([[0; 32]])
 }

@@ -1,9 +1,9 @@
-//! What is new about a run, and what is in its way.
+//! The new events of a run, and the conditions that block it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::harness::{HarnessRunStatus, RunEvent};
 
-/// Those of `now` that were not among `before`. Both end with the newest; of `before` the oldest may be gone.
+/// Returns the events of `now` that are not in `before`. Both end with the newest; the oldest of `before` may be gone.
 pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {
     let most = before.len().min(now.len());
     let known = (0..=most).rev().find(|&count| {
@@ -16,7 +16,7 @@ pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {
     now.get(known.unwrap_or_default()..).unwrap_or_default()
 }
 
-/// The conditions of a run that does not run yet which do not hold: what is in its way.
+/// Returns the conditions that do not hold of a run that does not run yet: they block it.
 pub fn in_the_way(status: &HarnessRunStatus) -> impl Iterator<Item = &Condition> {
     let conditions = status.conditions.iter();
     conditions.filter(|known| known.status != "True" && known.type_ != "Completed")
@@ -43,7 +43,7 @@ mod tests {
             ("ab", "abc", "c"),
             ("abc", "bcd", "d"),
             ("abc", "def", "def"),
-            // Two that are alike.
+            // Two equal events.
             ("aa", "aaa", "a"),
             ("aba", "abab", "b"),
             ("abc", "", ""),

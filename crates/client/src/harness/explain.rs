@@ -1,4 +1,4 @@
-//! Why a run waits, by the functions that admission and the operator decide with.
+//! The reasons why a run waits, by the functions with which admission and the operator decide.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -15,30 +15,30 @@ use super::template::{find, no_template, policies};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// One thing that a run depends on.
+/// A dependency of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether it is as it should be; `None` if that cannot be told.
+    /// True if it is met; `None` if that is not known.
     pub holds: Option<bool>,
-    /// What it is about, in one word.
+    /// The subject, in one word.
     pub about: String,
-    /// How it is.
+    /// The state.
     pub message: String,
 }
 
-/// Where a run stands, and what it depends on.
+/// The phase of a run, and its dependencies.
 #[derive(Debug)]
 pub struct Explanation {
     /// The run.
     pub run: HarnessRun,
-    /// Its phase.
+    /// The phase.
     pub phase: RunPhase,
-    /// What it depends on; of one that is over, how it ended.
+    /// The dependencies; for a completed run, how it ended.
     pub findings: Vec<Finding>,
 }
 
 impl Explanation {
-    /// Whether nothing is in its way.
+    /// Checks whether no dependency blocks the run.
     pub fn is_yes(&self) -> bool {
         self.findings.iter().all(|one| one.holds != Some(false))
     }
@@ -55,7 +55,7 @@ fn finding(holds: impl Into<Option<bool>>, about: &str, message: impl Into<Strin
 /// Explains a run.
 ///
 /// # Errors
-/// When nothing of it can be read.
+/// No part of the run can be read.
 pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> {
     let status = run.status.clone().unwrap_or_default();
     let phase = status.phase.unwrap_or_default();
@@ -103,7 +103,7 @@ pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> 
     })
 }
 
-/// What may not be read is told; any other failure stays one.
+/// Reports an object that the user may not read as a finding; returns any other failure.
 fn unknown(about: &str, failure: Failure) -> Result<Finding> {
     match failure.is_forbidden() {
         true => Ok(finding(None, about, failure.message())),

@@ -1,4 +1,4 @@
-//! A run, as it changes: by a watch, never by asking over and over.
+//! A run, as it changes: by a watch, never by polling.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::request::Retry;
 
-/// After a watch that broke.
+/// The pause after a watch that broke.
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
-/// What following a run led to.
+/// The result of following a run.
 #[derive(Debug)]
 pub enum Followed {
-    /// It came as far as was wanted.
+    /// The run reached the state that the caller wanted.
     Enough(Box<HarnessRun>),
-    /// It was deleted before; this is how it was last.
+    /// The run was deleted before; this is its last state.
     Deleted(Box<HarnessRun>),
 }
 
-/// Shows each state of a run to `each`, this one first, until that has had enough. What passes while it
-/// watches, such as an API server that starts anew, ends nothing.
+/// Passes each state of a run to `each`, this one first, until `each` returns true. A transient failure during the
+/// watch, such as a restart of the API server, does not end it.
 ///
 /// # Errors
-/// When the run may not be watched, or what is wrong does not pass.
+/// The run may not be watched, or the failure is permanent.
 pub async fn follow(
     cluster: &Cluster,
     run: HarnessRun,
@@ -51,12 +51,12 @@ pub async fn follow(
                 tokio::time::sleep(WATCH_AGAIN).await;
             }
             Err(error) => match Failure::from(error) {
-                // Too old to go on from there.
+                // The version is too old to resume from.
                 failure if failure.is_gone() => tokio::time::sleep(WATCH_AGAIN).await,
                 failure => retry.with(failure).await?,
             },
         }
-        // Where it broke is not known, so what is there now is looked at first.
+        // The position of the break is not known, so the current state is read first.
         match cluster.answer(api.get_opt(&name)).await {
             Ok(Some(found)) if found.uid() == last.uid() => {
                 last = found;
@@ -70,7 +70,7 @@ pub async fn follow(
     }
 }
 
-/// What one watch leads to, if it is anything.
+/// Returns the result of one watch, if there is one.
 async fn go_on(
     last: &mut HarnessRun,
     events: impl Stream<Item = kube::Result<WatchEvent<HarnessRun>>>,
@@ -93,7 +93,7 @@ async fn go_on(
                     false => Followed::Deleted(run),
                 }));
             }
-            // Another of the same name.
+            // Another run with the same name.
             Ok(WatchEvent::Added(_) | WatchEvent::Modified(_)) => {
                 return Ok(Some(Followed::Deleted(Box::new(last.clone()))));
             }

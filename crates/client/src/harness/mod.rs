@@ -1,5 +1,5 @@
-//! Harness runs on behalf of somebody: what a template comes to and what it lacks ([`Template`]), what happens to
-//! a run ([`follow`], [`fresh`]), and why one waits ([`explain`]).
+//! Harness runs on behalf of a user: the resolved template and its missing parts ([`Template`]), the changes of a run
+//! ([`follow`], [`fresh`]), and the reasons why a run waits ([`explain`]).
 
 mod events;
 mod explain;
@@ -13,7 +13,7 @@ pub use template::{Template, find, no_template, policies};
 
 use crate::failure::Failure;
 
-/// Says of a cluster without these kinds what has to be done there; any other failure stays.
+/// Returns, for a cluster without these kinds, a failure with the required action; any other failure is unchanged.
 pub fn installed(failure: Failure) -> Failure {
     if !failure.is_unknown_kind() {
         return failure;

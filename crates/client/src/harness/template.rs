@@ -1,4 +1,4 @@
-//! The template that a run means, and the policies beside it.
+//! The template that a run names, and the broker policies.
 
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -11,23 +11,23 @@ use oz_runs::template::{Resolved, Unresolved, chosen, resolve};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// A template that is there.
+/// A template that exists.
 #[derive(Debug)]
 pub struct Template {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its kind.
+    /// The kind.
     pub kind: TemplateKind,
-    /// What was written.
+    /// The spec as its author wrote it.
     pub spec: HarnessTemplateSpec,
-    /// What it comes to, with the one that it inherits from.
+    /// The resolved template, with the template that it inherits from.
     pub resolved: Result<Resolved, Unresolved>,
 }
 
-/// The template that a run of the chosen namespace means by this; `None` if it is not there.
+/// Finds the template that a run of the chosen namespace names with this reference; `None` if it does not exist.
 ///
 /// # Errors
-/// When templates cannot be read.
+/// Templates cannot be read.
 pub async fn find(cluster: &Cluster, reference: &TemplateRef) -> Result<Option<Template>> {
     let name = crate::names::checked(&reference.name)?;
     let of_cluster = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
@@ -67,10 +67,10 @@ pub async fn find(cluster: &Cluster, reference: &TemplateRef) -> Result<Option<T
 }
 
 impl Template {
-    /// What it comes to.
+    /// Returns the resolved template.
     ///
     /// # Errors
-    /// That it comes to nothing, and why.
+    /// The reason why the template cannot be resolved.
     pub fn resolved(&self) -> Result<&Resolved> {
         self.resolved.as_ref().map_err(|error| {
             Failure::new(format!(
@@ -81,7 +81,7 @@ impl Template {
     }
 }
 
-/// The failure that a reference to no template is.
+/// Returns the failure for a reference to a template that does not exist.
 pub fn no_template(cluster: &Cluster, reference: &TemplateRef) -> Failure {
     let (name, namespace) = (&reference.name, &cluster.namespace);
     let message = match reference.kind {
@@ -98,10 +98,10 @@ pub fn no_template(cluster: &Cluster, reference: &TemplateRef) -> Failure {
         .not_found()
 }
 
-/// The policies of the chosen namespace, in the order of their names.
+/// Lists the broker policies of the chosen namespace, in the order of their names.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The broker policies cannot be read.
 pub async fn policies(cluster: &Cluster) -> Result<Vec<BrokerPolicy>> {
     let api = cluster.api::<BrokerPolicy>();
     let list = cluster.answer(api.list(&ListParams::default())).await?;

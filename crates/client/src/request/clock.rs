@@ -1,4 +1,4 @@
-//! The API server's clock, by which access ends.
+//! The API server's clock, by which access expires.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use oz_core::kinds::AccessRequest;
 
 use crate::cluster::{Clocks, Cluster};
 
-/// How much is left of a grant.
+/// A clock for the remaining time of a grant.
 ///
-/// The API server's clock counts. Ours is believed if it agrees with the time that the API server
-/// wrote at the creation, and is corrected by the difference if not.
+/// The API server's clock decides. The local clock is used if it agrees with the time that the API server wrote at the
+/// creation, and is corrected by the difference if not.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     ahead: jiff::SignedDuration,
 }
 
 impl Clock {
-    /// Ours, where there is nothing to compare it with.
+    /// Returns the local clock, for use without a time to compare it with.
     pub fn local() -> Self {
         Self {
             ahead: jiff::SignedDuration::ZERO,
         }
     }
 
-    /// From what the API server says now.
+    /// Returns the clock according to the current time of the API server.
     pub async fn of_server(cluster: &Cluster) -> Self {
         match cluster.clocks().await {
             Ok(Clocks {
@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// From an object that was created just now.
+    /// Returns the clock according to an object that was created just now.
     pub fn at_creation<R: AccessRequest>(created: &R) -> Self {
         let Some(time) = created.meta().creation_timestamp.as_ref() else {
             return Self::local();
@@ -45,7 +45,7 @@ impl Clock {
     }
 
     fn compare(ours: Timestamp, created: Timestamp) -> Self {
-        // Creation times are whole seconds, and the answer took its time.
+        // Creation times are whole seconds, and the response took some time.
         const TOLERATED: jiff::SignedDuration = jiff::SignedDuration::from_secs(3);
         let ahead = ours.duration_since(created);
         let agrees = ahead.abs() <= TOLERATED;
@@ -58,14 +58,14 @@ impl Clock {
         }
     }
 
-    /// What the API server's clock says now.
+    /// Returns the current time of the API server.
     pub fn now(self) -> Timestamp {
         Timestamp::now()
             .checked_sub(self.ahead)
             .unwrap_or(Timestamp::MAX)
     }
 
-    /// What is left until then; nothing, if it is past.
+    /// Returns the remaining time until then; zero, if it is past.
     pub fn left(self, until: Timestamp) -> Duration {
         Duration::try_from(until.duration_since(self.now())).unwrap_or_default()
     }

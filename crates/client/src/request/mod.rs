@@ -1,4 +1,4 @@
-//! Asking for access: a request is created, watched until it is ready or over, and given back.
+//! Requests for access: a request is created, watched until it is ready or over, and deleted after use.
 
 mod clock;
 mod retry;
@@ -22,34 +22,34 @@ use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
-/// The longest `generateName` that the webhook lets in, with its `-`.
+/// The longest `generateName` that the webhook accepts, with its `-`.
 const PREFIX: usize = 57;
 
-/// What is asked for.
+/// The content of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     /// Name of the template.
     pub template: String,
-    /// What the request's name begins with.
+    /// The prefix of the request's name.
     pub prefix: String,
-    /// For how long.
+    /// The duration.
     pub duration: Option<String>,
-    /// In which pod.
+    /// The pod.
     pub target_pod: Option<String>,
-    /// In which container.
+    /// The container.
     pub container: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
     /// The request that it continues.
     pub extends: Option<String>,
-    /// By which ticket.
+    /// The change ticket.
     pub ticket: Option<String>,
-    /// Whether it is an emergency.
+    /// True if the request declares an emergency.
     pub emergency: bool,
 }
 
 impl Ask {
-    /// What an existing request asks for.
+    /// Returns the content of an existing request.
     pub fn of<R: AccessRequest>(request: &R) -> Self {
         let terms = request.terms();
         let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
@@ -66,7 +66,7 @@ impl Ask {
         }
     }
 
-    /// The same as the rules of templates see it.
+    /// Returns the content as the rules of templates see it.
     pub fn asked(&self) -> decide::Ask<'_> {
         decide::Ask {
             reason: self.reason.as_deref(),
@@ -76,7 +76,7 @@ impl Ask {
         }
     }
 
-    /// The request, whose name the API server completes.
+    /// Returns the request; the API server completes its name.
     pub fn request<R: AccessRequest>(&self) -> R {
         let mut request = R::asking(&Terms {
             template: &self.template,
@@ -95,7 +95,7 @@ impl Ask {
     }
 }
 
-/// What the verb that uses a request is to be told of where.
+/// Returns the target for the command that uses a request.
 pub fn place<R: AccessRequest>(request: &R) -> String {
     if R::MAKES_POD {
         return format!("template/{}", request.terms().template);
@@ -106,8 +106,8 @@ pub fn place<R: AccessRequest>(request: &R) -> String {
     pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
 }
 
-/// Who asked: what the webhook stamped, or else what the operator verified or the webhook noted.
-/// Whether a stamp is believed is the operator's to say, and its status does.
+/// Returns the requester: as the webhook stamped it, or else as the operator verified it or the webhook annotated it.
+/// Only the operator can verify a stamp, and its status reports the result.
 pub fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
     let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
     let named = |user| Requester {
@@ -117,14 +117,14 @@ pub fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
     stamped.or_else(|| user(request).map(named))
 }
 
-/// The name of who asked: what the operator verified, or else what the webhook noted.
+/// Returns the name of the requester: as the operator verified it, or else as the webhook annotated it.
 pub fn user<R: AccessRequest>(request: &R) -> Option<String> {
     let verified = request.status().and_then(|status| status.requester.clone());
     let annotations = request.meta().annotations.as_ref();
     verified.or_else(|| annotations?.get(labels::REQUESTED_BY).cloned())
 }
 
-/// Checks what a request's name is to begin with, by the original's rule.
+/// Checks the prefix of a request's name, by the original's rule.
 pub fn check_prefix(prefix: &str) -> Result<()> {
     let bytes = prefix.as_bytes();
     let letter = |byte: u8| byte.is_ascii_lowercase();
@@ -148,8 +148,8 @@ pub fn check_prefix(prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the names of a user's requests begin with: their name, as far as a name may have its letters.
-/// The original refused to work for Alice.Smith.
+/// Returns the prefix of the names of a user's requests: the user's name, as far as a name may contain its characters.
+/// The original did not work for Alice.Smith.
 pub fn prefix_of(user: &str) -> String {
     let mut name = String::new();
     for letter in user.to_lowercase().chars() {
@@ -179,7 +179,7 @@ pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R>
     let parameters = PostParams::default();
     let created = cluster.answer(api.create(&parameters, &request));
     created.await.map_err(|failure| {
-        // Which field lacks it is of no use to whoever types a command line.
+        // The name of the field does not help a user of the command line.
         let said = failure.message();
         if let Some(said) = said.strip_suffix(REASON_REQUIRED) {
             return Failure::new(said).next("say why with --reason, such as --reason INC-42");
@@ -191,7 +191,7 @@ pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R>
     })
 }
 
-/// Gives access back. That it is gone already is what was wanted.
+/// Deletes a request, which ends its access. A request that does not exist is a success.
 pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
     match api.delete(name, &DeleteParams::default()).await {
@@ -202,16 +202,16 @@ pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<
     }
 }
 
-/// Why a request cannot be used, in the words of its first condition that is not True.
+/// Returns the reason why a request cannot be used: the message of its first condition that is not True.
 pub fn why_not(status: &RequestStatus) -> Option<&str> {
     let refused = status
         .conditions
         .iter()
-        // It only informs: nobody waits for it.
+        // This condition only informs: no client waits for it.
         .find(|condition| {
             condition.status == "False" && condition.type_ != conditions::SESSIONS_CUT
         });
-    // Some conditions have the original's words, which begin with what we say ourselves.
+    // Some conditions have the original's messages, which begin with a prefix that ozctl also adds.
     let message = refused?.message.as_str();
     Some(
         ["ERROR: ", "Error: "]
@@ -221,7 +221,8 @@ pub fn why_not(status: &RequestStatus) -> Option<&str> {
     )
 }
 
-/// Whom a request or transient binding waits for to approve it, in the operator's words; `None` if it does not.
+/// Returns the operator's message about the approvals that a request or transient binding waits for; `None` if it does
+/// not wait.
 pub fn waits_for_others(phase: Phase, conditions: &[Condition]) -> Option<&str> {
     let approved = conditions::find(conditions, conditions::APPROVED)?;
     let waits = phase == Phase::Pending
@@ -230,7 +231,7 @@ pub fn waits_for_others(phase: Phase, conditions: &[Condition]) -> Option<&str> 
     waits.then_some(approved.message.as_str())
 }
 
-/// The failure that a request which ended is.
+/// Returns the failure for a request that ended.
 pub fn over(name: &str, status: &RequestStatus) -> Failure {
     let what = match status.phase {
         Phase::Denied => "was denied",
@@ -244,13 +245,13 @@ pub fn over(name: &str, status: &RequestStatus) -> Failure {
         .next(format!("`ozctl explain {name}` shows how it was decided"))
 }
 
-/// Whether the pod that was named is none.
+/// Checks whether the pod that the request names does not exist.
 fn has_no_such_pod(status: &RequestStatus) -> bool {
     let mut conditions = status.conditions.iter();
     conditions.any(|one| one.status == "False" && one.reason == NO_SUCH_POD)
 }
 
-/// The failure that a request which takes too long is.
+/// Returns the failure for a request that is not ready in time.
 pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
     let why = match status {
         None => {

@@ -1,5 +1,5 @@
-//! Errors that pass while something is waited for: the API server is busy, or a connection breaks.
-//! They are tried over, ever more slowly; whoever waits has the deadline.
+//! Transient errors during a wait: the API server is busy, or a connection breaks. They are retried, with increasing
+//! pauses; the caller has the deadline.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What is wrong at the moment, if anything is.
+/// The current failure, if there is one.
 #[derive(Debug)]
 pub struct Retry {
     pause: Duration,
@@ -25,7 +25,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Rests after a failure that passes; any other stays one.
+    /// Pauses after a transient failure; returns any other failure.
     pub async fn with(&mut self, failure: Failure) -> Result<()> {
         if !failure.passes() {
             return Err(failure);
@@ -36,22 +36,22 @@ impl Retry {
         Ok(())
     }
 
-    /// Whether what was tried last failed.
+    /// Checks whether the last attempt failed.
     pub fn has_failed(&self) -> bool {
         self.last.is_some()
     }
 
-    /// An answer came: how things are is known, but one good answer does not quicken the pace.
+    /// Records a response: the state is known, but one successful response does not shorten the pause.
     pub fn eased(&mut self) {
         self.last = None;
     }
 
-    /// There is none any more.
+    /// Records the end of the failures.
     pub fn over(&mut self) {
         *self = Self::default();
     }
 
-    /// What was wrong until the end, if it was.
+    /// Returns the failure that persisted until the end, if there is one.
     pub fn at_the_end(self) -> Option<Failure> {
         self.last
     }

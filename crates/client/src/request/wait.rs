@@ -1,4 +1,4 @@
-//! Waiting for a request: a watch where that is permitted, else a look now and then.
+//! Waiting for a request: by a watch if the user has permission, else by polling.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,30 +15,30 @@ use super::waits_for_others;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
-/// Between two looks where watching is not permitted.
+/// The interval of polling if the user may not watch.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
-/// After a watch that broke.
+/// The pause after a watch that broke.
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
-/// How a request turned out.
+/// The outcome of a request.
 pub enum Outcome<R> {
-    /// It can be used.
+    /// The request can be used.
     Ready(R),
-    /// It ended without ever being ready.
+    /// The request ended and was never ready.
     Over(R),
     /// Neither, in time.
     Late(R),
 }
 
-/// Waits until a request is ready or over. `seen` is told each status. What passes while it waits,
-/// such as an API server that starts anew, ends nothing.
+/// Waits until a request is ready or over. `seen` gets each status. A transient failure during the wait, such as a
+/// restart of the API server, does not end it.
 pub async fn wait<R: AccessRequest>(
     cluster: &Cluster,
     created: R,
     within: Duration,
     seen: impl FnMut(&RequestStatus),
 ) -> Result<Outcome<R>> {
-    // What others take to answer does not count: they have a time of their own, and then it is over.
+    // The time that approvers take does not count: it has a separate limit, after which the request is over.
     let others = Cell::new(false);
     let late = async {
         loop {
@@ -66,7 +66,7 @@ pub async fn wait<R: AccessRequest>(
     };
     match outcome {
         Some(outcome) => outcome,
-        // What it is like now is not known.
+        // The current state is not known.
         None => match wait.retry.at_the_end() {
             Some(failure) => {
                 let what = format!("request {} is not ready after {within:?}", wait.name);
@@ -77,18 +77,18 @@ pub async fn wait<R: AccessRequest>(
     }
 }
 
-/// A request that is waited for.
+/// A wait for a request.
 struct Wait<R, F> {
     api: Api<R>,
     name: String,
-    /// What is known of it.
+    /// The last known state.
     last: R,
     seen: F,
     retry: Retry,
 }
 
 impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
-    /// Watches until the end; again, where a watch ends early or breaks.
+    /// Watches until the outcome; watches again if a watch ends early or breaks.
     async fn watch(&mut self) -> Result<Outcome<R>> {
         let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         loop {
@@ -102,21 +102,21 @@ impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
                     tokio::time::sleep(WATCH_AGAIN).await;
                 }
                 Err(error) => match Failure::from(error) {
-                    // The original only ever needed `get`.
+                    // The original only ever required `get`.
                     failure if failure.is_forbidden() => return self.poll().await,
-                    // Too old to go on from there.
+                    // The version is too old to resume from.
                     failure if failure.is_gone() => tokio::time::sleep(WATCH_AGAIN).await,
                     failure => self.retry.with(failure).await?,
                 },
             }
-            // Where it broke is not known, so what is there now is looked at first.
+            // The position of the break is not known, so the current state is read first.
             if let Some(outcome) = self.look().await? {
                 return Ok(outcome);
             }
         }
     }
 
-    /// The outcome, if one watch brings it.
+    /// Returns the outcome, if one watch delivers it.
     async fn follow(
         &mut self,
         events: impl Stream<Item = kube::Result<WatchEvent<R>>>,
@@ -147,7 +147,7 @@ impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
         }
     }
 
-    /// The outcome, if it is there now.
+    /// Returns the outcome, if the request has one now.
     async fn look(&mut self) -> Result<Option<Outcome<R>>> {
         loop {
             match self.api.get(&self.name).await.map_err(Failure::from) {

@@ -1,5 +1,5 @@
-//! A list of who could get in with a decision about each line: read as people filled it in, checked against the
-//! digest of the list, and made an attestation. No I/O.
+//! Attestations: a list of entitlements with a decision about each line, as reviewers filled it in, is read, checked
+//! against the digest of the list, and turned into an attestation. No I/O.
 
 use std::collections::BTreeSet;
 
@@ -13,55 +13,55 @@ use sha2::{Digest as _, Sha256};
 use super::{COLUMNS, Entitlement, Entitlements, Way};
 use crate::csv;
 
-/// Column and field: keep or remove.
+/// Column and field of the decision: keep or remove.
 pub const DECISION: &str = "decision";
-/// Column and field: why.
+/// Column and field of the reason.
 pub const RATIONALE: &str = "rationale";
-/// First cell of the line that has the digest of a list as CSV.
+/// First cell of the line with the digest, in a list as CSV.
 pub(super) const DIGEST: &str = "DIGEST";
-/// First cell of a line about what could not be read.
+/// First cell of a line about data that could not be read.
 pub(super) const GAP: &str = "GAP";
-/// Where such lines have what they say.
+/// The column with the value of such lines.
 const SAID: usize = COLUMNS.len() - 1;
 
-/// What is decided about a line.
+/// The decision about a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 #[strum(ascii_case_insensitive)]
 pub enum Choice {
-    /// It is as it has to be.
+    /// The entitlement is as required.
     Keep,
-    /// It has to go.
+    /// The entitlement must be removed.
     Remove,
 }
 
-/// A line with what was decided about it.
+/// A line with the decision about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is in the file: the line of a CSV, the place in the list of a JSON, from 1 on.
+    /// The position in the file: the line of a CSV, the position in the list of a JSON, from 1.
     pub number: usize,
-    /// The line.
+    /// The entitlement in the line.
     pub entitlement: Entitlement,
-    /// What was decided, as it stands there.
+    /// The decision, as written in the file.
     pub decision: String,
-    /// Why.
+    /// The reason for the decision.
     pub rationale: String,
 }
 
 /// A file with decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sheet {
-    /// The digest of the list, which its lines have.
+    /// The digest of the list, which its lines must match.
     pub digest: String,
-    /// Each line.
+    /// The lines.
     pub lines: Vec<Line>,
-    /// What could not be read when the list was made.
+    /// The data that could not be read when the list was created.
     pub gaps: BTreeSet<String>,
 }
 
-/// A file that is decided.
+/// A file in which all lines are decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What is recorded of it.
+    /// The attestation that is recorded.
     pub attestation: Attestation,
     /// All lines that are to be removed.
     pub removed: Vec<Line>,
@@ -76,10 +76,10 @@ struct Listed {
 }
 
 impl Sheet {
-    /// Reads a file, JSON or CSV, and checks that its lines are those of the list that was made.
+    /// Reads a file, JSON or CSV, and checks that its lines are those of the original list.
     ///
     /// # Errors
-    /// What is wrong with it, and what to do next.
+    /// The fault, and the next step.
     pub fn read(text: &str) -> Result<Self, String> {
         let sheet = match text.trim_start_matches('\u{feff}').trim_start() {
             json if json.starts_with('{') => Self::of_json(json)?,
@@ -185,23 +185,23 @@ impl Sheet {
         Ok(sheet)
     }
 
-    /// How many lines are decided: a decision and why.
+    /// Returns the number of decided lines: those with a decision and a reason.
     #[must_use]
     pub fn decided(&self) -> usize {
         let done = self.lines.iter().filter(|line| line.problems().is_empty());
         done.count()
     }
 
-    /// What is missing or wrong, line by line.
+    /// Returns the missing or invalid values, line by line.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.lines.iter().flat_map(Line::problems).collect()
     }
 
-    /// What is recorded of a file that is decided, of which `text` is the content.
+    /// Returns the attestation of a decided file with the content `text`.
     ///
     /// # Errors
-    /// What is missing or wrong, line by line.
+    /// The missing or invalid values, line by line.
     pub fn attested(&self, text: &str) -> Result<Decided, Vec<String>> {
         let problems = self.problems();
         if !problems.is_empty() {
@@ -233,7 +233,7 @@ impl Sheet {
 }
 
 impl Line {
-    /// What was decided; `None` if nothing was that is known.
+    /// Returns the decision; `None` if it is missing or unknown.
     #[must_use]
     pub fn choice(&self) -> Option<Choice> {
         self.decision.trim().parse().ok()
@@ -259,7 +259,7 @@ impl Line {
 }
 
 impl Entitlement {
-    /// The line in words, as long as an attestation has it at most.
+    /// Returns the line in words, truncated to the maximum length in an attestation.
     #[must_use]
     pub fn sentence(&self) -> String {
         let place = match self.namespace.as_str() {
@@ -278,7 +278,7 @@ impl Entitlement {
             self.permits.join(" + "),
             self.source
         );
-        // Names of RBAC may hold anything.
+        // Names in RBAC may contain any character.
         let text: String = text
             .chars()
             .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -320,7 +320,7 @@ impl Entitlement {
 }
 
 impl Way {
-    /// What to do about a line of this kind that is to be removed.
+    /// Returns the steps to remove an entitlement of this kind.
     #[must_use]
     pub fn removal(self) -> &'static str {
         match self {
@@ -375,7 +375,7 @@ mod tests {
         Entitlements::new(lines.into(), BTreeSet::from(["Role: not read".to_owned()]))
     }
 
-    /// The list with these decisions, line by line.
+    /// Returns the list with these decisions, line by line.
     fn json(decisions: &[(&str, &str)]) -> String {
         let mut value = serde_json::to_value(list()).unwrap();
         for (line, (decision, why)) in decisions.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! Who could get into pods, whether anybody did or not: by what oz's own objects say ([`sources`]) and by rights that
-//! RBAC hands out without oz ([`standing`]), and what somebody decided about each line ([`attest`]). Apart from the audit trail, which says who did.
+//! Entitlements: the users who could get access to pods, regardless of use. They come from the objects of oz
+//! ([`sources`]) and from RBAC rights that exist without oz ([`standing`]), and a reviewer decides about each line
+//! ([`attest`]). The audit trail, in contrast, records the access that took place.
 
 pub mod attest;
 pub mod sources;
@@ -16,10 +17,10 @@ use serde_json::json;
 
 use crate::csv;
 
-/// What the digest of a list is made for.
+/// The purpose of the digest of a list.
 const PURPOSE: &str = "oz-entitlements/v1";
 
-/// How somebody could get in.
+/// A way of getting access.
 #[derive(
     Clone,
     Copy,
@@ -37,25 +38,25 @@ const PURPOSE: &str = "oz-entitlements/v1";
     strum::IntoStaticStr,
 )]
 pub enum Way {
-    /// A template lets them ask.
+    /// A template allows the subject to request access.
     Request,
-    /// A rule of a template lets them approve what others ask for.
+    /// A rule of a template allows the subject to approve the requests of others.
     Approve,
-    /// A template lets them in without approvals, if they say that it is an emergency.
+    /// A template grants the subject access without approvals if the subject declares an emergency.
     Emergency,
-    /// They may ask for a transient binding of a role, if they also hold the verb `bind` on it.
+    /// The subject may request a transient binding of a role, if it also holds the verb `bind` on the role.
     TransientBinding,
-    /// A transient binding lets them in once its window opens.
+    /// A transient binding grants the subject access when its window opens.
     Waiting,
-    /// They get into every pod, also while oz is down.
+    /// The subject has access to every pod, also while oz is down.
     BreakGlass,
-    /// A grant or a transient binding lets them in now, until it ends.
+    /// A grant or a transient binding grants the subject access now, until its expiry.
     Granted,
-    /// RBAC lets them in, without oz and without an end.
+    /// RBAC grants the subject access, without oz and without an expiry.
     Standing,
 }
 
-/// Which kind of subject it is.
+/// The kind of a subject.
 #[derive(
     Clone,
     Copy,
@@ -74,43 +75,43 @@ pub enum Way {
 pub enum SubjectKind {
     /// A user, by name.
     User,
-    /// Everybody in a group. Kubernetes does not know who is in it.
+    /// All members of a group. Kubernetes does not know the members.
     Group,
     /// A service account, as NAMESPACE/NAME.
     ServiceAccount,
 }
 
-/// One way in, of one subject.
+/// A way of access of one subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entitlement {
-    /// How.
+    /// The way of access.
     pub way: Way,
-    /// In which namespace; empty: in all.
+    /// The namespace; empty for all namespaces.
     pub namespace: String,
-    /// Whose.
+    /// The kind of the subject.
     pub kind: SubjectKind,
     /// Name of the subject.
     pub subject: String,
-    /// What it permits, such as `create pods/exec`.
+    /// The permissions, such as `create pods/exec`.
     pub permits: Vec<String>,
-    /// The objects that it is for, by name; none: all.
+    /// The names of the objects that it applies to; none for all objects.
     pub objects: Vec<String>,
-    /// Which object says so.
+    /// The object that defines it.
     pub source: String,
-    /// What else limits it.
+    /// Further limits.
     pub limits: String,
 }
 
-/// All of them, sorted, and what could not be read.
+/// All entitlements, sorted, and the data that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entitlements {
-    /// Digest over the rest, in its canonical form.
+    /// Digest of the other fields, in canonical form.
     pub digest: String,
-    /// Each once.
+    /// The entitlements, each once.
     pub entitlements: BTreeSet<Entitlement>,
-    /// What could not be read, so that entitlements may be missing.
+    /// The data that could not be read, so that entitlements may be missing.
     pub gaps: BTreeSet<String>,
 }
 
@@ -127,7 +128,7 @@ pub const COLUMNS: [&str; 8] = [
 ];
 
 impl Entitlements {
-    /// A list.
+    /// Creates a list.
     #[must_use]
     pub fn new(entitlements: BTreeSet<Entitlement>, gaps: BTreeSet<String>) -> Self {
         let mut all = Self {
@@ -139,14 +140,15 @@ impl Entitlements {
         all
     }
 
-    /// The digest that the list must have. The same list has the same digest, whenever and by whomever it is made.
+    /// Returns the digest that the list must have. Equal lists have the same digest, regardless of the time and the
+    /// user.
     #[must_use]
     pub fn computed(&self) -> String {
         let value = json!({ "entitlements": self.entitlements, "gaps": self.gaps });
         digest_without(PURPOSE, &value, &[])
     }
 
-    /// Only what holds in this namespace: also what holds in all.
+    /// Returns only the entitlements in this namespace, including those in all namespaces.
     #[must_use]
     pub fn within(self, namespace: &str) -> Self {
         let mut entitlements = self.entitlements;
@@ -154,14 +156,14 @@ impl Entitlements {
         Self::new(entitlements, self.gaps)
     }
 
-    /// The list as CSV. What could not be read is at its end, so that nobody takes a part for the whole, and last of
-    /// all the digest.
+    /// Returns the list as CSV. The data that could not be read is listed at the end, so that no reader takes a part
+    /// for the whole; the last line is the digest.
     #[must_use]
     pub fn csv(&self) -> String {
         self.rows(&[], &[])
     }
 
-    /// The same with two more columns, in which somebody writes what they decide.
+    /// Returns the list as CSV with two more columns for the decisions of a reviewer.
     #[must_use]
     pub fn csv_to_attest(&self) -> String {
         self.rows(&[attest::DECISION, attest::RATIONALE], &["", ""])
@@ -182,7 +184,7 @@ impl Entitlements {
 }
 
 impl Entitlement {
-    /// The columns of a table.
+    /// Returns the columns of a table.
     #[must_use]
     pub fn cells(&self) -> [String; 8] {
         [

@@ -1,5 +1,5 @@
-//! Who could get in by what oz's own objects and flags say: templates, rules of approval, roles that may be bound for
-//! a time, transient bindings whose windows are still to open, groups for emergencies.
+//! The entitlements that the objects and flags of oz define: templates, approval rules, roles that may be bound for a
+//! limited time, transient bindings with windows that open later, groups for emergencies.
 
 use jiff::Timestamp;
 use oz_api::{AccessConfig, ApprovalRule};
@@ -8,7 +8,7 @@ use oz_core::transient::{Binding, Closes};
 
 use super::{Entitlement, SubjectKind, Way};
 
-/// What a template lets people do: ask, and approve what others ask for.
+/// Returns the entitlements that a template defines: to request access, and to approve the requests of others.
 #[must_use]
 pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
     let config = template.config();
@@ -66,7 +66,7 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
     found
 }
 
-/// What stands between asking and getting in.
+/// Returns the conditions between a request and access.
 fn limits(config: &AccessConfig) -> String {
     let mut limits = vec![format!("for at most {}", config.max_duration)];
     if let Some(approval) = &config.approval {
@@ -81,7 +81,7 @@ fn limits(config: &AccessConfig) -> String {
     limits.join("; ")
 }
 
-/// That this group gets into every pod, as `source` says.
+/// Returns the entitlement of this group to every pod, as `source` defines it.
 #[must_use]
 pub fn break_glass(group: &str, source: &str) -> Entitlement {
     Entitlement {
@@ -96,7 +96,7 @@ pub fn break_glass(group: &str, source: &str) -> Entitlement {
     }
 }
 
-/// Returns the subjects of a transient binding whose window is still to open at `now`.
+/// Returns the subjects of a transient binding if its window opens after `now`.
 #[must_use]
 pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
     let (Ok(terms), Some(_)) = (&binding.terms, binding.waiting(now)) else {
@@ -133,7 +133,7 @@ pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
         .collect()
 }
 
-/// That whoever may ask for transient bindings, `holder`, may ask for one of this role.
+/// Returns the entitlement of `holder`, who may request transient bindings, to request one of this role.
 #[must_use]
 pub fn bindable(holder: &Entitlement, role: &str, source: &str) -> Entitlement {
     Entitlement {

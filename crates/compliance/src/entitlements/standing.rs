@@ -1,5 +1,5 @@
-//! What RBAC hands out: every right to get into pods that a binding gives somebody, by Kubernetes' own reading of
-//! wildcards, with aggregated ClusterRoles resolved to the roles that they are made of.
+//! The entitlements by RBAC: every right of access to pods that a binding grants to a subject. Wildcards are
+//! interpreted as Kubernetes does, and aggregated ClusterRoles are resolved to the roles of which they consist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use oz_core::connect::copied;
 
 use super::{Entitlement, SubjectKind, Way};
 
-/// Namespace (none: of the cluster) and name.
+/// Namespace (none for cluster-wide objects) and name.
 pub type Key = (Option<String>, String);
 
-/// A rule of a role, and the ClusterRole that it comes from if that is another.
+/// A rule of a role, and the ClusterRole from which it is aggregated, if that is another.
 struct Given {
     rule: PolicyRule,
     from: Option<String>,
@@ -27,7 +27,7 @@ struct Binding {
     subjects: Vec<Subject>,
 }
 
-/// What was read of RBAC.
+/// The RBAC objects that were read.
 #[derive(Default)]
 pub struct Rbac {
     roles: BTreeMap<Key, Vec<Given>>,
@@ -40,7 +40,7 @@ fn key(metadata: ObjectMeta) -> Key {
 }
 
 impl Rbac {
-    /// The Roles.
+    /// Adds the Roles.
     pub fn roles(&mut self, roles: Vec<Role>) {
         for role in roles {
             let rules = role.rules.unwrap_or_default().into_iter();
@@ -49,13 +49,13 @@ impl Rbac {
         }
     }
 
-    /// The ClusterRoles, all at once: some are made of others.
+    /// Adds the ClusterRoles, all at once, since some are aggregated from others.
     pub fn cluster_roles(&mut self, roles: &[ClusterRole]) {
         for role in roles {
             let name = role.metadata.name.clone().unwrap_or_default();
             let mut given = Vec::new();
             collect(role, roles, &mut BTreeSet::from([name.clone()]), &mut given);
-            // The controller of aggregation writes what others give among the role's own rules.
+            // The aggregation controller writes the aggregated rules among the role's own rules.
             let theirs: Vec<PolicyRule> = given.iter().map(|one| one.rule.clone()).collect();
             let own = role.rules.iter().flatten();
             let own = own.filter(|rule| !theirs.contains(rule)).cloned();
@@ -64,7 +64,7 @@ impl Rbac {
         }
     }
 
-    /// The RoleBindings.
+    /// Adds the RoleBindings.
     pub fn role_bindings(&mut self, bindings: Vec<RoleBinding>) {
         let bindings = bindings.into_iter().map(|one| Binding {
             key: key(one.metadata),
@@ -74,7 +74,7 @@ impl Rbac {
         self.bindings.extend(bindings);
     }
 
-    /// The ClusterRoleBindings.
+    /// Adds the ClusterRoleBindings.
     pub fn cluster_role_bindings(&mut self, bindings: Vec<ClusterRoleBinding>) {
         let bindings = bindings.into_iter().map(|one| Binding {
             key: key(one.metadata),
@@ -84,12 +84,12 @@ impl Rbac {
         self.bindings.extend(bindings);
     }
 
-    /// The bindings that grants and transient bindings made: what they give ends.
+    /// Marks the bindings of grants and transient bindings: their rights expire.
     pub fn granted(&mut self, bindings: impl IntoIterator<Item = Key>) {
         self.granted.extend(bindings);
     }
 
-    /// Every right to get into pods.
+    /// Returns every right of access to pods.
     #[must_use]
     pub fn into_pods(&self) -> Vec<Entitlement> {
         self.rights(|rule, cluster| {
@@ -97,7 +97,7 @@ impl Rbac {
                 .into_iter()
                 .map(|entry| format!("{} pods/{}", entry.verb, entry.subresource))
                 .collect();
-            // Nodes are in no namespace.
+            // Nodes are cluster-wide objects.
             if cluster && copied::into_nodes(rule) {
                 permits.insert("nodes/proxy".to_owned());
             }
@@ -105,7 +105,7 @@ impl Rbac {
         })
     }
 
-    /// Who may do this with objects of this resource.
+    /// Returns the subjects that may do this with objects of this resource.
     #[must_use]
     pub fn holders(&self, verb: &str, group: &str, resource: &str) -> Vec<Entitlement> {
         let has = |all: Option<&Vec<String>>, wanted: &str| {
@@ -116,7 +116,7 @@ impl Rbac {
             let holds = has(Some(&rule.verbs), verb)
                 && has(rule.api_groups.as_ref(), group)
                 && has(rule.resources.as_ref(), resource)
-                // Nothing that is yet to be created has a name to RBAC.
+                // For RBAC, an object that does not exist yet has no name.
                 && rule.resource_names.as_ref().is_none_or(Vec::is_empty);
             match holds {
                 true => BTreeSet::from([format!("{verb} {resource}")]),
@@ -125,7 +125,7 @@ impl Rbac {
         })
     }
 
-    /// What `permits` finds in the rules that each binding gives.
+    /// Returns the rights that `permits` finds in the rules of each binding.
     fn rights(&self, permits: impl Fn(&PolicyRule, bool) -> BTreeSet<String>) -> Vec<Entitlement> {
         let mut found = Vec::new();
         for binding in &self.bindings {
@@ -182,7 +182,7 @@ impl Rbac {
     }
 }
 
-/// The rules of the roles that a ClusterRole is made of, and of those that these are made of.
+/// Collects the rules of the roles from which a ClusterRole is aggregated, recursively.
 fn collect(
     role: &ClusterRole,
     roles: &[ClusterRole],
@@ -192,7 +192,7 @@ fn collect(
     let aggregation = role.aggregation_rule.iter();
     let selectors = aggregation.flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     for selector in selectors {
-        // One that makes no sense selects nothing, as with the controller of aggregation.
+        // An invalid selector selects no role, as in the aggregation controller.
         let Ok(selector) = Selector::try_from(selector.clone()) else {
             continue;
         };
@@ -220,7 +220,7 @@ fn collect(
     }
 }
 
-/// A subject, as Kubernetes reads it; `None` for a kind that it does not know, which gives nobody anything.
+/// Returns a subject as Kubernetes interprets it; `None` for an unknown kind, which grants no rights.
 fn subject(subject: &Subject) -> Option<(SubjectKind, String)> {
     let kind: SubjectKind = subject.kind.parse().ok()?;
     let name = match kind {

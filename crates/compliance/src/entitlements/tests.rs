@@ -1,4 +1,4 @@
-//! Who could get in: each way that RBAC has, and what templates say.
+//! Tests of entitlements: each way of access by RBAC, and the templates.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ fn bound(rbac: &mut Rbac, namespace: Option<&str>, name: &str, role: (&str, &str
     }
 }
 
-/// What each row says, in short.
+/// Returns a short form of each row.
 fn told(found: &[Entitlement]) -> BTreeSet<String> {
     let lines = found.iter().map(|one| {
         let place = match one.namespace.as_str() {
@@ -72,7 +72,7 @@ fn lines(lines: &[&str]) -> BTreeSet<String> {
     lines.iter().map(|&line| line.to_owned()).collect()
 }
 
-/// What one rule gives devs, bound in one namespace and in all.
+/// Returns the rights that one rule grants to devs, bound in one namespace and in all.
 fn given(rule: Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let in_one = |namespace| {
         let mut rbac = Rbac::default();
@@ -186,7 +186,7 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
         role
     };
     let roles = [
-        // The rules that the controller wrote, and one that was there before and is not of the others.
+        // The rules that the controller wrote, and an earlier one that is not aggregated from other roles.
         cluster_role(
             "admin",
             std::slice::from_ref(&exec),
@@ -199,9 +199,9 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
             json!({ "aggregationRule": made_of("to-edit") }),
         ),
         label("shell", "to-edit", &[exec], json!({})),
-        // Not written into admin by any controller yet.
+        // The controller has not written it into admin yet.
         label("debug", "to-admin", &[attach], json!({})),
-        // A circle ends.
+        // A cycle must terminate.
         label(
             "round",
             "to-round",
@@ -239,7 +239,7 @@ fn what_grants_made_is_told_apart_and_a_role_that_is_not_there_gives_nothing() {
     ];
     bound(&mut rbac, Some("shop"), "grant", ("Role", "r"), &who);
     bound(&mut rbac, Some("shop"), "kept", ("Role", "r"), &who);
-    // A Role of another namespace is not this one.
+    // A Role in another namespace is a different Role.
     bound(&mut rbac, Some("bank"), "b", ("Role", "r"), &who);
     bound(&mut rbac, Some("shop"), "c", ("ClusterRole", "r"), &who);
     rbac.granted([(Some("shop".to_owned()), "grant".to_owned())]);

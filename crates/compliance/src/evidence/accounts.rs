@@ -1,6 +1,6 @@
-//! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv`,
-//! `reviews.csv`, `attestations.csv` and `sample.csv`. What is kept grows with requests, approvals and reviews, not with
-//! records.
+//! The history of each request, derived from the records only: the rows of `summary.csv`, `approvals.csv`,
+//! `reviews.csv`, `attestations.csv` and `sample.csv`. The stored data grows with requests, approvals and reviews, not
+//! with records.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use oz_trail::{Action, Decision, Entry, Record};
 use super::sample::{Sample, rank};
 use crate::csv;
 
-/// One request, as far as the records tell.
+/// The history of one request, as far as the records contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestAccount {
     kind: String,
@@ -100,7 +100,7 @@ const ATTESTATION_COLUMNS: [&str; 11] = [
     "record",
 ];
 
-/// What records come to.
+/// The histories and totals that are derived from records.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     requests: BTreeMap<String, RequestAccount>,
@@ -118,7 +118,7 @@ pub struct Accounts {
 #[derive(Clone, Debug)]
 struct Table {
     columns: &'static [&'static str],
-    /// By the instant and the record's digest.
+    /// The rows, by the instant and the digest of the record.
     rows: BTreeMap<(Timestamp, String), String>,
 }
 
@@ -143,7 +143,7 @@ impl Table {
     }
 }
 
-/// What a record says in a column: a field that every record has, or a detail of that name.
+/// Returns the value of a record in a column: a field that every record has, or the detail of that name.
 fn cell(entry: &Entry, column: &str) -> String {
     let Record {
         request, details, ..
@@ -179,7 +179,7 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// Takes one record into account.
+    /// Adds one record.
     pub fn take(&mut self, entry: &Entry) {
         let record = &entry.record;
         let times = record
@@ -210,34 +210,34 @@ impl Accounts {
         account.take(record, times);
     }
 
-    /// How often something was decided so.
+    /// Returns the number of events with this action and decision.
     #[must_use]
     pub fn total(&self, action: Action, decision: Decision) -> u64 {
         let found = self.totals.get(&(action, decision));
         found.copied().unwrap_or_default()
     }
 
-    /// How many records there were.
+    /// Returns the number of records.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many requests are told of, and how many of these were granted.
+    /// Returns the number of requests in the records, and the number of these that were granted.
     #[must_use]
     pub fn requests(&self) -> (usize, usize) {
         let granted = self.requests.values().filter(|one| one.granted.is_some());
         (self.requests.len(), granted.count())
     }
 
-    /// How many of the granted requests name who approved them.
+    /// Returns the number of granted requests that name their approvers.
     #[must_use]
     pub fn approved(&self) -> usize {
         let granted = self.requests.values().filter(|one| one.granted.is_some());
         granted.filter(|one| !one.approved_by.is_empty()).count()
     }
 
-    /// One line for each request, the oldest first.
+    /// Returns a table with one line for each request, the oldest first.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut all: Vec<&RequestAccount> = self.requests.values().collect();
@@ -249,25 +249,25 @@ impl Accounts {
         text
     }
 
-    /// One line for each answer to a request, the oldest first.
+    /// Returns a table with one line for each approval or denial of a request, the oldest first.
     #[must_use]
     pub fn approvals(&self) -> String {
         self.approvals.text()
     }
 
-    /// One line for each review that was written, refused or overdue, the oldest first.
+    /// Returns a table with one line for each review that was written, refused or overdue, the oldest first.
     #[must_use]
     pub fn reviews(&self) -> String {
         self.reviews.text()
     }
 
-    /// One line for each attestation of who could get in, the oldest first.
+    /// Returns a table with one line for each attestation of entitlements, the oldest first.
     #[must_use]
     pub fn attestations(&self) -> String {
         self.attestations.text()
     }
 
-    /// The requests that are drawn of those that were granted, in the order of their ranks.
+    /// Returns the sample of the granted requests, in the order of their ranks.
     #[must_use]
     pub fn sample(&self, sample: &Sample) -> String {
         let granted = self.requests.values().filter(|one| one.granted.is_some());
@@ -361,7 +361,7 @@ impl RequestAccount {
     }
 }
 
-/// What is known already stays.
+/// Sets a value if it is not known yet.
 fn fill(known: &mut String, told: &str) {
     if known.is_empty() {
         told.clone_into(known);
@@ -380,7 +380,7 @@ fn is_approval(action: Action) -> bool {
     )
 }
 
-/// Whether the UID of a record with this action is that of a request for access, or of a transient binding.
+/// Checks whether the UID in a record with this action is that of an access request or of a transient binding.
 fn is_about_request(action: Action) -> bool {
     is_approval(action)
         || matches!(

@@ -1,5 +1,5 @@
-//! `controls.md`: which controls of which framework the bundle answers, with what, and what it does not answer. A
-//! statement about the bundle, not about whether a control is met: that is the auditor's to judge.
+//! `controls.md`: the controls of each framework that the bundle answers, the files that answer them, and the parts
+//! that are not answered. It describes the bundle, not whether a control is met: the auditor decides that.
 
 use oz_trail::verify::{Report, Verdict};
 use oz_trail::{Action, Decision};
@@ -8,7 +8,7 @@ use super::accounts::Accounts;
 use super::{Manifest, ObjectDigest};
 use crate::entitlements::{Entitlements, Way};
 
-/// One control.
+/// A control of a framework.
 struct Control {
     id: &'static str,
     asks: &'static str,
@@ -96,7 +96,7 @@ const CONTROLS: [Control; 11] = [
     },
 ];
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn controls(
     manifest: &Manifest,
@@ -217,7 +217,7 @@ fn numbers(
     ]
 }
 
-/// Others' words, as one line that is nothing but text.
+/// Returns a text of other users as one line of plain text.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|letter| match letter {

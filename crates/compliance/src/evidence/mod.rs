@@ -1,6 +1,6 @@
-//! A bundle of evidence, as `ozctl audit evidence` makes it: which files are in it, what they say, and how that follows
-//! from the records, so that whoever checks a bundle makes the same of the same records. No I/O: the archive is
-//! written and read by the client.
+//! A bundle of evidence, as `ozctl audit evidence` creates it: its files, their content, and the derivation of the
+//! content from the records, so that a check of the bundle derives the same content from the same records. No I/O: the
+//! client writes and reads the archive.
 
 mod accounts;
 mod controls;
@@ -24,63 +24,63 @@ pub use sample::{Sample, rank};
 pub use seal::{Seal, SealError, SealOrder, sealed};
 pub use sums::Sums;
 
-/// The form of a bundle, by which a program knows whether it can check it.
+/// The format of a bundle, by which a program detects whether it can check the bundle.
 pub const FORMAT: &str = "oz-evidence/v1";
 
-/// What the bundle is about.
+/// The scope of the bundle.
 pub const MANIFEST: &str = "manifest.json";
 /// The public keys as the cluster published them.
 pub const KEYS: &str = "keys.json";
 /// The newest checkpoint of each writer, by slot.
 pub const CHECKPOINTS: &str = "checkpoints.json";
-/// The records of the time that the bundle is about: one object a line, in the order of their time.
+/// The records of the time that the bundle covers: one object a line, in the order of their time.
 pub const RECORDS: &str = "records.jsonl";
-/// Records from before and after, by which it can be told that none is missing in between.
+/// Records from before and after that time, which prove that none is missing in between.
 pub const BOUNDARY: &str = "boundary.jsonl";
-/// Who approved and denied what.
+/// The approvals and denials, with their approvers.
 pub const APPROVALS: &str = "approvals.csv";
-/// Who reviewed what was opened in an emergency or as break-glass, and what nobody reviewed in time.
+/// The reviews of emergencies and of break-glass access, and the reviews that are overdue.
 pub const REVIEWS: &str = "reviews.csv";
-/// Who attested who could get in.
+/// The attestations of entitlements.
 pub const ATTESTATIONS: &str = "attestations.csv";
-/// One line for each request.
+/// A table with one line for each request.
 pub const SUMMARY: &str = "summary.csv";
-/// The requests that were drawn.
+/// The sampled requests.
 pub const SAMPLE: &str = "sample.csv";
-/// Templates and policies by digest.
+/// The templates and policies by digest.
 pub const OBJECTS: &str = "objects.json";
-/// Who could get in.
+/// The entitlements.
 pub const ENTITLEMENTS: &str = "entitlements.json";
-/// The same as CSV.
+/// The entitlements as CSV.
 pub const ENTITLEMENTS_CSV: &str = "entitlements.csv";
-/// What verifying the records came to.
+/// The result of verifying the records.
 pub const VERIFY: &str = "verify.json";
-/// Which of the files answers which control.
+/// The controls and the files that answer each.
 pub const CONTROLS: &str = "controls.md";
-/// The digest of each file before it.
+/// The digest of each of the preceding files.
 pub const SUMS: &str = "SHA256SUMS";
-/// The record by which the audit key signs the digest of [`SUMS`].
+/// The record with which the audit key signs the digest of [`SUMS`].
 pub const SEAL: &str = "seal.json";
 
-/// What a bundle is about.
+/// The scope of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT`].
+    /// The format, [`FORMAT`].
     pub format: String,
-    /// The first instant that it is about.
+    /// The first instant that the bundle covers.
     pub from: Timestamp,
-    /// The first instant after.
+    /// The first instant after that time.
     pub to: Timestamp,
-    /// Which requests are to be drawn.
+    /// The selection of the sampled requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// What could not be read, beyond the gaps of the entitlements.
+    /// The data that could not be read, in addition to the gaps of the entitlements.
     pub gaps: BTreeSet<String>,
 }
 
 impl Manifest {
-    /// The files of the bundle, in their order, without [`SUMS`] and [`SEAL`].
+    /// Returns the files of the bundle, in their order, without [`SUMS`] and [`SEAL`].
     #[must_use]
     pub fn files(&self) -> Vec<&'static str> {
         let mut files = vec![
@@ -101,13 +101,13 @@ impl Manifest {
         files
     }
 
-    /// Whether a record of this instant is among [`RECORDS`].
+    /// Checks whether a record of this instant is in [`RECORDS`].
     #[must_use]
     pub fn covers(&self, time: Timestamp) -> bool {
         (self.from..self.to).contains(&time)
     }
 
-    /// By what its records are judged.
+    /// Returns the terms by which the records are verified.
     #[must_use]
     pub fn terms(&self, trust: Trust) -> Terms {
         Terms {
@@ -119,18 +119,18 @@ impl Manifest {
     }
 }
 
-/// Templates and policies by digest: their content stays in the cluster, as it may hold what is nobody's business.
+/// A template or a policy by digest: its content stays in the cluster, since it may be confidential.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectDigest {
     /// Kind.
     pub kind: String,
-    /// Namespace; empty if it is in none.
+    /// Namespace; empty for a cluster-wide object.
     pub namespace: String,
     /// Name.
     pub name: String,
     /// UID.
     pub uid: String,
-    /// Digest of its spec: of a template, the one that the records of its grants have.
+    /// Digest of the spec; for a template, the digest in the records of its grants.
     pub digest: String,
 }

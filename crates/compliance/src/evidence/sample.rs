@@ -1,22 +1,23 @@
-//! Drawing an auditor's sample, so that whoever has the records draws the same: requests are ranked by SHA-256 of a
-//! seed and their UID, and the first are taken. No generator of random numbers: any language has SHA-256.
+//! The sample for an auditor, which every holder of the records can reproduce: requests are ranked by SHA-256 of a seed
+//! and their UID, and the first are selected. It uses no random number generator, since SHA-256 is available in every
+//! language.
 
 use oz_api::encode::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// What is to be drawn.
+/// The parameters of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// How many requests; all, if there are no more.
+    /// The number of requests; all requests if there are fewer.
     pub size: u32,
-    /// Another seed draws others.
+    /// The seed; another seed selects other requests.
     pub seed: u64,
 }
 
-/// Where a request stands among those that may be drawn: the lowest are. In hexadecimal, of
-/// `oz-evidence-sample/v1`, the seed in decimal and the UID, with line feeds between.
+/// Returns the rank of a request in a sample; the requests with the lowest ranks are selected. The rank is the SHA-256,
+/// in hexadecimal, of `oz-evidence-sample/v1`, the seed in decimal and the UID, separated by line feeds.
 #[must_use]
 pub fn rank(seed: u64, uid: &str) -> String {
     hex(&Sha256::digest(format!(

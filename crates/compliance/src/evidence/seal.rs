@@ -1,5 +1,5 @@
-//! Sealing: whoever makes a bundle does not hold the audit key, and asks the operator by a ConfigMap to put the digest
-//! of the bundle's sums on record. The record is signed, and a part of the bundle from then on.
+//! Sealing: the user who creates a bundle does not hold the audit key, and requests by a ConfigMap that the operator
+//! records the digest of the sums of the bundle. The record is signed, and becomes a part of the bundle.
 
 use jiff::Timestamp;
 use oz_api::names;
@@ -7,34 +7,34 @@ use oz_trail::{Action, Decision, Entry, KeyError, Record, Trust};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The detail that says what is sealed.
+/// The detail with the sealed digest.
 const SUMS: &str = "sums";
-/// The detail that says who asked.
+/// The detail with the requester.
 const BY: &str = "by";
-/// The longest name of somebody who asks, in characters.
+/// The maximum length of the name of the requester, in characters.
 const LONGEST_NAME: usize = 256;
 
-/// What somebody asks for, as one entry of a ConfigMap: its key is the digest in hexadecimal.
+/// A request for a seal, as one entry of a ConfigMap: its key is the digest in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealOrder {
-    /// `sha256:` and the digest of the bundle's sums.
+    /// `sha256:` and the digest of the sums of the bundle.
     pub sums: String,
-    /// Who asks, as they say themselves; Kubernetes' own audit log knows it for certain.
+    /// The requester, as stated in the order; only the audit log of Kubernetes proves it.
     #[serde(default)]
     pub by: String,
 }
 
 impl SealOrder {
-    /// Under which key the ConfigMap has it.
+    /// Returns the key of the order in the ConfigMap.
     #[must_use]
     pub fn key(&self) -> &str {
         self.sums.trim_start_matches("sha256:")
     }
 
-    /// The order that an entry of the ConfigMap is.
+    /// Parses an order from an entry of the ConfigMap.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason for which the entry is not an order.
     pub fn read(key: &str, text: &str) -> Result<Self, String> {
         let order: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -50,7 +50,7 @@ impl SealOrder {
         Ok(order)
     }
 
-    /// The record that seals it. The same sums are the same fact.
+    /// Returns the record that seals it. Orders for the same sums have records with the same id.
     #[must_use]
     pub fn record(&self, now: Timestamp) -> Record {
         let by: String = match self.by.as_str() {
@@ -68,34 +68,34 @@ impl SealOrder {
     }
 }
 
-/// That the audit key signed something.
+/// A signature of the audit key over the sums of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seal {
-    /// When.
+    /// The time of the signature.
     pub at: Timestamp,
-    /// Who asked, as they said themselves.
+    /// The requester, as stated in the order.
     pub by: String,
     /// `sha256:` and the digest of the sums.
     pub sums: String,
-    /// The record's own digest, by which it is found in the trail.
+    /// The digest of the record, by which it is found in the trail.
     pub record: String,
 }
 
-/// Why a seal proves nothing.
+/// The reason for which a seal is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// No good signature.
+    /// The signature is missing or not valid.
     #[error("{0}")]
     Signature(#[from] KeyError),
-    /// A record of something else.
+    /// The record has another purpose.
     #[error("the record is not one by which the operator seals evidence")]
     Other,
 }
 
-/// The seal that a record of the trail is.
+/// Returns the seal that a record of the trail contains.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason for which the record is not a seal.
 pub fn sealed(value: &Value, trust: &Trust) -> Result<Seal, SealError> {
     let entry = Entry::check_signature(value, trust)?;
     let record = entry.record;

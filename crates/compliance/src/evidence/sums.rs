@@ -13,7 +13,7 @@ impl Sums {
         self.0.push((name.to_owned(), digest));
     }
 
-    /// The file.
+    /// Returns the content of the file.
     #[must_use]
     pub fn text(&self) -> String {
         let lines = self.0.iter();
@@ -22,13 +22,13 @@ impl Sums {
             .collect()
     }
 
-    /// `sha256:` and the digest of the file, which is what is sealed.
+    /// Returns `sha256:` and the digest of the file, which is sealed.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("sha256:{}", hex(&Sha256::digest(self.text())))
     }
 
-    /// The first line in which a text differs, as what is wrong with it.
+    /// Returns a description of the first line in which a text differs.
     #[must_use]
     pub fn difference(&self, text: &str) -> Option<String> {
         let own = self.text();

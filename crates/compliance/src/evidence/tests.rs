@@ -1,4 +1,4 @@
-//! What is told of records, drawn from them, and sealed.
+//! Tests of the tables that are derived from records, of samples, and of seals.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ fn record(at: Timestamp, action: Action, decision: Decision, uid: &str, who: &st
     }
 }
 
-/// A chain of one writer: each minute a request is approved by bob, granted, used and over.
+/// Returns a chain of one writer: each minute a request is approved by bob, granted, used, and ends.
 fn trail(requests: i64) -> (Vec<Entry>, Checkpoint) {
     let key = key();
     let writer = Writer::new(names::OPERATOR, "oz-0", BEGAN, 1);
@@ -85,8 +85,8 @@ fn manifest(from: i64, to: i64) -> Manifest {
     }
 }
 
-/// The entries that a bundle about this time has, besides the first of the chain: those of the time and the first
-/// signed one after.
+/// Returns the entries in a bundle of this time, in addition to the first of the chain: those of the time and the first
+/// signed one after it.
 fn part(entries: &[Entry], manifest: &Manifest) -> Vec<Entry> {
     let mut part: Vec<Entry> = entries.iter().take(1).cloned().collect();
     for entry in entries.iter().skip(1) {
@@ -121,14 +121,15 @@ fn a_part_of_a_trail_is_whole_and_nothing_can_be_left_out_of_it() {
     let part = part(&entries, &manifest);
     assert!(part.len() < entries.len() - 40);
     assert_eq!(faults(&part, &checkpoint, &manifest), []);
-    // The first of the chain is not of the time: leaving it out is noticed all the same. Each other is missed.
+    // The first record of the chain is outside the time, but its absence is detected all the same, as is that of each
+    // other record.
     for left_out in 1..part.len() {
         let mut less = part.clone();
         let gone = less.remove(left_out);
         let faults = faults(&less, &checkpoint, &manifest);
         assert!(!faults.is_empty(), "{left_out} {:?}", gone.record.action);
     }
-    // The end of it, with whatever comes after.
+    // The end of the time is missing, with all that follows.
     for cut in 2..part.len() {
         let less = &part[..cut];
         let faults = faults(less, &checkpoint, &manifest);
@@ -164,7 +165,7 @@ fn what_is_left_out_after_the_time_is_no_fault_and_before_it_is() {
     let last = entries.last().unwrap().clone();
     with_later.push(last.clone());
     let found = faults(&with_later, &checkpoint, &manifest);
-    // The last is not signed itself.
+    // The last record is not signed itself.
     assert_eq!(found, [Fault::Unsigned]);
     let signed = entries
         .iter()
@@ -173,7 +174,7 @@ fn what_is_left_out_after_the_time_is_no_fault_and_before_it_is() {
     let mut with_later = part(&entries, &manifest);
     with_later.push(signed.unwrap().clone());
     assert_eq!(faults(&with_later, &checkpoint, &manifest), []);
-    // Without the one that closes the time, there is a gap that may lie in it.
+    // Without the record that closes the time, there is a gap that may be within it.
     with_later.remove(with_later.len() - 2);
     assert_eq!(
         faults(&with_later, &checkpoint, &manifest),
@@ -286,7 +287,7 @@ fn a_review_is_one_line_and_so_is_one_that_is_overdue() {
     ] {
         assert!(lines[line].contains(expected), "{told}");
     }
-    // No formula for whoever opens it in a spreadsheet.
+    // A spreadsheet must not interpret it as a formula.
     assert!(!told.contains(",=the pager"), "{told}");
 }
 
@@ -303,7 +304,7 @@ fn a_sample_is_drawn_again_by_its_seed_and_another_by_another() {
         drawn(6, 1).starts_with(&drawn(5, 1)),
         "a larger sample has the smaller one in it"
     );
-    // What sha256sum(1) makes of it.
+    // The result of sha256sum(1).
     let known = "123bc95dd0eba1e9d9016e253ddce9b305ef5d4dbaf59a3d0cf336a60125b49e";
     assert_eq!(rank(1, "uid-0"), known);
 }

@@ -1,4 +1,4 @@
-//! What follows from an answer.
+//! The effects of a function's response.
 
 use kube::core::DynamicObject;
 use oz_api::composite::Method::{InPlace, OnDelete, Recreate};
@@ -200,7 +200,7 @@ fn the_status_is_the_functions_with_the_generation_and_one_condition_of_each_typ
         status,
         json!({"conditions": [conditions[0], conditions[1]], "observedGeneration": 3})
     );
-    // A function that fails says nothing of it.
+    // The response of a function that fails does not change the status.
     world.parent.data["status"] = json!({"before": true});
     world.facts.called = Some(Err(Failure::transient("HookFailed", "no").into()));
     let decision = world.decide(at(0));
@@ -234,7 +234,7 @@ fn a_parent_is_looked_at_again_when_the_function_or_the_declaration_or_the_paren
     });
     world.answers(&json!({"resyncAfterSeconds": 500}));
     assert_eq!(seconds(&world), Some(300.0));
-    // One that asked to be left alone is.
+    // A function that asks for a later call is called later.
     world.facts.called = Some(Err(Refused {
         failure: Failure::invalid("HookBusy", "later"),
         again: Some(at(7)),

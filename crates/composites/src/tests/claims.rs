@@ -1,4 +1,4 @@
-//! Which objects are a parent's children.
+//! The children of a parent: claims, adoption and release.
 
 use oz_api::composite::Method::InPlace;
 use oz_core::controller::Failure;
@@ -21,7 +21,8 @@ fn owned(uid: &str) -> Value {
     json!([{"apiVersion": "test.example.org/v1", "kind": "Fleet", "name": "one", "uid": uid, "controller": true}])
 }
 
-/// A parent by these authors, and an object that it selects and nobody controls. The function names no child.
+/// Returns a world with a parent by these authors, and an object without a controller that it selects. The function
+/// returns no child.
 fn tempted(authors: &[&str], metadata: &Value) -> World {
     let mut world = selecting();
     world.parent.metadata.creation_timestamp = Some(time());
@@ -144,7 +145,7 @@ fn what_hands_out_rights_or_is_of_oz_is_adopted_with_no_configuration() {
     }
 }
 
-/// A selector may match everything that there is.
+/// A selector may match every object.
 #[test]
 fn one_pass_asks_about_a_few_objects() {
     let mut world = tempted(&["alice"], &json!({}));
@@ -162,7 +163,7 @@ fn nothing_is_adopted_before_the_parent_is_known_to_live() {
     let mut world = selecting();
     world.stray(json!({"name": "a", "namespace": "dev", "uid": "a", "labels": {"crew": "one"}}));
     assert_eq!(world.verdict(at(0)).question(), Some(Question::Alive));
-    // A parent that is being deleted, or whose life nobody vouches for, adopts nothing.
+    // A parent that is being deleted, or that cannot be confirmed to exist, adopts nothing.
     for alive in [Ok(false), Err(Failure::transient("Unreachable", "no"))] {
         let mut world = tempted(
             &[],

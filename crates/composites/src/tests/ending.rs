@@ -1,4 +1,4 @@
-//! What ends, ends: whatever the function says by then.
+//! The expiry of children, for any response of the function.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::composite::Method::Recreate;
@@ -11,7 +11,7 @@ use crate::supervise::Mode;
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
-/// A world whose function named one child that lasts until then.
+/// Returns a world with one child from the function that lasts until this instant.
 fn ending(until: Timestamp) -> World {
     let mut world = World::new(Recreate);
     let without = json!({"children": []});
@@ -98,7 +98,7 @@ fn child_whose_end_an_earlier_release_sealed_is_over() {
     let over = jiff::Timestamp::UNIX_EPOCH;
     assert_eq!(ends::read(keys, "parent", &child), Some(over));
     assert_eq!(ends::read(keys, "another", &child), None);
-    // It is made again, by a key that counts.
+    // The function creates it again, with a valid key.
     let mut world = world;
     world.live[0] = child;
     assert_eq!(world.pass(at(5))[0], "delete a");
@@ -109,7 +109,7 @@ fn a_parent_or_a_composite_that_goes_takes_what_ends_with_it() {
     let mut world = ending(at(10));
     world.facts = Default::default();
     world.parent.metadata.deletion_timestamp = Some(time());
-    // An orphaning deletion took the reference off.
+    // An orphaning deletion removed the reference.
     world.live[0].object.metadata.owner_references = None;
     assert_eq!(world.pass(at(1)), ["delete a", "release"]);
 

@@ -1,4 +1,4 @@
-//! Composites in tables: what is claimed, what is asked, what follows from an answer, and what ends.
+//! Tests of composites in tables: claims, requests, effects of responses, and expiry.
 
 mod answers;
 mod claims;

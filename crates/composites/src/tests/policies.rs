@@ -1,4 +1,4 @@
-//! Several policies of one composite, and what is counted before one of them may delete.
+//! Several policies of one composite, and the tally before one of them may delete children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ fn several_policies_are_another_one_when_any_of_them_is() {
     let together = |found: &[PolicyFound]| PolicyFound::together(found).unwrap();
     assert_eq!(PolicyFound::together(&[]), None);
     assert_eq!(together(&[one("a", "v1")]), one("a", "v1"));
-    // Two functions of one bundle.
+    // Two functions are in one bundle.
     assert_eq!(together(&[one("a", "v1"), one("a", "v1")]), one("a", "v1"));
     let first = together(&[one("a", "v1"), one("b", "v0")]);
     assert_eq!(first.language, "v0, v1");
@@ -63,7 +63,7 @@ fn a_parent_that_told_without_a_child_has_not_told_yet() {
         told.checked(children.iter().copied(), &reports)
             .is_within(1_000)
     };
-    // Children of others are none of ours.
+    // Children of other parents do not count.
     assert!(tally(&[("one", "known"), ("another", "late")]));
     assert!(!tally(&[("one", "known"), ("one", "late")]));
 }

@@ -1,4 +1,4 @@
-//! RegoControllers: what each field means, what is refused, and what is not done though the policy says so.
+//! RegoControllers: the meaning of each field, the rejected values, and the changes that are withheld from the policy.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::composite::Method;
@@ -100,7 +100,7 @@ fn each_field_is_heard() {
     assert!(declared.selects(&crew("one")) && !declared.selects(&crew("two")));
 }
 
-/// Each of these values of these fields is refused, by name.
+/// Checks that each of these values is rejected, with the name of its field.
 fn refused(table: &[(&str, Value, &str)]) {
     for (pointer, value, said) in table {
         let object = rego(|rego| {
@@ -223,7 +223,7 @@ fn lengths_and_numbers_out_of_bounds_are_refused() {
     ]);
 }
 
-/// A world whose parent says from when until when it has children.
+/// Returns a world with a parent that defines the window of its children.
 fn windowed(from: Value, until: Value) -> World {
     let mut world = World::new(Method::InPlace);
     world.composite.declared = declared(|rego| {
@@ -248,7 +248,7 @@ fn a_window_opens_and_closes_to_the_nanosecond_whatever_the_policy_says() {
     assert_eq!(world.plan(at(11)).wake, Some(at(20)));
     world.facts.called = Some(Err(Failure::transient("PolicyInvalid", "no").into()));
     assert!(world.pass(at(20) - NANOSECOND).is_empty());
-    // What is written on the child holds, whoever changes the parent.
+    // The expiry that is written on the child applies, even if a user changes the parent.
     world.parent.data["spec"]["until"] = text(at(100));
     assert_eq!(world.pass(at(20)), ["delete a"]);
     world.answers(&json!({"children": [map("a", "x")]}));
@@ -264,7 +264,7 @@ fn an_end_that_comes_earlier_holds_though_the_policy_is_broken() {
     world.parent.data["spec"]["until"] = text(at(5));
     assert_eq!(world.plan(at(2)).wake, Some(at(5)));
     assert_eq!(world.pass(at(5)), ["delete a"]);
-    // A child of another hand is not touched.
+    // A child that another client created is not touched.
     world.stray(json!({"name": "b", "namespace": "dev", "uid": "b", "ownerReferences": [
         {"apiVersion": "test.example.org/v1", "kind": "Fleet", "name": "one", "uid": "parent", "controller": true},
     ]}));
@@ -315,7 +315,7 @@ fn told(world: &World, now: Timestamp) -> Report {
     serde_json::from_value(told.expect("something is told")).unwrap()
 }
 
-/// One child that stays, one that changes, one that is not named any more, and one that is new.
+/// Returns a world with a child that stays, one that changes, one that the function no longer returns, and a new one.
 fn differing() -> World {
     let mut world = World::new(Method::InPlace);
     world.composite.declared = declared(|_| {});
@@ -346,7 +346,7 @@ fn a_dry_run_tells_and_writes_nothing() {
             .all(|step| matches!(step, Step::Effect(_)))
     );
     assert_eq!(decision.state.status, None);
-    // What has an end comes to it all the same.
+    // Children with an expiry expire nevertheless.
     let mut world = windowed(Value::Null, text(at(20)));
     world.pass(at(1));
     world.composite.mode = Mode::DryRun;
@@ -360,7 +360,7 @@ fn a_guarded_pass_deletes_nothing_that_the_policy_does_not_name() {
     assert_eq!(told(&world, at(1)).delete, ["ConfigMap dev/goes"]);
     let done = world.pass(at(1));
     assert_eq!(done[1..], ["change changes", "create new"], "{done:?}");
-    // About what the policy does not answer it may not want anything.
+    // The policy may not want any of the children about which it does not respond.
     world.facts.called = Some(Err(Failure::transient("PolicyFailed", "no").into()));
     assert_eq!(told(&world, at(1)).doubtful, 4);
     world.composite.mode = Mode::Run;
@@ -424,7 +424,7 @@ fn a_tally_is_complete_when_all_have_told_and_is_bounded() {
     assert!(tally.is_within(100) && !tally.is_within(99));
 }
 
-/// What runs, and what is said of it, for a policy that would delete so many.
+/// Returns the mode and the status of a composite with this tally of its policy.
 fn guarded(object: &RegoController, tally: Option<Tally>) -> (Mode, Value) {
     let found = PolicyFound {
         digest: "sha256:0123456789".to_owned(),
@@ -475,7 +475,7 @@ fn a_policy_that_would_delete_too_many_waits_until_its_digest_is_accepted() {
     assert_eq!(status["pending"][0]["parent"], "dev/one");
     assert_eq!(status["acceptedDigest"], Value::Null);
 
-    // What was told of another policy, which may still run, says nothing of this one.
+    // The reports about another policy, which may still run, do not apply to this one.
     let (mode, status) = guarded(&object, told_of("sha256:another", 0));
     assert_eq!(
         (mode, &status["acceptedDigest"]),

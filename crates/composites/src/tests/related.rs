@@ -1,4 +1,4 @@
-//! Which other objects a function is shown, and under which names.
+//! The related objects that a function receives, and their names in the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

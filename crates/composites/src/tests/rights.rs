@@ -1,4 +1,4 @@
-//! Children that hand out rights: for whom, and which.
+//! Children that grant rights: the subjects and the roles.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn user(name: &str) -> Requester {
     }
 }
 
-/// A Fleet whose children are bindings and roles.
+/// Returns a world with a Fleet that has bindings and roles as children.
 fn world(method: Method) -> World {
     let mut world = World::new(method);
     let placed = |kind: &str, plural: &str| {
@@ -55,7 +55,7 @@ fn world(method: Method) -> World {
     world
 }
 
-/// Has the webhook say who had a hand in the parent as it is.
+/// Writes the stamp of the webhook with these authors on the current parent.
 pub(super) fn stamp(world: &mut World, users: &[&str], uid: &str) {
     let resource = &world.composite.family.parent.resource;
     world.parent.types = Some(kube::core::TypeMeta {
@@ -77,7 +77,7 @@ pub(super) fn stamp(world: &mut World, users: &[&str], uid: &str) {
     let sealed = stamp.seal(&world.composite.keys).unwrap();
     let annotations = world.parent.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::REQUESTER.to_owned(), sealed);
-    // As a watch brings it.
+    // A watch returns the parent in this form.
     world.parent.types = None;
 }
 
@@ -116,7 +116,7 @@ pub(super) fn asked(world: &World, now: Timestamp) -> Vec<Want> {
     }
 }
 
-/// Has the API server find this about whatever is asked.
+/// Answers all checks of the pass with this result.
 pub(super) fn found(world: &mut World, now: Timestamp, found: &Found) {
     let wants = asked(world, now);
     let answers = wants.into_iter().map(|want| (want, found.clone()));
@@ -130,7 +130,7 @@ pub(super) fn fine() -> Found {
     }
 }
 
-/// Reason and message of what stands in the way.
+/// Returns the reason and the message of the obstacle.
 fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
     let plan = world.plan(now);
     let steps: Vec<_> = plan.steps().collect();
@@ -149,7 +149,7 @@ fn a_binding_is_made_if_whoever_made_its_parent_may_bind_the_role() {
     assert_eq!(wants[0].namespace.as_deref(), Some("dev"));
     found(&mut world, at(1), &fine());
     assert_eq!(world.pass(at(1)), ["create b"]);
-    // What is there already is not judged again.
+    // An existing object is not checked again.
     world.facts.rights.clear();
     assert!(world.pass(at(2)).is_empty());
 }
@@ -190,7 +190,7 @@ fn the_list_and_the_danger_of_a_role_hold_whoever_asks() {
         rules: Ok(Some(rules)),
         ..fine()
     };
-    // Not on the list: nobody is even asked about it.
+    // The role is not on the list: the authors are not checked.
     let mut unlisted = world(Method::InPlace);
     unlisted.answers(&json!({"children": [binding("cluster-admin", "bob")]}));
     assert_eq!(obstacle(&unlisted, at(1)).0, "RoleNotBindable");
@@ -327,7 +327,7 @@ fn what_is_refused_leaves_what_was_given_before_and_its_end() {
         found(&mut world, at(1), &fine());
         world.pass(at(1));
         assert_eq!(world.live.len(), 1);
-        // Later, for somebody else as well: who may not hand that out changes nothing.
+        // A later expiry, and another subject: an author without the permission changes nothing.
         let later = (at(1000), json!({"children": []}));
         let refused = Found {
             lacks: Ok(Some("alice".to_owned())),
@@ -379,7 +379,7 @@ fn what_nobody_can_judge_is_refused() {
     assert_eq!(obstacle(&world, at(1)).0, "Timeout");
 }
 
-/// A Fleet whose children are of this kind.
+/// Returns a world with a Fleet that has children of this kind.
 fn children_of(api_version: &str, kind: &str, plural: &str) -> World {
     let mut world = world(Method::InPlace);
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -407,7 +407,7 @@ fn lacking() -> Found {
     }
 }
 
-/// The verbs and resources that authors are asked about.
+/// Returns the verbs and resources of the checks of authors.
 fn rights(wants: &[Want]) -> Vec<String> {
     let reviews = wants.iter().flat_map(Want::reviews);
     let rights = reviews.filter_map(|(_, review)| review.spec.resource_attributes);
@@ -528,7 +528,7 @@ fn child_of_a_privileged_kind_is_written_if_its_authors_may_write_it() {
         assert_eq!(reason, "MayNotTouch", "{message}");
         found_again(&mut world, &fine());
         assert_eq!(world.pass(at(1)), ["create c"], "{kind}");
-        // Nobody is known who may.
+        // No author is known.
         let mut world = children_of(version, kind, plural);
         world.parent.metadata.annotations = None;
         world.answers(&json!({"children": [child(version, kind, content)]}));
@@ -620,7 +620,7 @@ fn change_of_a_child_that_others_made_privileged_asks_its_authors() {
     };
     world.answers(&named("a:1"));
     assert_eq!(world.pass(at(1)), ["create c"]);
-    // The function leaves the account out, so it stays.
+    // The function omits the account, so it stays.
     let live = &mut world.live[0].object.data;
     live["spec"]["template"]["spec"]["serviceAccountName"] = json!("deployer");
     world.answers(&named("mallory:1"));

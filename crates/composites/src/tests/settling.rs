@@ -1,4 +1,4 @@
-//! Parents that do not settle.
+//! Parents that do not converge.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::composite::Method;
@@ -15,7 +15,7 @@ fn after(millis: i64) -> Timestamp {
     at(0) + SignedDuration::from_millis(millis)
 }
 
-/// What a pass asks, over a parent whose child `one` is to have this value.
+/// Returns the change of a pass over a parent, with this value for its child `one`.
 fn change(world: &mut World, value: &str) -> Option<Change> {
     world.answers(&json!({"children": [map("one", value)], "status": {}}));
     world.facts.slowed = None;
@@ -31,7 +31,7 @@ fn change(world: &mut World, value: &str) -> Option<Change> {
     }
 }
 
-/// A parent with its child.
+/// Returns a world with a parent and its child.
 fn settled() -> World {
     let mut world = World::new(Method::InPlace);
     assert_eq!(
@@ -69,7 +69,7 @@ fn five_passes_in_a_row_may_change_something_and_each_further_one_waits_twice_as
         assert_eq!(again(&mut passes, &mut world, next), None, "{seconds}");
         now = next;
     }
-    // Others are none the slower, and one that rests is forgotten.
+    // Other parents are not delayed, and a parent without changes is forgotten.
     let other = change(&mut world, "x").unwrap();
     assert_eq!(passes.would(now, "other", other.clone()), None);
     let rested = now + SignedDuration::from_secs(512 + 60);
@@ -97,7 +97,7 @@ fn what_is_remembered_is_bounded() {
     assert_eq!(passes.would(after(7), PARENT, change), None, "counted anew");
 }
 
-/// Whether a parent is slowed by its tenth pass, of which each is preceded by this.
+/// Checks whether a parent is delayed by its tenth pass, with these changes before each pass.
 fn is_slowed(millis: i64, mut before: impl FnMut(&mut World, i64)) -> bool {
     let mut world = settled();
     let mut passes = Passes::default();
@@ -113,7 +113,7 @@ fn is_slowed(millis: i64, mut before: impl FnMut(&mut World, i64)) -> bool {
 fn a_pass_with_a_cause_begins_anew() {
     assert!(is_slowed(10, |_, _| {}));
     assert!(is_slowed(10, |world, _| {
-        // What a pass does to children is none.
+        // A change of a child by a pass is not a cause.
         let child = &mut world.live[0].object;
         child.metadata.resource_version = Some("7".to_owned());
     }));
@@ -127,7 +127,7 @@ fn a_pass_with_a_cause_begins_anew() {
     assert!(!is_slowed(10, |world, pass| {
         world.live[0].object.data["status"] = json!({"ready": pass});
     }));
-    // A child that was exchanged comes with another status.
+    // A replaced child has another status.
     assert!(is_slowed(10, |world, pass| {
         world.live[0].object.metadata.uid = Some(format!("one-{pass}"));
         world.live[0].object.data["status"] = json!({"ready": pass});

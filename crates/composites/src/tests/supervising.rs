@@ -1,4 +1,4 @@
-//! Which composites run.
+//! The supervision of composites: the conditions under which they run.
 
 use oz_api::composite::{CompositeController, Method};
 use oz_core::controller::{Answers, Controller, Failure, Outcome, Plan, Step};
@@ -39,7 +39,7 @@ pub(super) fn survey() -> Survey {
     }
 }
 
-/// The plan, the status, and what the port is told.
+/// Returns the plan, the status, and the report to the port.
 pub(super) fn decide(
     object: &CompositeController,
     survey: Option<Survey>,
@@ -76,7 +76,7 @@ pub(super) fn decide(
     (decision.plan, Value::Object(status.collect()), run)
 }
 
-/// It is run for its ends, also by an operator that has not run it before.
+/// Checks that the composite runs for the expiry of its children only, also in an operator that has not run it before.
 pub(super) fn ends_only(run: Option<Run>) {
     let run = run.unwrap();
     assert_eq!(run.mode, Mode::Ends);
@@ -258,7 +258,7 @@ fn annotations_say_what_the_kind_has_no_fields_for() {
             said.contains("metadata.annotations[oz.wizardofoz.co/"),
             "{said}"
         );
-        // What was made before still ends.
+        // Children that were created before still expire.
         let wrong = controller(|composite| {
             let name = format!("oz.wizardofoz.co/{}", annotation.0);
             composite["metadata"]["annotations"] = json!({ name: annotation.1 });
@@ -300,7 +300,7 @@ fn one_whose_children_may_end_is_held_until_they_have() {
     found.held = Some(0);
     let (plan, _, run) = decide(&leaving, Some(found.clone()));
     assert!(releases(&plan) && run.unwrap().composite.is_none());
-    // Without a definition of their kind there are no parents.
+    // Without a CustomResourceDefinition of their kind there are no parents.
     found.held = None;
     found.family = Err(Failure::transient(KIND_MISSING, "gone"));
     found.kinds = Kinds::NoParents;

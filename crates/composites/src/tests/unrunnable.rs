@@ -1,4 +1,4 @@
-//! What a composite leaves behind that cannot be run, or is deleted: ends that hold, and finalizers.
+//! The remains of a composite that cannot run or is deleted: children with an expiry, and finalizers.
 
 use oz_api::composite::CompositeController;
 use oz_core::controller::{Controller, Failure, Plan, Step};
@@ -8,7 +8,7 @@ use super::supervising::{composites, decide, ends_only, survey};
 use super::world::*;
 use crate::supervise::{FINALIZER, KIND_MISSING, Kinds, Mode, PolicyFound, Run, Survey};
 
-/// The composite, held and being deleted.
+/// Returns the composite with its finalizer, while it is being deleted.
 fn deleted(change: impl FnOnce(&mut serde_json::Value)) -> CompositeController {
     let mut deleted = controller(change);
     deleted.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
@@ -24,7 +24,7 @@ fn missing() -> Failure {
     Failure::transient(KIND_MISSING, "the API server has no widgets")
 }
 
-/// As if one kind of child were not served.
+/// Returns a survey without one kind of child, as if the API server did not serve it.
 fn without_child(hidden: bool) -> Survey {
     let mut found = survey();
     let mut family = found.family.unwrap();
@@ -46,7 +46,7 @@ fn a_missing_kind_of_child_is_no_missing_kind_of_parent() {
     assert!(!releases(&plan), "children that are not served have ends");
     assert_eq!(mode(run), (Mode::Ends, true));
     assert!(plan.wake.is_some());
-    // Without a definition there are no children of that kind either.
+    // Without a CustomResourceDefinition there are no children of that kind either.
     let mut found = without_child(false);
     let (plan, _, run) = decide(&object, Some(found.clone()));
     assert!(!releases(&plan));

@@ -17,7 +17,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-/// When something was deleted, or made.
+/// Returns the time of a deletion or creation.
 pub(super) fn time() -> Time {
     Time(at(0))
 }
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// The function answers this from now on.
+    /// Sets the response of the function from now on.
     pub(super) fn answers(&mut self, answer: &Value) {
         self.answers_ahead(answer, &[]);
     }
@@ -127,7 +127,7 @@ impl World {
         self.decide(now).plan
     }
 
-    /// Decides and carries out, as an API server would; gives what was done.
+    /// Decides and applies the steps, as an API server would. Returns the applied steps.
     pub(super) fn pass(&mut self, now: Timestamp) -> Vec<String> {
         let plan = self.plan(now);
         let steps: Vec<Step> = plan.steps().cloned().collect();
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// An object of the children's kind.
+    /// Adds an object of the children's kind.
     pub(super) fn stray(&mut self, metadata: Value) {
         let resource = self.composite.family.children[0].0.resource.clone();
         let object = object(json!({"metadata": metadata, "data": {"value": "stray"}}));
@@ -188,7 +188,7 @@ impl World {
     }
 }
 
-/// A ConfigMap as a function names it.
+/// Returns a ConfigMap as a function returns it.
 pub(super) fn map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}})
 }

@@ -1,14 +1,14 @@
-//! What somebody asks for.
+//! The content of a request, apart from its pod.
 
-/// What a request asks for, besides a pod.
+/// The content of a request, apart from its pod.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ask<'a> {
     /// The requester's reason.
     pub reason: Option<&'a str>,
-    /// The container, if one is named.
+    /// The container that the request names.
     pub container: Option<&'a str>,
-    /// The ticket, if one is named.
+    /// The change ticket that the request names.
     pub ticket: Option<&'a str>,
-    /// Whether it is an emergency.
+    /// The request declares an emergency.
     pub emergency: bool,
 }

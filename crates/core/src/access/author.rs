@@ -1,7 +1,7 @@
-//! Who wrote a template. The webhook notes it on what it checks the author's rights for, whenever the
-//! spec changes; the operator can have a pod admitted as they would be. It is not sealed, since
-//! templates outlive keys: it is good as long as oz's webhook is in the path of templates, as is the check
-//! of the author's rights.
+//! The author of a template. The webhook records the author on each object for which it checks the author's rights,
+//! whenever the spec changes; the operator can then have a pod admitted as the author's. The note is not sealed, since
+//! templates outlive keys: it is valid as long as oz's webhook is in the path of templates, as is the check of the
+//! author's rights.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Requester, labels};
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 struct Note {
     #[serde(flatten)]
     author: Requester,
-    /// Digest of what they wrote.
+    /// Digest of the content that the author wrote.
     spec_digest: String,
 }
 
-/// Notes that `author` wrote what has this digest.
+/// Records that `author` wrote the content with this digest.
 pub fn write(metadata: &mut ObjectMeta, author: &Requester, spec_digest: &str) {
     let note = Note {
         author: author.clone(),
         spec_digest: spec_digest.to_owned(),
     };
-    // Text and texts: it always serialises.
+    // A digest and the strings of the author always serialise.
     let text = serde_json::to_string(&note).unwrap_or_default();
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(labels::AUTHOR.to_owned(), text);
 }
 
-/// Leaves the note as it was.
+/// Keeps the note of the old object.
 pub fn keep(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     match noted(old) {
         Some(text) => {
@@ -43,14 +43,14 @@ pub fn keep(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     }
 }
 
-/// The note, as it stands.
+/// Returns the note as it is stored.
 #[must_use]
 pub fn noted(metadata: &ObjectMeta) -> Option<&str> {
     let annotations = metadata.annotations.as_ref()?;
     annotations.get(labels::AUTHOR).map(String::as_str)
 }
 
-/// Who wrote what has this digest; `None` if nobody is noted, or for something else.
+/// Returns the author of the content with this digest; `None` if the object has no note, or a note for other content.
 #[must_use]
 pub fn of(metadata: &ObjectMeta, spec_digest: &str) -> Option<Requester> {
     let note: Note = serde_json::from_str(noted(metadata)?).ok()?;
@@ -74,7 +74,7 @@ mod tests {
         write(&mut metadata, &bob, "one");
         assert_eq!(of(&metadata, "one"), Some(bob.clone()));
         assert_eq!(of(&metadata, "two"), None);
-        // Whatever somebody writes there, the old note stays.
+        // A user can write the annotation: the old note replaces it.
         let mut changed = ObjectMeta::default();
         write(
             &mut changed,

@@ -1,6 +1,7 @@
-//! Which request another may continue (`spec.extends`): one's own, that is granted and lasts, of the
-//! same pod. It gives nothing that could not be had without it; but what a record says of two requests
-//! that belong together is to be true. The webhook asks at admission, the operator asks again.
+//! The rules for a request that continues another (`spec.extends`): the other request is the requester's, is granted,
+//! is in effect and is for the same pod. A continuation grants no access that a request without it could not get; but
+//! an audit record that links two requests must be true. The webhook checks the rules at admission, and the operator
+//! checks them again.
 
 use jiff::Timestamp;
 use oz_api::{EndReason, Phase, Requester};
@@ -11,17 +12,17 @@ use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 
-/// What is known of the request that another names.
+/// The data about the request that another request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continued {
-    /// Whose it is; `None` if that is not proven.
+    /// The requester; `None` if no valid stamp proves it.
     requester: Option<Requester>,
-    /// Its template.
+    /// The name of its template.
     template: String,
     phase: Phase,
-    /// Until when it lasts; `None` if it was not granted, is being deleted or was ended early.
+    /// The expiry of its grant; `None` if it was not granted, is being deleted or ended early.
     until: Option<Timestamp>,
-    /// The pod that it is for, if that was there before.
+    /// The pod of its grant, if the pod existed before the request.
     pod: Option<String>,
 }
 
@@ -46,18 +47,19 @@ impl Continued {
         }
     }
 
-    /// Whether it lasted at `instant`.
+    /// Checks whether the grant was in effect at `instant`.
     fn lasted(&self, instant: Timestamp) -> bool {
         (self.phase.is_granted() || self.phase == Phase::Expired)
             && self.until.is_some_and(|until| !has_come(instant, until))
     }
 }
 
-/// Whether `request`, by `requester`, may continue what it names, of which `continued` is known. What
-/// it names must have lasted at `created`: when this one came, however long it waited since.
+/// Checks whether `request`, by `requester`, may continue the request that it names, described by `continued`. The
+/// named request must have been in effect at `created`, the creation of `request`, regardless of the time that
+/// `request` has waited since.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may(
     requester: &Requester,
     request: &Request<'_>,
@@ -72,7 +74,7 @@ pub fn may(
         let whose = it.requester.as_ref();
         whose.is_some_and(|whose| whose.user == requester.user && whose.uid == requester.uid)
     };
-    // Whether somebody else has one of that name is not told.
+    // The denial does not disclose whether another user has a request of that name.
     let Some(continued) = continued.filter(own) else {
         let user = &requester.user;
         return denied(
@@ -105,7 +107,7 @@ pub fn may(
     }
 }
 
-/// The pod to get into: the one that is asked for, or that of what is continued.
+/// Returns the pod to connect to: the requested pod, or the pod of the continued request.
 #[must_use]
 pub fn target_pod<'a>(asked: Option<&'a str>, continued: Option<&'a Continued>) -> Option<&'a str> {
     asked.or_else(|| continued?.pod.as_deref())
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(target_pod(None, Some(&continued)), Some("db-0"));
         assert_eq!(target_pod(Some("db-1"), None), Some("db-1"));
         assert_eq!(target_pod(None, None), None);
-        // Groups may change meanwhile.
+        // The groups may have changed since the first request.
         let other = Requester {
             groups: Vec::new(),
             ..alice()
@@ -227,7 +229,7 @@ mod tests {
             };
             assert_eq!(refusal(&by, None, Some(&granted())), none, "{user} {uid}");
         }
-        // Without a stamp, or with one of another request, it is nobody's.
+        // Without a stamp, or with the stamp of another request, the request has no proven requester.
         let mut unstamped = granted();
         unstamped.metadata.annotations = None;
         assert_eq!(refusal(&alice(), None, Some(&unstamped)), none);
@@ -251,7 +253,7 @@ mod tests {
             (Phase::Revoked, Some(at(300)), over),
             (Phase::Active, Some(at(100)), over),
             (Phase::Active, Some(at(101)), None),
-            // It ended after the next one came.
+            // The grant ended after the next request was created.
             (Phase::Expired, Some(at(101)), None),
             (Phase::Expired, Some(at(99)), over),
         ] {

@@ -1,5 +1,5 @@
-//! May they: the rules of a template applied to a verified requester. The webhook asks at
-//! admission, the operator asks again before it grants; both get their answer here.
+//! The decision about a requester: the rules of a template applied to a verified requester. The webhook decides at
+//! admission, and the operator decides again before it grants; both use this module.
 
 use k8s_openapi::api::rbac::v1::Subject;
 use oz_api::{AccessConfig, Bind, Operation, Requester};
@@ -7,31 +7,31 @@ use oz_api::{AccessConfig, Bind, Operation, Requester};
 use super::denial::list;
 use super::{emergency_rule, ticket};
 
-/// What the refusal of a request without a reason ends with: the field that lacks one.
+/// The end of the denial of a request without a reason: the field to set.
 pub const REASON_REQUIRED: &str = "; set spec.reason";
 
 pub use super::ask::Ask;
 pub use super::denial::Denial;
 
-/// The name of the rule about tickets.
+/// The name of the rule about change tickets.
 const TICKET: &str = "ticket";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// One rule of a template, and what it says of one ask.
+/// A rule of a template, and its result for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is about.
+    /// The subject of the rule.
     pub name: &'static str,
-    /// Why it holds, or why it refuses.
+    /// The reason why the rule holds, or the denial.
     pub verdict: Result<String, Denial>,
 }
 
-/// Whether `requester` may have what `template` (its name) hands out. This is the line that
-/// decides who gets in: every one of [`rules`] must hold.
+/// Checks whether `requester` may have the access that `template` (its name) grants. This check decides who gets
+/// access: each of the [`rules`] must hold.
 ///
 /// # Errors
-/// A [`Denial`] that says which rule refuses first and what to do next.
+/// The [`Denial`] of the first rule that does not hold, with the next step.
 pub fn may(
     requester: &Requester,
     template: &str,
@@ -41,7 +41,8 @@ pub fn may(
     rules(requester, template, config, ask).try_for_each(|rule| rule.verdict.map(drop))
 }
 
-/// Whether `requester` may ask by a template, if they say what it still wants to hear: a reason, and a ticket.
+/// Checks whether `requester` may request access by a template, provided that the request has the reason and the change
+/// ticket that the template requires.
 ///
 /// # Errors
 /// As [`may`].
@@ -57,7 +58,7 @@ pub fn may_ask(
     rules.try_for_each(|rule| rule.verdict.map(drop))
 }
 
-/// The rules in the order in which they apply, each with what it says whatever the others do.
+/// Returns the rules in the order in which they apply, each with its result regardless of the other rules.
 pub fn rules<'a>(
     requester: &'a Requester,
     template: &'a str,
@@ -182,8 +183,8 @@ fn container(
     }
 }
 
-/// Who is bound by a grant: the requester alone, unless the template says `bind: Groups`; then the
-/// groups, and a requester who is in none of them but listed by name.
+/// Returns the subjects of a grant: the requester alone, unless the template has `bind: Groups`; then the groups, and a
+/// requester who is in none of them but is listed by name.
 #[must_use]
 pub fn subjects(requester: &Requester, rules: &AccessConfig) -> Vec<Subject> {
     match rules.bind {
@@ -223,7 +224,7 @@ pub(super) fn subject(requester: &Requester) -> Subject {
     }
 }
 
-/// What may be done: exec, unless the template lists something else.
+/// Returns the operations of a template: exec, unless the template lists others.
 #[must_use]
 pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
     let mut operations = rules.operations.clone();

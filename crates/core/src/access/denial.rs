@@ -1,12 +1,12 @@
-//! Refusals that last, and how their messages name several.
+//! Denials that are final, and the lists of names in their messages.
 
-/// A refusal that lasts: the same person asking the same again gets the same answer.
+/// A final denial: the same requester with the same request gets the same decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Denial {
-    /// Reason in CamelCase for conditions, events, records and metrics.
+    /// Reason in CamelCase for conditions, events, audit records and metrics.
     pub reason: &'static str,
-    /// Why, and what to do next.
+    /// The cause and the next step.
     pub message: String,
 }
 
@@ -16,7 +16,7 @@ impl Denial {
     }
 }
 
-/// Users, then groups, as messages name them.
+/// Returns users, then groups, as messages name them.
 pub(super) fn named<'a>(
     users: impl IntoIterator<Item = &'a String>,
     groups: &'a [String],
@@ -25,7 +25,7 @@ pub(super) fn named<'a>(
     users.into_iter().cloned().chain(groups).collect()
 }
 
-/// Names at most a few: messages go into conditions, records and events.
+/// Lists at most five names: messages are part of conditions, audit records and events.
 #[must_use]
 pub fn list(names: &[String]) -> String {
     const NAMED: usize = 5;

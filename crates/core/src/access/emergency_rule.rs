@@ -1,17 +1,17 @@
-//! The rule of a template about emergencies: whom it lets in without anybody's approval.
+//! The rule of a template about emergencies: the users who get access without approvals.
 
 use oz_api::{AccessConfig, Requester};
 
 use super::denial::{Denial, list, named};
 use super::person::is_listed;
 
-/// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
+/// The maximum length of a requester's name and UID in bytes: an audit record holds no longer ones in full.
 const MAX_NAME: usize = 512;
 
-/// Whether a template lets somebody in in an emergency.
+/// Checks whether a template grants a requester access in an emergency.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
     let user = &requester.user;
     let Some(emergency) = &config.emergency else {

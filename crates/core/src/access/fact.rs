@@ -1,24 +1,24 @@
-//! A condition that was established, before it is in a status.
+//! A condition that was determined, before a status contains it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::conditions::{self, reason};
 
-/// One condition, established.
+/// A condition with its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     /// Type, one of the constants in [`conditions`].
     pub type_: &'static str,
-    /// Whether it holds.
+    /// The result: true if the condition holds.
     pub holds: bool,
     /// Reason in CamelCase.
     pub reason: &'static str,
-    /// For people.
+    /// Message for users.
     pub message: String,
 }
 
 impl Fact {
-    /// A condition that holds.
+    /// Creates a condition that holds.
     pub fn holds(type_: &'static str, message: impl Into<String>) -> Self {
         Self {
             type_,
@@ -28,7 +28,7 @@ impl Fact {
         }
     }
 
-    /// A condition that does not.
+    /// Creates a condition that does not hold.
     pub fn fails(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             type_,

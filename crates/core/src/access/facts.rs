@@ -1,4 +1,4 @@
-//! What is known when it is decided about a request, and what may have to be found out first.
+//! The facts for the decision about a request, and the questions that precede the decision.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::build;
 use crate::controller::{Child, Failure, Live};
 use crate::tickets::Tickets;
 
-/// What is known besides the request and its objects: what the edge holds anyway, and the answers to what
-/// was asked. What was not asked yet is `None`.
+/// The facts apart from the request and its objects: the data that the caller holds anyway, and the answers to the
+/// questions. A fact whose question was not asked yet is `None`.
 #[derive(Debug)]
 pub struct Facts<T, W> {
-    /// The template that the request names, if there is one.
+    /// The template that the request names, if it exists.
     pub template: Option<Arc<T>>,
-    /// What is known of the request that this one continues.
+    /// The data about the request that this one continues.
     pub continued: Option<Continued>,
-    /// The answers of those who are asked to approve the request, as the watch has shown them.
+    /// The approvals and denials of the request, as the watch has shown them.
     pub approvals: Vec<AccessRequestApproval>,
     /// The answer to [`Question::Approvals`].
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
-    /// The locks that there are, as the watch has shown them.
+    /// All locks, as the watch has shown them.
     pub locks: Locks,
-    /// What servers said of the ticket that the request names.
+    /// The responses of the servers about the change ticket that the request names.
     pub tickets: Tickets,
     /// The answer to [`Question::Emergencies`].
     pub unreviewed: Option<Result<usize, Failure>>,
-    /// What has the name of the pod that was granted, if that is known.
+    /// The state of the granted pod's name, if it is known.
     pub pod: Option<PodSeen>,
-    /// The pod that this process made for the request, if it did.
+    /// The pod that this process created for the request, if it did.
     pub made: Option<PodMade>,
     /// The answer to [`Question::Deletion`].
     pub is_deleted: Option<bool>,
@@ -53,64 +53,64 @@ pub struct Facts<T, W> {
     pub predecessor: Option<Result<Vec<Live>, Failure>>,
 }
 
-/// How the Role of a grant is called, and who else may bind to it.
+/// The name of a grant's Role, and the control over bindings to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleName {
-    /// A reserved name with a number; `None` if there is none for it, and it gets a name of its own.
+    /// A reserved name with a number; `None` if no such name is available, and the Role gets another name.
     pub number: Option<String>,
-    /// Whether a policy keeps others from binding to Roles of grants, for longer than any watch is behind.
+    /// An admission policy prevents other users from binding to Roles of grants, for longer than any watch lags.
     pub kept: bool,
 }
 
-/// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
+/// The number of NetworkPolicies of a namespace that oz reads to find those that open connections which a template
 /// closes.
 pub const MAX_POLICIES: u32 = 500;
 
-/// How many answers to one request are read to tell whether it is approved; with more, it is not.
+/// The number of approvals and denials of one request that oz reads for its decision; a request with more is not
+/// approved.
 pub const MAX_ANSWERS: u32 = 1_000;
 
-/// What must be found out before it can be decided about a request. It is asked in this order, and only
-/// what the answer to matters: a request that waits, was granted or is over costs no reads.
+/// A question that precedes the decision about a request. The questions are asked in this order, and only if the answer
+/// matters: a request that waits, was granted or has ended costs no reads.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Is the request being deleted or gone, by the API server's own word? What the garbage collector
-    /// removes then looks as if somebody meddled with the grant, if its watch is ahead of the request's:
-    /// ask before somebody is suspected.
+    /// The deletion of the request, pending or complete, according to the API server itself. If the watch of the
+    /// grant's objects is ahead of the request's watch, the deletions of the garbage collector look like drift: this
+    /// question precedes a finding of drift.
     Deletion,
-    /// What has the name of the grant of a request without a stamp, whoever made it? It may be older than
-    /// oz, and the program that was there before may have granted it.
+    /// The objects with the name of the grant of a request without a stamp, regardless of their author. The request
+    /// may be older than oz, and the program that oz replaces may have granted it.
     Predecessor,
-    /// Which other request carries the very same stamp?
+    /// The other request that carries the same stamp.
     SameStamp,
-    /// What is there of this workload?
+    /// The existing parts of this workload.
     Workload(CrossVersionObjectReference),
-    /// Is the pod that was chosen still there, and what are its containers able to? If it is gone, the
-    /// answer is another [`Facts::workload`].
+    /// The existence of the chosen pod, and the capabilities of its containers. If it is gone, the answer is another
+    /// [`Facts::workload`].
     Probes(Box<Chosen>),
-    /// Which NetworkPolicies are in the namespace, at most [`MAX_POLICIES`]?
+    /// The NetworkPolicies in the namespace, at most [`MAX_POLICIES`].
     Policies,
-    /// Could the template's author make this pod themselves?
+    /// The result of a trial whether the template's author could create this pod with their own rights.
     Trial(Box<Trial>),
-    /// Which of the reserved names is the Role to have? Others bind to these already.
+    /// The reserved name for the Role. Bindings of other authors already refer to the names listed here.
     RoleName(Vec<String>),
-    /// What do those say who are asked to approve the request, by the API server's own word? At most
-    /// [`MAX_ANSWERS`].
+    /// The approvals and denials of the request, according to the API server itself. At most [`MAX_ANSWERS`].
     Approvals,
-    /// How many other emergencies of this person are unreviewed? If there is room for one more, it is this
-    /// request's from then on.
+    /// The number of other unreviewed emergencies of this requester. If the limit permits one more, it is reserved for
+    /// this request from then on.
     Emergencies(Box<ReviewLimit>),
 }
 
-/// How many unreviewed emergencies one person may have.
+/// The limit of unreviewed emergencies of one user.
 #[derive(Clone, Debug)]
 pub struct ReviewLimit {
-    /// Whose it is.
+    /// The user.
     pub requester: Requester,
-    /// From how many unreviewed ones on there is none.
+    /// The number of unreviewed emergencies from which on no other is granted.
     pub most: usize,
 }
 
-/// A pod that was chosen among those of a workload.
+/// A pod that was chosen among the pods of a workload.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The pod.
@@ -119,30 +119,30 @@ pub struct Chosen {
     pub of: CrossVersionObjectReference,
 }
 
-/// A pod that is to be tried before it is made.
+/// A pod to try before its creation.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The pod, without the decision that it will carry.
     pub pod: Child,
     /// Name of the template.
     pub template: String,
-    /// Who wrote it.
+    /// The author of the template.
     pub author: Requester,
 }
 
 /// A pod as the API server made it for a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodMade {
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// Digest of what it runs.
+    /// Digest of its programs, their inputs and their accounts.
     content: String,
-    /// Digest of what can be changed of it.
+    /// Digest of the fields of its spec that can be changed.
     changeable: String,
 }
 
 impl PodMade {
-    /// The pod that was made; `None` if this is none.
+    /// Returns the created pod; `None` if the object is not a pod.
     #[must_use]
     pub fn of(live: &Live) -> Option<Self> {
         let spec = &live.object.data["spec"];
@@ -153,23 +153,24 @@ impl PodMade {
         })
     }
 
-    /// Digest of what it runs, by which the decision tells it.
+    /// Checks whether the pod has this digest of content, by which the decision identifies it.
     pub(super) fn runs(&self, content: &str) -> bool {
         self.content == content
     }
 }
 
-/// What has a name among pods.
+/// The state of a name among pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSeen {
     /// The name.
     pub name: String,
-    /// UID of the pod that has it; `None` if none has.
+    /// UID of the pod with this name; `None` if no pod has it.
     pub uid: Option<String>,
 }
 
 impl PodSeen {
-    /// Why the pod of a grant is not there any more; `None` if it is, or this is about another.
+    /// Returns the reason why the pod of a grant no longer exists; `None` if it exists, or if the state is about another
+    /// name.
     pub(super) fn replaced(&self, grant: &Grant) -> Option<String> {
         if grant.own_pod.is_some() || self.name != grant.pod.name {
             return None;
@@ -208,8 +209,8 @@ impl<T, W> Default for Facts<T, W> {
 }
 
 impl<T, W> Facts<T, W> {
-    /// As if nothing else were in the cluster that could matter: no other request, no policy, nothing
-    /// that another program made.
+    /// Returns the facts of a cluster without any other relevant object: without other requests, policies and objects
+    /// of another program.
     #[must_use]
     pub fn alone(template: Option<Arc<T>>) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! What was decided. A [`Grant`] is decided once, and carried, sealed, in an annotation of the
-//! first object that is written for it: a crash between any two writes finds the decision again
-//! instead of making another, and no write is spent on intent alone. Everything later is computed
-//! from it, so what happens to the template afterwards changes nothing.
+//! The decision about a request. A [`Grant`] is decided once, and carried, sealed, in an annotation of the first object
+//! that is written for it: after a crash between any two writes the operator finds the decision again and does not make
+//! another, and no write records an intent alone. All later steps are computed from the decision, so later changes of
+//! the template do not change it.
 
 use std::collections::BTreeMap;
 
@@ -26,27 +26,27 @@ use crate::lifecycle::window::Window;
 
 const PURPOSE: Purpose = Purpose::Grant;
 
-/// That a grant is an emergency, as it seals it.
+/// The emergency of a grant, as the grant seals it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Emergency {
-    /// Until when somebody has to have looked at it.
+    /// The time until which a review is due.
     pub due_at: Timestamp,
-    /// Who may.
+    /// The users and groups who may review it.
     pub reviewers: Reviewers,
 }
 
-/// That somebody approved, as a grant keeps it.
+/// An approval, as a grant stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approved {
-    /// Under which rule.
+    /// Name of the approval rule.
     pub rule: String,
     /// User name.
     pub user: String,
     /// The identity provider's unique id, if it gave one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// When.
+    /// Time of the approval.
     pub at: Timestamp,
 }
 
@@ -54,115 +54,115 @@ pub struct Approved {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// The request that it answers, with its UID: a grant is good for no other.
+    /// The granted request, with its UID: a grant is valid for no other request.
     pub request: RequestRef,
-    /// Who asked.
+    /// The requester.
     pub requester: Requester,
-    /// Digest of the stamp by which that is known; `None` in grants of releases that did not keep it.
+    /// Digest of the stamp that proves the requester; `None` in grants of releases that did not store it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<String>,
-    /// Who has access: the requester, or the template's groups where it says so. They are bound to the Role,
-    /// unless the gate is.
+    /// The subjects with access: the requester, or the template's groups if the template binds groups. They are bound
+    /// to the Role, unless the gate is.
     pub subjects: Vec<Subject>,
     /// The pod.
     pub pod: PodRef,
-    /// What may be done with it.
+    /// The operations on the pod that the grant permits.
     pub operations: Vec<Operation>,
-    /// Until when.
+    /// The window, which ends at the expiry.
     pub window: Window,
-    /// When it was decided.
+    /// Time of the decision.
     pub granted_at: Timestamp,
     /// Name of the template.
     pub template: String,
-    /// Digest of the template's spec as it was.
+    /// Digest of the template's spec at the time of the decision.
     pub template_digest: String,
-    /// Whether a changed template ends the grant.
+    /// A change of the template revokes the grant.
     pub revoke_on_template_change: bool,
-    /// What the user is told.
+    /// The access message for the user.
     pub access_message: String,
-    /// Why the requester asked, in their words.
+    /// The requester's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where the grant goes when its pod is replaced; `None` if it ends.
+    /// The data for the choice of a successor when the pod is replaced; `None` if the grant then ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub following: Option<Following>,
-    /// What sessions may do, and how they end.
+    /// The rules for sessions and their termination.
     #[serde(default, skip_serializing_if = "SessionTerms::is_default")]
     pub sessions: SessionTerms,
-    /// About the pod, if it was made for this grant.
+    /// The dedicated pod, if the pod was created for this grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_pod: Option<OwnPod>,
-    /// The Role's name, if it is one of those that are reserved for grants; `None` until there is a Role,
-    /// and for one that has the name that all other objects of the grant have.
+    /// The Role's name, if it is one of the names reserved for grants; `None` until the Role exists, and for a Role
+    /// with the name that all other objects of the grant have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Who approved it under which rule, where its template asks for that.
+    /// The approvals with their rules, if the template requires approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approved>,
-    /// The policies over all templates that applied.
+    /// The access policies that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
-    /// The ticket that the request named.
+    /// The change ticket that the request named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<Ticket>,
-    /// That it was granted without anybody's approval since it was an emergency.
+    /// The emergency for which the request was granted without approvals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<Emergency>,
-    /// Digest of the Role's rules, since another release may write others for the same grant; `None`
-    /// until there is a Role, and in grants of releases that did not keep it.
+    /// Digest of the Role's rules, since another release may write other rules for the same grant; `None` until the
+    /// Role exists, and in grants of releases that did not store it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
 }
 
-/// What sessions of a grant may do, and how they end; as it was when it was decided.
+/// The rules for sessions of a grant and for their termination, as they were at the time of the decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionTerms {
-    /// The containers that may be entered; empty means all.
+    /// The containers to which a session may connect; empty means all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
     /// The containers that the pod had.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub of_pod: Vec<String>,
-    /// Those beside them: sidecars among the init containers, and ephemeral ones. Who names no
-    /// container is not asked to choose because of them.
+    /// The pod's other containers: sidecars among the init containers, and ephemeral containers. A user who names no
+    /// container does not have to choose one because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
-    /// Those in which there is a shell, but nothing by which a command can be made to end by itself.
+    /// The containers with a shell, but without a program that can limit the duration of a command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shells: Vec<String>,
-    /// What a command must satisfy, in CEL.
+    /// The condition on commands, in CEL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_policy: Option<String>,
-    /// Whether a session that does not end by itself is refused.
+    /// A session that does not end automatically is denied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
-    /// Whether records keep the arguments of commands.
+    /// Audit records contain the arguments of commands.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record_arguments: bool,
-    /// By container, how a command in it can be made to end by itself.
+    /// The way to end a command automatically, by container.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, Timeout>,
-    /// How long nothing may be said in a session before the gate ends it; `None` if that does not matter.
+    /// The idle timeout after which the gate ends a session; `None` for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<SignedDuration>,
-    /// The gate's service account, if sessions go through the gate: it is bound to the Role in place of
-    /// the grant's subjects, whom it lets through.
+    /// The gate's service account, if sessions go through the gate: it, and not the grant's subjects, is bound to the
+    /// Role, and the gate connects the subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateAccount>,
-    /// What the gate keeps of sessions; `None` for nothing.
+    /// The parts of sessions that the gate records; `None` for no recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
-    /// Who has to watch while a session is open; `None` for nobody.
+    /// The moderators that an open session requires; `None` for no moderation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moderation: Option<ModerationConfig>,
-    /// The images that containers may have which are added to the pod, as patterns; with the operation Debug.
+    /// The permitted images of debug containers, as patterns; with the operation Debug.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_images: Vec<String>,
 }
 
 impl SessionTerms {
-    /// What a template says about sessions.
+    /// Returns the rules of a template for sessions.
     #[must_use]
     pub fn of(rules: &AccessConfig) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl SessionTerms {
         }
     }
 
-    /// Whether a container was found to have a shell, if no more than that.
+    /// Checks whether a container was found to have only a shell.
     #[must_use]
     pub fn has_shell(&self, container: &str) -> bool {
         self.shells.iter().any(|name| name == container)
@@ -189,70 +189,72 @@ impl SessionTerms {
     }
 }
 
-/// As the template says it, which the webhook has checked.
+/// Returns the idle timeout of a template, which the webhook has validated.
 fn idle_timeout(rules: &AccessConfig) -> Option<SignedDuration> {
     let text = rules.idle_timeout.as_deref()?;
     text.parse::<GoDuration>().ok().map(SignedDuration::from)
 }
 
-/// What a grant needs to find a successor of its pod.
+/// The data with which a grant finds a successor of its pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Following {
     /// The workload, by name.
     pub workload: CrossVersionObjectReference,
-    /// Its UID: another one of its name has no successors for this grant.
+    /// UID of the workload: another workload of the same name has no successors for this grant.
     pub uid: String,
     /// The access command as the template had it.
     pub command: String,
 }
 
-/// A pod that was made for a grant.
+/// A dedicated pod of a grant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnPod {
     /// Digest of the pod as it was rendered.
     pub digest: String,
-    /// Digest of what it runs, as it was rendered; `None` in grants of releases that did not keep it.
+    /// Digest of its programs, their inputs and their accounts, as rendered; `None` in grants of releases that did not
+    /// store it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Digest of what must not change of it, as the API server made it; known once it exists.
+    /// Digest of its immutable parts, as the API server created it; known once the pod exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
-    /// The access command as the template has it, if what it says depends on what the API server
-    /// gives the pod, such as its UID; until the pod exists.
+    /// The access command of the template, if its text depends on values that the API server assigns to the pod, such
+    /// as its UID; until the pod exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Whom it can talk to.
+    /// The network rules of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// The name servers that it may ask if it may ask nothing else. `None` for any, in grants of before
-    /// they were told from others.
+    /// The name servers to which the pod may send queries if all other destinations are closed. `None` for any, in
+    /// grants of releases that did not distinguish name servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_servers: Option<Vec<NameServer>>,
-    /// Whether other policies opened more when it was granted, if it is shut.
+    /// The result of the check whether other policies opened more at the time of the grant, if the pod's network is
+    /// closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
-    /// In what it differs from what one might expect.
+    /// The differences from the pod that a user might expect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Grant {
-    /// The name that all objects of the grant share, but for its Role:
+    /// Returns the name that all objects of the grant share, except its Role:
     /// `<request>-<first 8 characters of its UID>`.
     #[must_use]
     pub fn object_name(&self) -> String {
         object_name(&self.request.name, &self.request.uid)
     }
 
-    /// The name of its Role.
+    /// Returns the name of its Role.
     #[must_use]
     pub fn role_name(&self) -> String {
         self.role.clone().unwrap_or_else(|| self.object_name())
     }
 
-    /// Whom the RoleBinding names: the subjects, or the gate that lets them through.
+    /// Returns the subjects of the RoleBinding: the grant's subjects, or the gate through which they connect.
     #[must_use]
     pub fn bound(&self) -> Vec<Subject> {
         match &self.sessions.gate {
@@ -261,7 +263,7 @@ impl Grant {
         }
     }
 
-    /// Whether an object of this kind, namespace and name is where one of the grant is.
+    /// Checks whether an object of the grant has this kind, namespace and name.
     #[must_use]
     pub fn is_at(&self, kind: &str, namespace: Option<&str>, name: &str) -> bool {
         let expected = if kind == "Role" {
@@ -272,7 +274,7 @@ impl Grant {
         namespace == Some(&self.request.namespace) && name == expected
     }
 
-    /// The container that a connection goes to: the one it names, or the only one there is.
+    /// Returns the container of a connection: the named container, or the only container of the pod.
     #[must_use]
     pub fn container<'a>(&'a self, named: Option<&'a str>) -> Option<&'a str> {
         let only = match self.sessions.of_pod.as_slice() {
@@ -282,7 +284,7 @@ impl Grant {
         named.filter(|name| !name.is_empty()).or(only)
     }
 
-    /// Whether a connection may go to the container that it names, or to the one it does not name.
+    /// Checks whether a connection may use the container that it names, or its default container if it names none.
     #[must_use]
     pub fn may_enter(&self, named: Option<&str>) -> bool {
         let asked = self.pod.container.as_ref();
@@ -296,13 +298,13 @@ impl Grant {
         })
     }
 
-    /// Whether it is for some of the pod's containers alone.
+    /// Checks whether the grant is limited to some of the pod's containers.
     #[must_use]
     pub fn is_confined(&self) -> bool {
         self.pod.container.is_some() || !self.sessions.containers.is_empty()
     }
 
-    /// The containers that may be entered, for messages.
+    /// Describes the containers to which the grant permits connections, for messages.
     #[must_use]
     pub fn enterable(&self) -> String {
         match &self.pod.container {
@@ -312,7 +314,7 @@ impl Grant {
         }
     }
 
-    /// The annotation's value.
+    /// Returns the value of the annotation.
     ///
     /// # Errors
     /// Only if the grant does not serialise, which its types rule out.
@@ -320,22 +322,22 @@ impl Grant {
         seal::seal(keys, PURPOSE, self)
     }
 
-    /// The decision that an object carries for the request with `uid`; `None` if it carries none
-    /// that we made for that request.
+    /// Returns the decision that an object carries for the request with `uid`; `None` if it carries no decision that oz
+    /// made for that request.
     #[must_use]
     pub fn open(keys: &Keys, metadata: &ObjectMeta, uid: &str) -> Option<Self> {
         let grant = Self::open_any(keys, metadata)?;
         (grant.request.uid == uid).then_some(grant)
     }
 
-    /// The decision that an object carries, for whatever request it was made.
+    /// Returns the decision that an object carries, for any request.
     #[must_use]
     pub fn open_any(keys: &Keys, metadata: &ObjectMeta) -> Option<Self> {
         let text = metadata.annotations.as_ref()?.get(labels::GRANT)?;
         seal::open(keys, PURPOSE, text).ok()
     }
 
-    /// What every record of it says besides.
+    /// Returns the details that each audit record of the grant contains.
     fn details(&self) -> impl Iterator<Item = (String, String)> {
         let ticket = self.ticket.as_ref().map(|ticket| &ticket.name);
         let reason = self.reason.as_ref().map(|why| ("reason", why));
@@ -343,7 +345,7 @@ impl Grant {
         details.map(|(name, value)| (name.to_owned(), value.clone()))
     }
 
-    /// The record of something that happened to this grant.
+    /// Creates the audit record of an event of this grant.
     #[must_use]
     pub fn record(
         &self,
@@ -366,7 +368,7 @@ impl Grant {
     }
 }
 
-/// The name that all objects of a request's grant share, but for its Role.
+/// Returns the name that all objects of a request's grant share, except its Role.
 #[must_use]
 pub fn object_name(request: &str, uid: &str) -> String {
     let short: String = uid.chars().take(8).collect();

@@ -1,5 +1,6 @@
-//! What a sweep over all Roles and bindings makes of each: the watch shows what bears oz's labels, and
-//! labels can be taken off. The sealed decision tells whose an object is, and for whom it was made.
+//! The classification of each Role and binding by a sweep over all of them: the watch shows only objects with oz's
+//! labels, and a user can remove labels. The sealed decision identifies the owner of an object and the subjects of its
+//! grant.
 
 use std::collections::HashSet;
 
@@ -13,22 +14,22 @@ use crate::lifecycle::revoke::{self, Marks};
 use crate::lifecycle::seal::{self, Keys};
 use crate::transient;
 
-/// How many names of others' Roles are kept. Beyond it, bindings to Roles that do not exist are not told
-/// from those to Roles that do.
+/// The number of other Roles' names that are stored. Beyond it, a sweep cannot distinguish bindings to Roles that do
+/// not exist from bindings to Roles that exist.
 const MOST_NAMES: usize = 10_000;
 
-/// What is known of one object.
+/// The finding about one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
-    /// It is none of oz's business, or the watch shows it.
+    /// The object does not concern oz, or the watch shows it.
     Nothing,
-    /// It bears a decision of oz's and is in its place, but the watch does not show it.
+    /// The object bears a decision of oz and is in its place, but the watch does not show it.
     Hidden(Box<Hidden>),
-    /// It is not oz's, and gives what oz gives: why it looks like that.
+    /// The object is not oz's, and grants the access that oz grants: the reason for this finding.
     Foreign(String),
 }
 
-/// An object of oz's that the watch does not show.
+/// An object of oz that the watch does not show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hidden {
     /// Kind of the object that it was made for, as on its label [`labels::OWNER_KIND`].
@@ -37,25 +38,25 @@ pub struct Hidden {
     pub owner: String,
     /// The object itself.
     pub target: Reference,
-    /// What makes it worthless, if something keeps it from going.
+    /// The change that makes the object ineffective, if a finalizer blocks its deletion.
     pub disarmed: Option<Child>,
-    /// What is put on record when it is ended.
+    /// The audit record of its deletion.
     pub record: Record,
 }
 
-/// One sweep: first all Roles, then all bindings.
+/// A sweep: first over all Roles, then over all bindings.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     keys: &'a Keys,
     now: Timestamp,
-    /// Roles of oz's, by namespace and name.
+    /// Roles of oz, by namespace and name.
     ours: HashSet<(String, String)>,
-    /// Roles of others that are named as oz's are.
+    /// Roles of other authors with names like those of oz's Roles.
     others: HashSet<(String, String)>,
 }
 
 impl<'a> Sweep<'a> {
-    /// One that has seen nothing yet.
+    /// Creates a sweep without any observation.
     #[must_use]
     pub fn new(keys: &'a Keys, now: Timestamp) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// What a Role is.
+    /// Classifies a Role.
     pub fn role(&mut self, live: &Live) -> Finding {
         let finding = self.sealed(live);
         let key = live.key();
@@ -81,13 +82,13 @@ impl<'a> Sweep<'a> {
         finding.unwrap_or(Finding::Nothing)
     }
 
-    /// What a RoleBinding or ClusterRoleBinding is. All Roles were seen before.
+    /// Classifies a RoleBinding or ClusterRoleBinding. All Roles must have been classified before.
     #[must_use]
     pub fn binding(&self, live: &Live) -> Finding {
         self.sealed(live).unwrap_or_else(|| self.bound(live))
     }
 
-    /// What an object is that bears a decision of oz's.
+    /// Classifies an object that bears a decision of oz.
     fn sealed(&self, live: &Live) -> Option<Finding> {
         let metadata = &live.object.metadata;
         let (in_place, mark, request, record) =
@@ -144,7 +145,7 @@ impl<'a> Sweep<'a> {
         make(Action::AccessRevoked, "LeftOver", message)
     }
 
-    /// What a binding is that bears no decision of oz's.
+    /// Classifies a binding that bears no decision of oz.
     fn bound(&self, live: &Live) -> Finding {
         let role = &live.object.data["roleRef"];
         let (Some("Role"), Some(name)) = (role["kind"].as_str(), role["name"].as_str()) else {
@@ -170,14 +171,14 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Whether an object gives anything to anybody.
+/// Checks whether an object has subjects or rules, and thus grants rights.
 fn gives(live: &Live) -> bool {
     let mut fields = ["subjects", "rules"].into_iter();
     fields.any(|field| revoke::has_entries(live, field))
 }
 
-/// Returns the finding about an object with a decision of an earlier release. Objects with oz's labels are revoked with their
-/// requests.
+/// Returns the finding about an object with a decision of an earlier release. Objects with oz's labels are revoked with
+/// their requests.
 fn retired(live: &Live) -> Option<Finding> {
     let metadata = &live.object.metadata;
     let is_left = labels::owner_uid(metadata).is_none()
@@ -191,7 +192,7 @@ fn retired(live: &Live) -> Option<Finding> {
     })
 }
 
-/// Whether a name is reserved for the Roles of grants, or ends as those of a grant's objects do: in eight
+/// Checks whether a name is reserved for the Roles of grants, or has the end of the names of a grant's objects: eight
 /// digits of a UID.
 fn is_named_by_oz(name: &str) -> bool {
     if names::is_grant_role(name) {

@@ -1,6 +1,6 @@
-//! The access domain: who asked ([`stamp`]), which pod ([`target`]), may
-//! they ([`decide`]), what was decided ([`grant`]), what follows from it for every kind of access
-//! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
+//! The access domain: the requester ([`stamp`]), the pod ([`target`]), the rules of the template ([`decide`]), the
+//! decision ([`grant`]), its effects for all kinds of access ([`kind`]), and the specifics of each kind ([`exec`],
+//! [`pod`]).
 
 pub mod approval;
 mod ask;

@@ -1,5 +1,5 @@
-//! The live objects of a grant, and what somebody else did to them. Labels and annotations of third
-//! parties are not drift; a changed rule, subject or reference is, and so is a deletion.
+//! The live objects of a grant, and changes of them by others. Labels and annotations of third parties are not drift; a
+//! changed rule, subject or reference is drift, and so is a deletion.
 
 use std::borrow::Cow;
 
@@ -26,15 +26,15 @@ pub(crate) struct Objects {
     pub(crate) network_policy: Option<NetworkPolicy>,
 }
 
-/// The objects of a request among those that are marked as its: in its namespace, under its name, a Role
-/// under a reserved one. Marks are labels, which others can write too; what else bears them is none of
-/// our business.
+/// Returns the objects of a request among the objects that bear its marks: those in its namespace, under its name, and
+/// Roles under a reserved name. Marks are labels, which other users can write too; oz does not touch other objects that
+/// bear them.
 pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
     let name = request.object_name();
     named(request.metadata.namespace.as_deref(), &name, live)
 }
 
-/// The objects of this namespace and name, and its Roles of reserved names.
+/// Returns the objects of this namespace and name, and the Roles of reserved names in it.
 pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
     let named = live.iter().filter(|live| is_named(namespace, name, live));
     named.cloned().collect()
@@ -49,12 +49,12 @@ fn name_of(live: &Live) -> &str {
     live.object.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whether this is a Role of a reserved name.
+/// Checks whether the object is a Role of a reserved name.
 fn is_reserved(live: &Live) -> bool {
     live.resource.kind == "Role" && names::is_grant_role(name_of(live))
 }
 
-/// The decision that a Role carries, if it is the Role that it was made for.
+/// Returns the decision that a Role carries, if it was made for this Role.
 pub(crate) fn decision(keys: &Keys, request: &Request<'_>, role: &Role) -> Option<Grant> {
     let metadata = &role.metadata;
     let grant = Grant::open(keys, metadata, request.uid())?;
@@ -69,9 +69,9 @@ pub(crate) fn is_retired(request: &Request<'_>, live: &[Live]) -> bool {
     })
 }
 
-/// Without what bears no mark and was not made by oz for this request either. A mark can be taken off;
-/// the seal, an owner reference, and what a binding binds and a Role hands out still tell. What never
-/// was granted has nothing of oz's that could be told by its content alone.
+/// Removes the objects that bear no mark and that oz did not make for this request either. A user can remove a mark;
+/// the seal, an owner reference, the Role of a binding and the rules of a Role still identify an object. A request that
+/// was never granted has no object of oz that its content alone could identify.
 pub(crate) fn known<'a>(keys: &Keys, request: &Request<'_>, live: &'a [Live]) -> Cow<'a, [Live]> {
     let marks = request.marks();
     let is_known = |live: &Live| {
@@ -85,7 +85,7 @@ pub(crate) fn known<'a>(keys: &Keys, request: &Request<'_>, live: &'a [Live]) ->
     live.iter().filter(|live| is_known(live)).cloned().collect()
 }
 
-/// Whether an object is told by what it says besides marks and seal.
+/// Checks whether the content of an object, without marks and seal, identifies it.
 fn is_told(request: &Request<'_>, live: &Live) -> bool {
     let status = request.status.filter(|status| status.granted_at.is_some());
     let Some(status) = status else {
@@ -93,7 +93,7 @@ fn is_told(request: &Request<'_>, live: &Live) -> bool {
     };
     match live.resource.kind.as_str() {
         "RoleBinding" => binds(live, &request.role_name()),
-        // The name is free for others as soon as a Role of it is gone.
+        // Other users can use the name as soon as its Role is gone.
         "Role" if is_reserved(live) && bears_marks(&live.object.metadata) => false,
         "Role" => live.parse::<Role>().is_some_and(|role| {
             let rules = role.rules.into_iter().flatten();
@@ -105,15 +105,15 @@ fn is_told(request: &Request<'_>, live: &Live) -> bool {
     }
 }
 
-/// Whether an object says whose it is.
+/// Checks whether an object names its owner.
 fn bears_marks(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.as_ref();
     labels::owner_uid(metadata).is_some()
         || annotations.is_some_and(|annotations| annotations.contains_key(labels::GRANT))
 }
 
-/// The bindings to the Role of this name that were not made by oz for the request: they give others what it
-/// hands out as soon as it exists.
+/// Returns the bindings to the Role of this name that oz did not make for the request: as soon as the Role exists, they
+/// grant its rights to other users.
 pub(crate) fn strangers(
     keys: &Keys,
     request: &Request<'_>,
@@ -128,7 +128,7 @@ pub(crate) fn strangers(
     names
 }
 
-/// The reserved names with numbers that others bind to.
+/// Returns the reserved names with numbers that have bindings of other authors.
 pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
     let role = |live: &Live| {
         Some(
@@ -146,7 +146,7 @@ pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live])
         .collect()
 }
 
-/// The RoleBindings that were not made by oz for the request.
+/// Returns the RoleBindings that oz did not make for the request.
 fn foreign<'a>(
     keys: &Keys,
     request: &Request<'_>,
@@ -163,19 +163,18 @@ fn foreign<'a>(
     })
 }
 
-/// Whether this is a binding to the Role of this name.
+/// Checks whether the object is a binding to the Role of this name.
 fn binds(live: &Live, role: &str) -> bool {
     live.resource.kind == "RoleBinding" && live.object.data.get("roleRef") == Some(&role_ref(role))
 }
 
-/// How the API server writes a reference to a Role.
+/// Returns a reference to a Role as the API server writes it.
 pub(crate) fn role_ref(role: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role})
 }
 
-/// Without the pods that were not made by oz for this request. Marks and name can be forged by
-/// whoever may create pods; a pod is ours if it carries a decision that was sealed for the request,
-/// or has the UID that the grant or the status names.
+/// Removes the pods that oz did not make for this request. A user who may create pods can forge marks and name; a pod
+/// is oz's if it carries a decision that was sealed for the request, or has the UID that the grant or the status names.
 pub(crate) fn proven(
     keys: &Keys,
     request: &Request<'_>,
@@ -189,7 +188,7 @@ pub(crate) fn proven(
         .collect()
 }
 
-/// Whether this is no pod, or one that was made for the request with this UID.
+/// Checks whether the object is not a pod, or is a pod that was made for the request with this UID.
 pub(crate) fn is_proven(keys: &Keys, uid: &str, grant: Option<&Grant>, live: &Live) -> bool {
     live.resource.kind != "Pod"
         || Grant::open(keys, &live.object.metadata, uid).is_some()
@@ -206,7 +205,7 @@ impl Objects {
         let (namespace, name) = (request.metadata.namespace.as_deref(), request.object_name());
         let live = live.iter().filter(|live| is_named(namespace, &name, live));
         let binding: Option<RoleBinding> = live.clone().find_map(Live::parse);
-        // Somebody may have put the marks of the request on another Role as well.
+        // A user may have put the marks of the request on another Role as well.
         let bound = binding
             .as_ref()
             .map(|binding| binding.role_ref.name.as_str());
@@ -224,7 +223,7 @@ impl Objects {
         }
     }
 
-    /// What is wrong when no Role carries a decision of ours; `None` if none is to be expected.
+    /// Returns the drift if no Role carries a decision of oz; `None` if the request requires no Role.
     pub(crate) fn without_decision(&self, request: &Request<'_>) -> Option<String> {
         let name = request.metadata.name.as_deref().unwrap_or_default();
         if self.role.is_some() {
@@ -236,8 +235,7 @@ impl Objects {
             .then(|| format!("the Role of {name} was deleted"))
     }
 
-    /// What differs from what the grant says; only in fields that are ours, since others may label
-    /// and annotate.
+    /// Returns the difference from the grant; only in fields that oz owns, since others may add labels and annotations.
     pub(crate) fn drift(&self, request: &Request<'_>, grant: &Grant) -> Option<String> {
         let (role_name, name) = (grant.role_name(), grant.object_name());
         let request_name = &grant.request.name;
@@ -261,7 +259,7 @@ impl Objects {
             return Some(format!("the labels of what is named {name} were changed"));
         }
         if metadata.into_iter().flatten().any(drift::is_held) {
-            // It would outlive its deletion, and a binding that is being deleted still gives access.
+            // The object would outlive its deletion, and a binding that is being deleted still grants access.
             return Some(format!("a finalizer was put on what is named {name}"));
         }
         let wanted = build::bare_role_binding(grant);

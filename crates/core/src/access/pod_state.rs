@@ -1,26 +1,26 @@
-//! What a pod's status says: whether the pod can be used, why not, in the words of whoever is in
-//! its way, and whether its containers were seen to have ended.
+//! The state of a pod by its status: whether the pod can be used, the cause if not, in the words of the component that
+//! reports it, and whether its containers have ended.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-/// How long the containers of a pod get to end. The kubelet gives them two.
+/// The grace period of the containers of a pod in seconds. The kubelet extends it to two.
 pub const GRACE_SECONDS: i64 = 1;
 
-/// Reasons for which a container waits when everything goes well.
+/// Reasons with which a container waits during a normal start.
 const IN_ORDER: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// What a pod is good for.
+/// The usability of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodState {
-    /// It can be used.
+    /// The pod can be used.
     Ready,
-    /// Not yet, and perhaps never: this is in the way.
+    /// The pod cannot be used yet, and perhaps never: the cause.
     Waiting(String),
-    /// It has ended: this is how.
+    /// The pod has ended: the way in which it ended.
     Ended(String),
 }
 
-/// What the pod is good for now.
+/// Returns the current usability of the pod.
 #[must_use]
 pub fn state(pod: &Pod) -> PodState {
     let status = pod.status.clone().unwrap_or_default();
@@ -31,8 +31,8 @@ pub fn state(pod: &Pod) -> PodState {
     }
 }
 
-/// Whether the containers of the pod were seen to have ended. A deleted pod that never came to a
-/// node has none.
+/// Checks whether the status shows that the containers of the pod have ended. A deleted pod that was never assigned to
+/// a node has no containers.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
     let status = pod.status.clone().unwrap_or_default();
@@ -66,7 +66,7 @@ fn is_true(status: &PodStatus, type_: &str) -> bool {
         .any(|one| one.type_ == type_ && one.status == "True")
 }
 
-/// What is known of all containers of a pod, sidecars and ephemeral ones too.
+/// Returns the statuses of all containers of a pod, including sidecars and ephemeral containers.
 pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     pod.status.iter().flat_map(|status| {
         let main = status.container_statuses.iter().flatten();
@@ -76,7 +76,7 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     })
 }
 
-/// All containers, in the order in which they start, with what they are called.
+/// Returns all containers in the order in which they start, each with its description.
 fn statuses(status: &PodStatus) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
     let init = status.init_container_statuses.iter().flatten();
     let main = status.container_statuses.iter().flatten();
@@ -96,7 +96,7 @@ fn how_it_ended(phase: &str, status: &PodStatus) -> String {
     format!("{phase}: {}", parts.join("; "))
 }
 
-/// How a container ended that should not have.
+/// Describes the failure of a container; `None` if it did not fail.
 fn failed(what: &str, status: &ContainerStatus) -> Option<String> {
     let terminated = status.state.as_ref()?.terminated.as_ref()?;
     (terminated.exit_code != 0).then(|| {
@@ -114,8 +114,8 @@ fn failed(what: &str, status: &ContainerStatus) -> Option<String> {
     })
 }
 
-/// What keeps the pod from being ready. As long as everything goes well this does not change, so
-/// that it is not written again and again.
+/// Returns the cause for which the pod is not ready. The text is constant during a normal start, so that it is not
+/// written repeatedly.
 fn obstacle(pod: &Pod, status: &PodStatus) -> String {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let unscheduled = conditions
@@ -142,8 +142,8 @@ fn obstacle(pod: &Pod, status: &PodStatus) -> String {
         .unwrap_or_else(|| "the pod is starting".to_owned())
 }
 
-/// The resource claims that a pod needs before it is given a node: Kubernetes does not say which is
-/// missing.
+/// Lists the resource claims that a pod needs before it is assigned to a node: Kubernetes does not report which of them
+/// is missing.
 fn claims(pod: &Pod) -> Option<String> {
     let claims = pod.spec.as_ref()?.resource_claims.as_ref()?;
     let known = pod.status.as_ref();

@@ -1,4 +1,4 @@
-//! What both kinds of access request have in common, as the rules see it.
+//! The common view of both kinds of access request, for the rules.
 
 use std::fmt;
 
@@ -16,7 +16,8 @@ use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 
-/// What is asked for. A digest takes longer than most that is done with a request: it is made where it is needed.
+/// The spec of a request. The digest costs more than most other operations on a request: it is computed only where it
+/// is needed.
 pub trait Spec: fmt::Debug + Send + Sync {
     /// See [`Kind::spec_digest`].
     fn digest(&self) -> String;
@@ -28,28 +29,28 @@ impl<K: Kind> Spec for K {
     }
 }
 
-/// One request, of either kind.
+/// A request of either kind.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Kind, such as `ExecAccessRequest`.
     pub kind: &'static str,
     /// Metadata.
     pub metadata: &'a ObjectMeta,
-    /// Name of the template it asks by.
+    /// Name of the template.
     pub template: &'a str,
-    /// The duration it asks for, as written.
+    /// The requested duration, as written.
     pub duration: Option<&'a str>,
-    /// What else it asks for.
+    /// The other content of the request.
     pub ask: Ask<'a>,
     /// The pod that it names; `None` if it names none.
     pub target_pod: Option<&'a str>,
     /// The request that it continues.
     pub extends: Option<&'a str>,
-    /// Whether its pod is made for it.
+    /// The pod is created for the request.
     pub makes_pod: bool,
-    /// Its spec, whose digest the stamp must name.
+    /// The spec; the stamp must name its digest.
     pub spec: &'a dyn Spec,
-    /// Its status.
+    /// The status.
     pub status: Option<&'a RequestStatus>,
 }
 
@@ -60,7 +61,7 @@ impl<'a, R: AccessRequest> From<&'a R> for Request<'a> {
 }
 
 impl Request<'_> {
-    /// When it was created, by the API server's clock.
+    /// Returns the time of creation by the API server's clock.
     #[must_use]
     pub fn created(&self) -> Timestamp {
         self.metadata
@@ -70,20 +71,20 @@ impl Request<'_> {
             .unwrap_or_default()
     }
 
-    /// UID; empty before the API server gave one.
+    /// Returns the UID; empty before the API server assigns it.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Until when its grant lasts, as far as its status tells.
+    /// Returns the expiry of its grant, as far as its status contains it.
     #[must_use]
     pub fn remembers_until(&self) -> Option<Timestamp> {
         let status = self.status?;
         status.granted_at.and(status.expires_at)
     }
 
-    /// The name of the Role of its grant, as far as its status tells.
+    /// Returns the name of the Role of its grant, as far as its status contains it.
     #[must_use]
     pub fn role_name(&self) -> String {
         let told = self.status.and_then(|status| status.role_name.clone());
@@ -91,13 +92,13 @@ impl Request<'_> {
             .status
             .is_some_and(|status| status.granted_at.is_some());
         told.unwrap_or_else(|| match is_granted {
-            // By a release that gave all objects one name.
+            // A release that gave all objects one name made the grant.
             true => self.object_name(),
             false => names::own_grant_role(&self.object_name()),
         })
     }
 
-    /// The name that all objects of its grant share, but for its Role.
+    /// Returns the name that all objects of its grant share, except its Role.
     #[must_use]
     pub fn object_name(&self) -> String {
         grant::object_name(
@@ -106,23 +107,24 @@ impl Request<'_> {
         )
     }
 
-    /// Who asked, if that is proven.
+    /// Returns the requester, if the stamp proves it.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the stamp does not prove it.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
         stamp::verify(keys, self.kind, self.metadata, &self.spec.digest())
     }
 
-    /// Its stamp, if that is proven: who created it, and what policies came to then.
+    /// Returns its stamp, if it is valid: the user who created the request, and the judgement of the access policies at
+    /// that time.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the stamp is not valid.
     pub fn stamp(&self, keys: &Keys) -> Result<Stamp, StampError> {
         stamp::open(keys, self.kind, self.metadata, &self.spec.digest())
     }
 
-    /// What marks the objects of its grant.
+    /// Returns the marks of the objects of its grant.
     pub(crate) fn marks(&self) -> Marks<'_> {
         Marks {
             kind: self.kind,
@@ -130,13 +132,13 @@ impl Request<'_> {
         }
     }
 
-    /// How far it came.
+    /// Returns its phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.status.map(|status| status.phase).unwrap_or_default()
     }
 
-    /// Whether what it was granted is over, or ends: it says so, or is being deleted.
+    /// Checks whether its grant has ended or is ending: by its status, or because it is being deleted.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.phase().is_terminal()
@@ -144,15 +146,15 @@ impl Request<'_> {
             || End::begun(self.status).is_some()
     }
 
-    /// The duration it asks for.
+    /// Returns the requested duration.
     ///
     /// # Errors
-    /// Why what it asks for is none.
+    /// The reason why the text is not a duration.
     pub fn asked(&self) -> Result<Option<GoDuration>, DurationError> {
         self.duration.map(str::parse).transpose()
     }
 
-    /// Kind, namespace, name and UID, for records.
+    /// Returns kind, namespace, name and UID, for audit records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
         RequestRef {
@@ -163,7 +165,7 @@ impl Request<'_> {
         }
     }
 
-    /// The record of something that happened to a request without a grant.
+    /// Creates the audit record of an event of a request without a grant.
     #[must_use]
     pub fn record(
         &self,

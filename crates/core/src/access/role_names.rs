@@ -1,6 +1,6 @@
-//! Which of the reserved names the Role of a grant gets. The API server does not check a binding to a name
-//! that its author may `bind`, which is what a grant would wait for. What is kept here only saves trying
-//! names that are taken: the creation of the Role decides, and the decision is the sealed grant on it.
+//! The choice of a reserved name for the Role of a grant. For a binding to a name that its author may `bind`, the API
+//! server does not check the Role, for which a grant would have to wait. The data here only avoids attempts with names
+//! that are in use: the creation of the Role decides, and the decision is the sealed grant on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use oz_api::names::{GRANT_ROLES, grant_role, grant_role_number};
 use sha2::{Digest, Sha256};
 
-/// For how long a name that turned out to be somebody else's is passed over.
+/// The time for which a name is skipped after it was found in use by others.
 const PASSED_OVER: Duration = Duration::from_secs(60);
-/// From how many such names on a namespace gets none of the reserved ones: somebody takes them, and a grant
-/// does not wait for one after the other to be tried.
+/// The number of such names from which on a namespace gets none of the reserved names: another user takes them, and a
+/// grant does not wait for attempts with one after the other.
 const MOST_TAKEN: usize = 3;
 
-/// The reserved names of one namespace, as far as they are known to be taken.
+/// The reserved names of one namespace that are known to be in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoleNames(BTreeMap<u16, Holder>);
 
@@ -22,22 +22,22 @@ pub struct RoleNames(BTreeMap<u16, Holder>);
 enum Holder {
     /// The request with this UID.
     Request(String),
-    /// Somebody else, as was found out; it is tried again from then on.
+    /// Another author, as an attempt found; the name is tried again from this time on.
     Other(Duration),
 }
 
 impl RoleNames {
-    /// The request with this UID has a Role of this name.
+    /// Records that the request with this UID has a Role of this name.
     pub fn note(&mut self, uid: &str, role: &str) {
         if let Some(number) = grant_role_number(role) {
             self.0.insert(number, Holder::Request(uid.to_owned()));
         }
     }
 
-    /// A name for the Role of the request with this UID, `elapsed` counted from wherever; always the same as long as it holds it: what a
-    /// process that was killed has created is found under the name that is tried first. `None` if there
-    /// is none, and the grant gets a name of its own. Names in `bound` have bindings of others, and
-    /// `is_over` tells that a request needs its Role no more.
+    /// Returns a name for the Role of the request with this UID; the origin of `elapsed` is arbitrary. The name is the
+    /// same as long as the request holds it: a Role that a killed process created is found under the name that is tried
+    /// first. `None` if no name is free, and the Role gets a name that is not reserved. Names in `bound` have bindings
+    /// of other authors, and `is_over` reports that a request no longer needs its Role.
     pub fn take(
         &mut self,
         uid: &str,
@@ -68,7 +68,7 @@ impl RoleNames {
         Some(grant_role(number))
     }
 
-    /// A name that was handed out is somebody else's. Says whether it was one of the reserved.
+    /// Records that a name that was handed out belongs to another author. Returns whether it is a reserved name.
     pub fn is_taken(&mut self, role: &str, elapsed: Duration) -> bool {
         let Some(number) = grant_role_number(role) else {
             return false;
@@ -77,14 +77,14 @@ impl RoleNames {
         true
     }
 
-    /// Whether nothing is known to be taken.
+    /// Checks whether no name is known to be in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Where the search begins: elsewhere for each request, and always at the same place for one.
+/// Returns the start of the search: different for each request, and constant for one request.
 fn first(uid: &str) -> u16 {
     let digest = Sha256::digest(uid);
     u16::from_be_bytes([digest[0], digest[1]]) % GRANT_ROLES
@@ -116,7 +116,7 @@ mod tests {
             assert!(given.insert(name));
         }
         assert_eq!(names.take("one more", at(2), &[], never), None);
-        // As soon as one is over there is a name again.
+        // As soon as one of the requests is over, a name is free again.
         let name = names.take("one more", at(2), &[], |uid| uid == "uid-7");
         assert!(name.is_some());
         let mut anew = [RoleNames::default(), RoleNames::default()];
@@ -134,7 +134,7 @@ mod tests {
         assert!(names.is_taken(&first, at(0)));
         let second = names.take("a", at(0), &[], never).unwrap();
         assert_ne!(first, second);
-        // A binding of somebody else's waits for the second.
+        // A binding of another author refers to the second name.
         let third = names.take("a", at(0), std::slice::from_ref(&second), never);
         let third = third.unwrap();
         assert!(third != first && third != second);
@@ -154,7 +154,7 @@ mod tests {
         let got = names.take("a", at(0), &[], never).unwrap();
         assert_ne!(got, wanted);
         assert_eq!(names.take("b", at(0), &[], never), Some(wanted));
-        // `a` alone is left.
+        // Only `a` still holds a name.
         assert_eq!(
             names.take("d", at(0), &[], |_| true),
             RoleNames::default().take("d", at(0), &[], never)

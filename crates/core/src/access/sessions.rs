@@ -1,5 +1,4 @@
-//! The sessions of a grant, as its request sees them: whether they will end with it, and the step
-//! that ends them.
+//! The sessions of a grant, from the view of its request: whether they end with the grant, and the step that ends them.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::conditions::{SESSIONS_CUT, reason};
@@ -14,12 +13,11 @@ use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};
 use crate::sessions::{Sessions, SessionsEnded};
 
-/// How long it is tried to end sessions, from the agreed end or from the first try, whichever is later.
-/// Those that carry their own end are over by then; a node that does not answer for so long is not waited
-/// for.
+/// The time for which oz tries to end sessions, from the expiry or from the first attempt, whichever is later. Sessions
+/// that end automatically are over by then; oz does not wait longer for a node that does not respond.
 const END_SESSIONS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Whether the sessions of a grant carry their own end.
+/// Returns the fact whether the sessions of a grant end automatically.
 pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let terms = &grant.sessions;
     if terms.gate.is_some() && grant.operations.contains(&Operation::Debug) {
@@ -36,7 +34,7 @@ pub(super) fn cut(grant: &Grant) -> Option<Fact> {
         ));
     }
     if terms.of_pod.is_empty() {
-        // Granted before anybody looked.
+        // The grant was decided before oz had a session probe.
         return None;
     }
     let without: Vec<&str> = terms
@@ -68,7 +66,7 @@ pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     Some(Fact::holds(SESSIONS_CUT, "Sessions end with the grant"))
 }
 
-/// What is left to say of sessions when they were ended.
+/// Returns the final fact about sessions after the attempt to end them.
 pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
     let SessionsEnded {
         ended,
@@ -92,7 +90,7 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
     Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
 }
 
-/// That sessions were not ended and nobody tries any more, since this try failed too.
+/// Returns the fact that sessions were not ended and that oz makes no further attempt, since this attempt failed too.
 pub(super) fn given_up(failure: &Failure) -> Fact {
     Fact::fails(
         SESSIONS_CUT,
@@ -105,8 +103,8 @@ pub(super) fn given_up(failure: &Failure) -> Fact {
     )
 }
 
-/// The record that the sessions of a grant may go on: their node has not answered until now, and is
-/// asked no more.
+/// Creates the audit record that the sessions of a grant may continue: their node has not responded so far, and oz
+/// makes no further attempt.
 pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Record> {
     ending.sessions_given_up.then(|| {
         grant.record(
@@ -122,7 +120,7 @@ pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Opt
     })
 }
 
-/// The step that ends what runs of the grant; none if nothing can.
+/// Returns the step that ends the processes of the grant; none if they cannot be ended.
 pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
     let with_pod = grant.own_pod.is_some();
     if !with_pod && !is_possible(grant) {
@@ -146,13 +144,13 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
     }))
 }
 
-/// The same for a grant of which nothing is left that was sealed: the status, which oz alone writes,
-/// remembers the pod, and processes bear the request's UID.
+/// Returns the same step for a grant without any sealed object left: the status, which oz alone writes, contains the
+/// pod, and processes bear the request's UID.
 pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) -> Option<Step> {
     let status = request.status?;
     let (pod, pod_uid) = (status.pod_name.clone()?, status.pod_uid.clone()?);
     let until = status.expires_at?;
-    // A pod of one's own ends itself.
+    // A dedicated pod ends automatically.
     if status.pod_digest.is_some() {
         return None;
     }
@@ -181,13 +179,14 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
     }))
 }
 
-/// Whether processes of the grant can be ended one by one.
+/// Checks whether processes of the grant can be ended individually.
 fn is_possible(grant: &Grant) -> bool {
     let runs = |operation| grant.operations.contains(&operation);
     grant.own_pod.is_none() && (runs(Operation::Exec) || runs(Operation::Debug))
 }
 
-/// Whether it was tried long enough, first at `since`, to end the sessions of what lasted until `until`.
+/// Checks whether the timeout for ending the sessions of a grant with the expiry `until` is over, with the first
+/// attempt at `since`.
 pub(super) fn is_tried_long(now: Timestamp, until: Timestamp, since: Timestamp) -> bool {
     has_come(now, after(until.max(since), END_SESSIONS_TIMEOUT))
 }

@@ -1,7 +1,7 @@
-//! Who asked. The webhook stamps every request with the user whom the API server authenticated,
-//! sealed together with all that identifies the request at that moment; the operator believes
-//! nothing else. At mutating admission an object has no UID and no creation time, and with
-//! `generateName` no name either, so the stamp binds what there is and [`verify`] checks the rest.
+//! The stamp of a request. The webhook stamps every request with the user whom the API server authenticated, sealed
+//! together with all data that identifies the request at that moment; the operator trusts no other data about the
+//! requester. At mutating admission an object has no UID and no creation time, and with `generateName` no name either,
+//! so the stamp binds the data that exists and [`verify`] checks the rest.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,31 +14,31 @@ use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::Stamp;
 
-/// How far the instant of the stamp may lie from the creation time that the API server wrote:
-/// admission takes seconds at the most, and creation times are whole seconds.
+/// The maximum distance between the instant of the stamp and the creation time that the API server wrote: admission
+/// takes at most seconds, and creation times are whole seconds.
 pub const MAX_DISTANCE: SignedDuration = SignedDuration::from_secs(20);
 
-/// The longest prefix of a generated name that the API server keeps.
+/// The maximum length of a prefix that the API server keeps in a generated name.
 const GENERATED_PREFIX: usize = 58;
 
-/// The stamp: a requester, and the one request that it is for.
+/// The stamp: a requester, and the one request for which it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stamp {
-    /// Who asked.
+    /// The requester.
     #[serde(flatten)]
     pub requester: Requester,
-    /// Who else changed it since, where others may.
+    /// The users who changed the object later, for kinds that other users may change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Requester>,
-    /// UID of the object, where it had one by then.
+    /// UID of the object, if it had one at that time.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub object_uid: String,
     /// Kind of the request.
     pub kind: String,
     /// Namespace of the request.
     pub namespace: String,
-    /// Name, unless the API server was to generate it.
+    /// Name, unless the API server generates it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Prefix of the name to be generated.
@@ -46,17 +46,17 @@ pub struct Stamp {
     pub generate_name: String,
     /// Digest of the defaulted spec, see [`oz_api::encode::digest`].
     pub spec_digest: String,
-    /// When the stamp was made.
+    /// Time at which the stamp was made.
     pub at: Timestamp,
-    /// Random; no two requests carry the same.
+    /// Random value; no two requests carry the same.
     pub nonce: String,
-    /// What the policies over all templates came to, if there were any.
+    /// The judgement of the access policies, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judgement: Option<Judgement>,
 }
 
 impl Stamp {
-    /// The annotation's value.
+    /// Returns the value of the annotation.
     ///
     /// # Errors
     /// Only if the stamp does not serialise, which its types rule out.
@@ -65,29 +65,29 @@ impl Stamp {
     }
 }
 
-/// Why a request's stamp is not believed.
+/// The reason why a request's stamp is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StampError {
-    /// There is none.
+    /// The request has no stamp.
     #[error(
         "the request carries no stamp: oz's admission webhook was not in its path, or it is older \
          than oz. It gives no access, and what it gave was taken away; \
          check that the webhook is registered and running, then create the request again"
     )]
     Missing,
-    /// It was not made by the webhook, or was changed since.
+    /// The webhook did not make the stamp, or the stamp was changed later.
     #[error("the stamp was not made by oz's webhook ({0}); create the request again")]
     Seal(SealError),
-    /// The webhook of an earlier release made it, whose key counts no more.
+    /// The webhook of an earlier release made the stamp, with a key that is no longer valid.
     #[error("the stamp was made by the webhook of an earlier release; create the request again")]
     Retired,
     /// No public key of the webhook is known yet.
     #[error("the stamp is not verified: {0}; it is once the webhook has published its keys")]
     Unverified(SealError),
-    /// It was made for another request.
+    /// The stamp was made for another request.
     #[error("the stamp was made for another request: {0} differs; create the request again")]
     OtherRequest(&'static str),
-    /// Made at another time than the request.
+    /// The stamp was made at another time than the request.
     #[error(
         "the stamp was made {0:#} away from the creation of the request; \
          check the clocks of webhook and API server, then create the request again"
@@ -99,7 +99,7 @@ pub enum StampError {
 }
 
 impl StampError {
-    /// Reason for conditions, events and metrics.
+    /// Returns the reason for conditions, events and metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl From<SealError> for StampError {
 }
 
 impl StampError {
-    /// The failure of what needs the stamp.
+    /// Returns the failure of an operation that needs the stamp.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {
@@ -135,7 +135,7 @@ impl StampError {
     }
 }
 
-/// The stamp as it stands on an object.
+/// Returns the stamp as it is stored on an object.
 #[must_use]
 pub fn of(metadata: &ObjectMeta) -> Option<&str> {
     metadata
@@ -145,31 +145,31 @@ pub fn of(metadata: &ObjectMeta) -> Option<&str> {
         .map(String::as_str)
 }
 
-/// What the stamp of an object says, believed or not: for what is read without a key, and decides nothing.
+/// Returns the content of an object's stamp without verification: for readers without a key, and never for a decision.
 #[must_use]
 pub fn told(metadata: &ObjectMeta) -> Option<Stamp> {
     let text = of(metadata).filter(|text| text.len() <= seal::MAX_LENGTH)?;
     serde_json::from_str(text).ok()
 }
 
-/// Who takes turns with others, see [`crate::controller::Controller::flow`]: whoever the stamp says. One that is
-/// forged gains a turn at most, which is given before it is looked at.
+/// Returns the flow of an object for taking turns, see [`crate::controller::Controller::flow`]: the user that the stamp
+/// names. A forged stamp gains one turn at most, which precedes the check of the stamp.
 #[must_use]
 pub fn flow(metadata: &ObjectMeta) -> String {
     told(metadata).map_or_else(String::new, |stamp| stamp.requester.user)
 }
 
-/// Digest of the stamp as it stands on an object, by which it is known again when its key is gone.
+/// Returns the digest of the stamp as it is stored on an object, which identifies the stamp after its key is gone.
 #[must_use]
 pub fn digest(metadata: &ObjectMeta) -> Option<String> {
     of(metadata).map(|text| encode::digest(&text))
 }
 
-/// Says who created the request of this kind, metadata and spec digest; believed only if the
-/// stamp was sealed for this very request at the time of its creation.
+/// Returns the user who created the request of this kind, metadata and spec digest; the stamp is valid only if it was
+/// sealed for this request at the time of its creation.
 ///
 /// # Errors
-/// A [`StampError`] that says why not.
+/// A [`StampError`] with the reason.
 pub fn verify(
     keys: &Keys,
     kind: &str,
@@ -180,10 +180,10 @@ pub fn verify(
     Ok(stamp.requester)
 }
 
-/// As [`verify`], and gives everybody who had a hand in what it says, whoever created it first.
+/// Verifies like [`verify`], and returns all authors of the object's content, beginning with the user who created it.
 ///
 /// # Errors
-/// A [`StampError`] that says why nobody is known.
+/// A [`StampError`] with the reason why the authors are not known.
 pub fn authors(
     keys: &Keys,
     kind: &str,
@@ -195,7 +195,7 @@ pub fn authors(
     Ok(first.chain(stamp.also).collect())
 }
 
-/// Opens the stamp of an object, if it was sealed for this very one.
+/// Opens the stamp of an object, if it was sealed for this object.
 pub(crate) fn open(
     keys: &Keys,
     kind: &str,
@@ -207,7 +207,7 @@ pub(crate) fn open(
     if stamp.kind != kind {
         return Err(StampError::OtherRequest("the kind"));
     }
-    // What belongs to the whole cluster has none.
+    // Cluster-scoped objects have no namespace.
     if stamp.namespace != metadata.namespace.as_deref().unwrap_or_default() {
         return Err(StampError::OtherRequest("the namespace"));
     }
@@ -239,7 +239,7 @@ fn names(stamp: &Stamp, metadata: &ObjectMeta) -> bool {
     if !stamp.name.is_empty() {
         return name == stamp.name;
     }
-    // The API server cuts a long prefix and adds random letters.
+    // The API server truncates a long prefix and adds random letters.
     let prefix: String = stamp.generate_name.chars().take(GENERATED_PREFIX).collect();
     !prefix.is_empty()
         && name.len() > prefix.len()

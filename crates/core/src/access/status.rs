@@ -1,5 +1,5 @@
-//! What a request's status says: conditions from the facts that were established, and the events
-//! for what changed. The same for every kind of request.
+//! The status of a request: the conditions from the facts, and the events for the changes. It is the same for all kinds
+//! of request.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -16,7 +16,7 @@ use crate::lifecycle::End;
 use crate::lifecycle::transitions::{Change, Names, event};
 use crate::lifecycle::window::after;
 
-/// Reason of the condition `AccessStillValid` and of the record of an end.
+/// Returns the reason for the condition `AccessStillValid` and for the audit record of an end.
 #[must_use]
 pub fn end_reason(end: &End) -> &'static str {
     match end.reason {
@@ -25,7 +25,7 @@ pub fn end_reason(end: &End) -> &'static str {
     }
 }
 
-/// One sentence for people about an end.
+/// Returns one sentence about an end, for users.
 #[must_use]
 pub fn end_message(end: &End) -> String {
     let detail = end.detail();
@@ -48,7 +48,7 @@ pub fn end_message(end: &End) -> String {
     }
 }
 
-/// The status with these facts added; conditions that no fact is about stay as they are.
+/// Returns the status with these facts added; conditions without a fact stay as they are.
 #[must_use]
 pub fn with_facts(
     now: Timestamp,
@@ -59,7 +59,7 @@ pub fn with_facts(
     let mut status = current.cloned().unwrap_or_default();
     for fact in facts {
         if fact.type_ == conditions::ACCESS_RESOURCES_CREATED {
-            // Whoever says that they are in the way says so after this.
+            // The caller adds the bindings that block the Role after this step.
             status.foreign_bindings.clear();
         }
         fact.set(&mut status.conditions, metadata.generation, now);
@@ -68,14 +68,14 @@ pub fn with_facts(
     status
 }
 
-/// Whether every condition that readiness stands on is true.
+/// Checks whether every condition that readiness requires is true.
 #[must_use]
 pub fn is_ready(status: &RequestStatus) -> bool {
     status.phase == Phase::Active
         && conditions::all_true(&status.conditions, &conditions::OF_READY_REQUEST)
 }
 
-/// Copies what was decided into the status, for people.
+/// Copies the decision into the status, for users.
 pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.requester = Some(grant.requester.user.clone());
     status.granted_at = Some(grant.granted_at);
@@ -89,8 +89,8 @@ pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.pod_digest = grant.own_pod.as_ref().map(|own| own.digest.clone());
 }
 
-/// What the user is told: what the template says, and where that does not lead to the pod by itself, how to get
-/// there.
+/// Returns the access message: the text of the template, and the commands for the connection if that text alone does
+/// not lead to the pod.
 fn how_to_enter(grant: &Grant) -> String {
     let said = &grant.access_message;
     if grant.sessions.gate.is_none() {
@@ -119,7 +119,7 @@ fn how_to_enter(grant: &Grant) -> String {
     )
 }
 
-/// When a request in a terminal phase is to be deleted: `keep` after it ended.
+/// Returns the time at which a request in a terminal phase is deleted: `keep` after its end.
 #[must_use]
 pub fn kept_until(
     status: Option<&RequestStatus>,
@@ -142,14 +142,14 @@ const NAMES: Names = Names {
     loud: false,
 };
 
-/// The same where it is an emergency.
+/// The names of the events of an emergency.
 const EMERGENCY_NAMES: Names = Names {
     active: ("EmergencyGranted", "Grant"),
     loud: true,
     ..NAMES
 };
 
-/// The events for the change from one status to the next.
+/// Returns the events for the change from one status to the next.
 #[must_use]
 pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec<Transition> {
     let was = before.map(|status| status.phase).unwrap_or_default();
@@ -162,7 +162,7 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
         return vec![event(false, ("AccessMoved", "Move"), note)];
     }
     let valid = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
-    // The change of phase tells.
+    // The change of the phase reports it.
     let ends = valid.is_some_and(|valid| valid.status == "False");
     let change = Change {
         names: match conditions::is_true(&after.conditions, conditions::EMERGENCY) {
@@ -198,14 +198,14 @@ fn may_use(status: &RequestStatus, instead: &str) -> String {
     )
 }
 
-/// The fact that the grant's objects exist, or why they do not.
+/// Returns the fact that the grant's objects exist, or the reason why they do not.
 #[must_use]
 pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
     match failure {
         None => Fact::holds(conditions::ACCESS_RESOURCES_CREATED, message),
         Some(failure) => Fact::fails(
             conditions::ACCESS_RESOURCES_CREATED,
-            // One reason for all, as scripts know it, but for the one that names an intruder.
+            // One reason for all failures, as scripts expect it, except the reason of a name conflict.
             match failure.class {
                 FailureClass::Conflict => Failure::NAME_CONFLICT,
                 FailureClass::Transient | FailureClass::Invalid => reason::FAILURE,
@@ -215,10 +215,10 @@ pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
     }
 }
 
-/// Reason of a grant that is on record as ended, while its pod is on its way out.
+/// Reason of a grant with a recorded end and a pod that still terminates.
 const ENDING: &str = "Ending";
 
-/// The fact that a grant is on record as ended, but that its containers still run.
+/// Returns the fact that the end of a grant is recorded, but that its containers still run.
 #[must_use]
 pub fn ending() -> Fact {
     Fact::fails(
@@ -228,7 +228,7 @@ pub fn ending() -> Fact {
     )
 }
 
-/// The fact that a grant is on record as ended, but that its sessions could not be ended yet.
+/// Returns the fact that the end of a grant is recorded, but that its sessions could not be ended yet.
 #[must_use]
 pub fn sessions_last(failure: &Failure) -> Fact {
     Fact::fails(
@@ -238,10 +238,10 @@ pub fn sessions_last(failure: &Failure) -> Fact {
     )
 }
 
-/// The facts that what was granted is neither there nor ready any more; `kubectl wait` reads them, and
-/// not the phase. `waits` says for what an end waits that is not `over`. The containers of a pod that
-/// others use too go on (`shared`); what became of sessions there says [`conditions::SESSIONS_CUT`]. What
-/// was never there keeps its reason.
+/// Returns the facts that the objects of the grant neither exist nor are ready any more; `kubectl wait` reads them, and
+/// not the phase. `waits` is the reason why an end is not yet `over`. The containers of a pod that other users share
+/// keep running (`shared`); [`conditions::SESSIONS_CUT`] reports the result for the sessions there. A condition that
+/// was never true keeps its reason.
 #[must_use]
 pub fn unusable(
     before: &[Condition],

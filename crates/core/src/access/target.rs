@@ -1,6 +1,6 @@
-//! Which pod. A pod qualifies only if its owner chain leads to the target workload (labels alone
-//! prove nothing), if it is Ready and not on its way out. The choice among several is a hash of
-//! the request's UID: chosen again after a crash, it is the same.
+//! The choice of the pod. A pod qualifies only if its owner chain leads to the target workload (labels alone prove
+//! nothing), if it is Ready and if it is not terminating. A hash of the request's UID chooses among several: the choice
+//! after a crash is the same.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::controller::Failure;
 
-/// A workload and what exists of it, read when a grant is decided.
+/// A workload and its existing objects, as read for the decision about a grant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
     /// Kind, such as `Deployment`.
@@ -17,24 +17,23 @@ pub struct Workload {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// What lies between it and its pods, for kinds that own pods through others: the replica sets of
-    /// a Deployment, the Jobs of a CronJob.
+    /// The objects between the workload and its pods, for kinds that own pods through others: the replica sets of a
+    /// Deployment, the Jobs of a CronJob.
     pub between: Vec<ObjectMeta>,
-    /// The pods that match its selector, or those of what lies between.
+    /// The pods that match its selector, or the pods of the objects in between.
     pub pods: Vec<Pod>,
 }
 
-/// How many pods an error message names.
+/// The number of pods that an error message names.
 const NAMED: usize = 5;
-/// The reason of a pod that was asked for and is none of the workload's.
+/// The reason if the requested pod is not a pod of the workload.
 pub const NO_SUCH_POD: &str = "PodNotFound";
 
 impl Workload {
-    /// The pod for the request with `request_uid`: the one it names, or else one of those that
-    /// qualify.
+    /// Returns the pod for the request with `request_uid`: the named pod, or one of the qualifying pods.
     ///
     /// # Errors
-    /// A transient [`Failure`]: pods come and go, so the request may wait for one.
+    /// A transient [`Failure`]: the pods of a workload change, so the request may wait for one.
     pub fn choose(&self, request_uid: &str, wanted: Option<&str>) -> Result<&Pod, Failure> {
         match wanted.filter(|name| !name.is_empty()) {
             Some(name) => self.named(name),
@@ -111,13 +110,13 @@ impl Workload {
     }
 }
 
-/// Whether the pods of this kind of workload belong to replica sets that belong to it.
+/// Checks whether workloads of this kind own their pods through replica sets.
 #[must_use]
 pub fn through_replica_sets(kind: &str) -> bool {
     matches!(kind, "Deployment" | "Rollout")
 }
 
-/// Whether the object belongs to the workload with this UID.
+/// Checks whether the object belongs to the workload with this UID.
 #[must_use]
 pub fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
     controller(object).is_some_and(|owner| owner.uid == uid)
@@ -135,7 +134,7 @@ fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Why nobody can be let into the pod now.
+/// Returns the reason why the pod accepts no access now.
 #[must_use]
 pub fn unusable(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {

@@ -1,6 +1,6 @@
-//! What no watch shows. Children are known by labels, and whoever may write RBAC objects can take labels
-//! off, or have a binding of their own wait for a Role: so the API server is asked by name, at every end
-//! and before anything is granted.
+//! The objects that no watch shows. Labels identify children, and a user who may write RBAC objects can remove labels,
+//! or create a binding to a Role before the Role exists: so oz asks the API server by name, at every end and before
+//! every grant.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ use crate::lifecycle::End;
 use crate::lifecycle::revoke::{by_power, disarm, remove};
 use crate::lifecycle::seal::Keys;
 
-/// Where the objects of a request are.
+/// The names of the objects of a request.
 pub(super) struct GrantObjects<'a> {
     pub(super) kind: &'a str,
     pub(super) namespace: Option<&'a str>,
@@ -29,7 +29,7 @@ pub(super) struct GrantObjects<'a> {
 }
 
 impl<'a> GrantObjects<'a> {
-    /// Of a request, by its grant if that is known.
+    /// Returns the names for a request, by its grant if the grant is known.
     pub(super) fn of(request: &Request<'a>, grant: Option<&Grant>) -> Self {
         Self {
             kind: request.kind,
@@ -53,8 +53,8 @@ impl<'a> GrantObjects<'a> {
     }
 }
 
-/// What may be there although no label tells of it: what gives access, even if it was just deleted, and
-/// the Role unless it is known.
+/// Returns the steps that look for objects without labels: the objects that grant access, even if they were just
+/// deleted, and the Role unless it is known.
 pub(super) fn unseen(names: &GrantObjects<'_>, live: &[Live]) -> Vec<Step> {
     let own_pod = names.kind == PodAccessRequest::kind(&());
     let pod = own_pod.then(|| Sought::named::<Pod>(names.namespace, &names.name));
@@ -66,10 +66,10 @@ pub(super) fn unseen(names: &GrantObjects<'_>, live: &[Live]) -> Vec<Step> {
         .collect()
 }
 
-/// The same if nothing that is known carries a decision: what oz made may be hidden, all of it.
+/// Returns the same plan if no known object carries a decision: all objects that oz made may be hidden.
 pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live: &[Live]) -> Plan {
     if request.phase().is_terminal() {
-        // It ended before it went.
+        // The grant ended before the request was deleted.
         return Plan::default();
     }
     let known = objects::known(keys, request, live);
@@ -90,7 +90,7 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
         .then(others)
 }
 
-/// Why nothing is granted while these RoleBindings bind to the Role that it would be.
+/// Returns the reason for granting nothing while these RoleBindings refer to the Role of the grant.
 pub(super) fn others_wait(blocked: &Blocked) -> Failure {
     Failure::conflict(format!(
         "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
@@ -100,14 +100,14 @@ pub(super) fn others_wait(blocked: &Blocked) -> Failure {
     ))
 }
 
-/// As many of them as the status keeps.
+/// Returns as many of the bindings as the status stores.
 pub(super) fn on_record(strangers: &[String]) -> Vec<String> {
     const MOST: usize = 64;
     strangers.iter().take(MOST).cloned().collect()
 }
 
-/// The plan for a request whose Role others wait for with bindings of their own: they would have what
-/// it hands out as soon as it exists, so it must not.
+/// Returns the plan for a request with a Role name that bindings of other authors refer to: they would get the rights
+/// of the Role as soon as it exists, so the Role must not exist.
 #[must_use]
 pub(super) fn blocked(
     now: Timestamp,
@@ -129,7 +129,7 @@ pub(super) fn blocked(
         Step::Record(request.record(now, action, note, failure.reason, &failure.message))
     });
     remove(request.marks(), &roles)
-        // One that is hidden.
+        // The Role may be hidden.
         .then([Step::Look(Sought::named::<Role>(
             request.metadata.namespace.as_deref(),
             &blocked.role,
@@ -138,8 +138,9 @@ pub(super) fn blocked(
         .because(failure)
 }
 
-/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is. What a watch shows is
-/// enough where a policy has `kept` others from it, for longer than any watch is behind.
+/// Returns the step that looks for bindings of other authors to the Role of a grant: before its creation, and after it.
+/// The store of a watch is sufficient where an admission policy has prevented (`kept`) such bindings for longer than
+/// any watch lags.
 #[must_use]
 pub(super) fn bound_by_others(grant: &Grant, kept: bool) -> Step {
     Step::Look(Sought {

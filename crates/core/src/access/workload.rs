@@ -1,5 +1,5 @@
-//! From the target of a template to its pods and its pod template: which objects are read, and what
-//! they say. The operator looks targets up by it when it decides, and ozctl when it explains.
+//! The lookup of a template's target, its pods and its pod template: the objects to read, and their interpretation. The
+//! operator uses it for decisions, and ozctl for explanations.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,14 +20,14 @@ use super::target::{Workload, is_controlled_by, through_replica_sets};
 use crate::controller::Failure;
 use crate::mutate::Model;
 
-/// The reason of a target that does not exist or has no pods to speak of.
+/// The reason of a target that does not exist, or without a selector or pod template.
 const TARGET_NOT_FOUND: &str = "TargetNotFound";
-/// How many claims of one workload are looked up.
+/// The number of claims of one workload that are looked up.
 const CLAIMS: usize = 8;
-/// How many Jobs of a CronJob are looked into: the newest of those that run.
+/// The number of Jobs of a CronJob that are read: the newest of the running Jobs.
 const JOBS: usize = 10;
 
-/// A kind of which objects can be listed.
+/// A kind with objects that can be listed.
 pub trait Listed:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -48,19 +48,19 @@ impl<K> Listed for K where
 {
 }
 
-/// Reads from the API server, in one namespace.
+/// A reader of objects from the API server, in one namespace.
 pub trait Reader: Sync {
-    /// The namespace.
+    /// Returns the namespace.
     fn namespace(&self) -> &str;
 
-    /// The object of this name; `None` if there is none.
+    /// Returns the object of this name; `None` if it does not exist.
     fn get(
         &self,
         resource: &ApiResource,
         name: &str,
     ) -> impl Future<Output = Result<Option<DynamicObject>, Failure>> + Send;
 
-    /// The objects that a selector of labels selects; all without one.
+    /// Returns the objects that a label selector selects; all without a selector.
     fn list<K>(
         &self,
         selector: Option<&str>,
@@ -69,20 +69,20 @@ pub trait Reader: Sync {
         K: Listed;
 }
 
-/// What tells the pods of a workload from others. Kubernetes never lets it change while the UID stays
-/// the same.
+/// The data that distinguishes the pods of a workload from others. Kubernetes never permits its change while the UID
+/// stays the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// UID of the workload.
     pub uid: String,
-    /// The selector of its pods; `None` for a CronJob, whose Jobs have one each.
+    /// The selector of its pods; `None` for a CronJob, where each Job has its own.
     pub selector: Option<String>,
 }
 
-/// UID and selector of the target.
+/// Returns UID and selector of the target.
 ///
 /// # Errors
-/// When it cannot be read, does not exist, or selects everything.
+/// The target cannot be read, does not exist, or selects everything.
 pub async fn identify<R: Reader>(
     reader: &R,
     target: &CrossVersionObjectReference,
@@ -114,10 +114,10 @@ pub async fn identify<R: Reader>(
     })
 }
 
-/// The target with its pods.
+/// Returns the target with its pods.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The pods cannot be read.
 pub async fn with_pods<R: Reader>(
     reader: &R,
     target: &CrossVersionObjectReference,
@@ -147,10 +147,10 @@ pub async fn with_pods<R: Reader>(
     })
 }
 
-/// The pod template of the target, and what is special about its volumes.
+/// Returns the pod template of the target, and the access modes of its volumes.
 ///
 /// # Errors
-/// When it cannot be read, does not exist, or has none.
+/// The target cannot be read, does not exist, or has no pod template.
 pub async fn model<R: Reader>(
     reader: &R,
     target: &CrossVersionObjectReference,
@@ -194,8 +194,8 @@ async fn deployment<R: Reader>(reader: &R, name: &str) -> Result<Option<DynamicO
     reader.get(&TargetKind::Deployment.resource(), name).await
 }
 
-/// The selector in the spec of a workload, as the API server takes it; `None` if it has none, or
-/// one that selects everything.
+/// Returns the selector in the spec of a workload, as the API server accepts it; `None` if it has none, or one that
+/// selects everything.
 fn selector(spec: &Value) -> Option<String> {
     written(serde_json::from_value(spec["selector"].clone()).ok()?)
 }
@@ -205,7 +205,7 @@ fn written(selector: LabelSelector) -> Option<String> {
     (!selector.selects_all()).then(|| selector.to_string())
 }
 
-/// The Deployment that a Rollout stands for, if it has no pod template of its own.
+/// Returns the Deployment that a Rollout refers to, if the Rollout has no pod template.
 fn stands_for(spec: &Value) -> Option<&str> {
     let reference = &spec["workloadRef"];
     (reference["kind"] == "Deployment")
@@ -213,15 +213,15 @@ fn stands_for(spec: &Value) -> Option<&str> {
         .flatten()
 }
 
-/// UID and generation, which is another one with every other spec.
+/// Returns UID and generation; the generation differs for every change of the spec.
 fn version(found: &DynamicObject) -> Option<String> {
     let metadata = &found.metadata;
     let (uid, generation) = (metadata.uid.as_ref()?, metadata.generation?);
     Some(format!("{uid}/{generation}"))
 }
 
-/// The access modes of the claims that pods of the workload mount. Only a warning comes of it, so
-/// what cannot be read, perhaps for want of the right, is not known and no failure.
+/// Returns the access modes of the claims that pods of the workload mount. They only lead to a warning, so a claim that
+/// cannot be read, perhaps because the right is missing, is unknown and not a failure.
 async fn access_modes<R: Reader>(reader: &R, model: &Model) -> BTreeMap<String, Vec<String>> {
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
     let names = model.mounted_claims().into_iter().take(CLAIMS);
@@ -234,8 +234,8 @@ async fn access_modes<R: Reader>(reader: &R, model: &Model) -> BTreeMap<String, 
     join_all(found).await.into_iter().flatten().collect()
 }
 
-/// The Jobs of a CronJob that have not finished, and their pods. Nothing but the owner reference
-/// tells whose a Job is, so all of the namespace are listed.
+/// Returns the Jobs of a CronJob that have not finished, and their pods. Only the owner reference identifies the
+/// CronJob of a Job, so all Jobs of the namespace are listed.
 async fn runs<R: Reader>(reader: &R, uid: &str) -> Result<(Vec<ObjectMeta>, Vec<Pod>), Failure> {
     let mut jobs = reader.list::<Job>(None).await?;
     jobs.retain(|job| is_controlled_by(&job.metadata, uid) && !has_finished(job));
@@ -258,7 +258,7 @@ fn has_finished(job: &Job) -> bool {
     })
 }
 
-/// Kind, namespace and name, for messages.
+/// Returns kind, namespace and name, for messages.
 fn title<R: Reader>(reader: &R, target: &CrossVersionObjectReference) -> String {
     format!("{} {}/{}", target.kind, reader.namespace(), target.name)
 }

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A namespace of objects, which answers as an API server does. Remembers nothing, selects by the
-/// labels that a selector of equalities names.
+/// A namespace of objects that responds like an API server. It is read-only, and selects by the labels of an equality
+/// selector.
 struct World(Vec<Value>);
 
 impl Reader for World {
@@ -93,7 +93,7 @@ fn template(image: &str) -> Value {
     json!({"spec": {"containers": [{"name": "app", "image": image}]}})
 }
 
-/// Each kind of target, as it is written, with what the pods of it hang on.
+/// Returns each kind of target, as it is written, with the objects that connect it to its pods.
 fn worlds() -> Vec<(TargetKind, World)> {
     use TargetKind::{CronJob, DaemonSet, Deployment, Job, Rollout, StatefulSet};
     let replica_set = |owner: &str| child("ReplicaSet", "apps/v1", "set", owner);

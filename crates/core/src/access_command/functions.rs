@@ -1,5 +1,5 @@
-//! The functions that a command can call. Most are gotmpl's own; those here differ from them in
-//! what they do with structures, with a key that is missing, and with results that are too long.
+//! The functions that a command can call. Most are gotmpl's own; those here differ from them in the handling
+//! of structures, of a missing key, and of results that are too long.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use gotmpl::{Result, Template, TemplateError, Value};
 use super::MAX_MESSAGE;
 use super::metadata::type_of_structure;
 
-/// The functions that a command can name.
+/// The functions that a command can use.
 pub(super) const SUPPORTED: [&str; 14] = [
     "and", "eq", "ge", "gt", "index", "le", "len", "lt", "ne", "not", "or", "print", "printf",
     "println",
 ];
-/// Those of them that make new text.
+/// The functions among them that create text.
 pub(super) const PRINTING: [&str; 3] = ["print", "printf", "println"];
 
-/// Names of functions that only [`super::syntax`] puts into a tree.
+/// Names of functions that only [`super::syntax`] adds to a tree.
 pub(super) const FIELD: &str = "\0field";
 pub(super) const ITERABLE: &str = "\0iterable";
 pub(super) const BOUNDED: &str = "\0bounded";
@@ -30,7 +30,7 @@ pub(super) fn register(template: Template) -> Template {
         .func(BOUNDED, bounded)
 }
 
-/// `.A.B`: a field of a structure must exist, a key of a map need not.
+/// Reads `.A.B`: a field of a structure must exist, a key of a map need not.
 fn field(arguments: &[Value]) -> Result<Value> {
     let Some((receiver, names)) = arguments.split_first() else {
         return Err(failure("a field of nothing"));
@@ -52,7 +52,8 @@ fn field(arguments: &[Value]) -> Result<Value> {
     Ok(value)
 }
 
-/// `index`: as gotmpl's, but a key that a map of strings does not have gives the empty string.
+/// Implements `index` as gotmpl's, except that a key that a map of strings does not have gives the empty
+/// string.
 fn index(arguments: &[Value]) -> Result<Value> {
     let Some((item, keys)) = arguments.split_first() else {
         return Err(failure(
@@ -88,7 +89,7 @@ fn len(arguments: &[Value]) -> Result<Value> {
     }
 }
 
-/// Passes on what `range` can go through.
+/// Returns a value that `range` can iterate over.
 fn iterable(arguments: &[Value]) -> Result<Value> {
     match arguments {
         [item] => match type_of_structure(item) {
@@ -99,8 +100,7 @@ fn iterable(arguments: &[Value]) -> Result<Value> {
     }
 }
 
-/// Passes on a text that is not too long to be part of a message, so that none can be doubled
-/// again and again.
+/// Returns a text that is short enough for a message, so that a command cannot double a text repeatedly.
 fn bounded(arguments: &[Value]) -> Result<Value> {
     match arguments {
         [Value::String(text)] if text.len() > MAX_MESSAGE => Err(TemplateError::Write),

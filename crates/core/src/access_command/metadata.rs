@@ -1,5 +1,5 @@
-//! A pod's metadata as a template sees it: under the names that the fields have in Go. Structures
-//! are told from maps by a mark, since only a map may be asked for a key that it does not have.
+//! A pod's metadata for a template: under the names that the fields have in Go. A mark distinguishes
+//! structures from maps, since a template may read a missing key only from a map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 /// The key that marks a structure; its value is the structure's type. No template can name it.
 pub(super) const STRUCTURE: &str = "\0structure";
 
-/// What `.` is at the start: one field, `Metadata`.
+/// Returns the initial value of `.`: one field, `Metadata`.
 pub(super) fn root(metadata: &ObjectMeta) -> Value {
     structure("AccessCommand", [("Metadata", object_meta(metadata))])
 }
 
-/// The type of a structure; `None` for every other value.
+/// Returns the type of a structure; `None` for every other value.
 pub(super) fn type_of_structure(value: &Value) -> Option<&str> {
     value.field(STRUCTURE).and_then(Value::as_str)
 }
 
-/// The longest text that a template can get hold of, in bytes.
+/// Returns the length of the longest text that a template can read, in bytes.
 pub(super) fn longest_text(metadata: &ObjectMeta) -> usize {
     let maps = [&metadata.labels, &metadata.annotations];
     let entries = maps.into_iter().flatten().flatten();
@@ -34,7 +34,7 @@ pub(super) fn longest_text(metadata: &ObjectMeta) -> usize {
     texts.map(String::len).max().unwrap_or_default()
 }
 
-/// Metadata with a bit of everything, to try a command on.
+/// Returns metadata with values in all fields, for the trial of a command.
 pub(super) fn sample() -> ObjectMeta {
     let pair = || Some(BTreeMap::from([("app".to_owned(), "example".to_owned())]));
     ObjectMeta {
@@ -60,7 +60,7 @@ pub(super) fn sample() -> ObjectMeta {
     }
 }
 
-/// Every field but `ManagedFields`.
+/// Converts every field but `ManagedFields`.
 fn object_meta(metadata: &ObjectMeta) -> Value {
     structure(
         "v1.ObjectMeta",
@@ -139,7 +139,7 @@ fn string(text: Option<&str>) -> Value {
     Value::String(Arc::from(text.unwrap_or_default()))
 }
 
-/// As Go prints an instant; an absent one is the first second of the year 1.
+/// Formats an instant as Go does; an absent one is the first second of the year 1.
 fn time(instant: Option<&Time>) -> Value {
     let text = match instant {
         Some(Time(instant)) => instant.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string(),

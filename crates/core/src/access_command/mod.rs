@@ -1,6 +1,6 @@
-//! What a user is told once access is ready: the template's `accessCommand`, in the language of
-//! Go's text/template, over the metadata of the pod. The engine is gotmpl; the submodules make it
-//! keep to Go where it differs, and keep a template from taking more than its share.
+//! The message to a user once access is ready: the template's `accessCommand`, in the language of Go's
+//! text/template, over the metadata of the pod. The engine is gotmpl; the submodules correct its differences
+//! from Go, and bound the cost of a template.
 
 mod functions;
 mod metadata;
@@ -12,23 +12,23 @@ use gotmpl::parse::ListNode;
 use gotmpl::{Template, TemplateError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The longest message, in bytes.
+/// The maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// The longest command, in bytes.
+/// The maximum length of a command, in bytes.
 const MAX_SOURCE: usize = 4096;
 
-/// How often all `range`s of one rendering may go round together.
+/// The maximum number of iterations of all `range`s of one rendering together.
 const MAX_ROUNDS: usize = 1000;
 
-/// What one rendering may cost: rounds, times the operations in each, times the longest text of the
-/// pod's metadata, which each of them may look through.
+/// The maximum cost of one rendering: iterations, times the operations in each, times the longest text of the
+/// pod's metadata, which each of them may read completely.
 const MAX_WORK: usize = 16 * 1024 * 1024;
 
-/// What an operation costs at least, whatever it looks at.
+/// The minimum cost of an operation, for any operands.
 const LEAST_WORK: usize = 256;
 
-/// A command that parsed. Everything that can be known before there is a pod is checked.
+/// A parsed command. All checks that need no pod have passed.
 #[derive(Clone, Debug)]
 pub struct AccessCommand {
     source: String,
@@ -43,12 +43,12 @@ impl PartialEq for AccessCommand {
 }
 
 impl AccessCommand {
-    /// Reads a command and tries it on a pod that has a bit of everything.
+    /// Parses a command and tries it on a pod with values in all fields.
     ///
     /// # Errors
     ///
-    /// If the syntax is wrong, something is used that is not supported, a field does not exist, or
-    /// the trial fails.
+    /// If the syntax is wrong, something is used that is not supported, a field does not exist, or the trial
+    /// fails.
     pub fn parse(source: &str) -> Result<Self, AccessCommandError> {
         if source.len() > MAX_SOURCE {
             return Err(AccessCommandError::Syntax(format!(
@@ -62,24 +62,24 @@ impl AccessCommand {
             operations,
         };
         match command.render(&metadata::sample()) {
-            // Another pod may have more of it.
+            // Another pod may have more of them.
             Ok(_) | Err(AccessCommandError::OutOfRange(_)) => Ok(command),
             Err(error) => Err(error),
         }
     }
 
-    /// As it was written.
+    /// Returns the text of the command as it was written.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The message for a pod. Nothing in it is escaped.
+    /// Renders the message for a pod. Nothing in it is escaped.
     ///
     /// # Errors
     ///
-    /// If this pod lacks what the command relies on, such as the first of its owner references, or
-    /// the message is longer than [`MAX_MESSAGE`], or the command costs too much on this pod.
+    /// If this pod lacks an item that the command requires, such as the first of its owner references, or the
+    /// message is longer than [`MAX_MESSAGE`], or the command costs too much on this pod.
     pub fn render(&self, metadata: &ObjectMeta) -> Result<String, AccessCommandError> {
         let template = functions::register(Template::new(syntax::NAME))
             .max_range_iters(self.rounds(metadata)?)
@@ -101,7 +101,7 @@ impl AccessCommand {
         Ok(message.0)
     }
 
-    /// How often the `range`s may go round for this pod.
+    /// Returns the maximum number of iterations of the `range`s for this pod.
     fn rounds(&self, metadata: &ObjectMeta) -> Result<u64, AccessCommandError> {
         let longest = metadata::longest_text(metadata);
         let round = self.operations.max(1) * longest.max(LEAST_WORK);
@@ -116,7 +116,7 @@ impl AccessCommand {
     }
 }
 
-/// Reads a command and renders it for a pod.
+/// Parses a command and renders it for a pod.
 ///
 /// # Errors
 ///
@@ -125,38 +125,38 @@ pub fn render(source: &str, metadata: &ObjectMeta) -> Result<String, AccessComma
     AccessCommand::parse(source)?.render(metadata)
 }
 
-/// Why a command cannot be used.
+/// The reason why a command cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessCommandError {
-    /// Not the syntax of a template.
+    /// The text does not have the syntax of a template.
     #[error("{0}")]
     Syntax(String),
-    /// Part of Go's language, but not of what is understood here.
+    /// The text uses a part of Go's language that is not supported here.
     #[error(
         "{0} is not supported: use fields of .Metadata, if, with, range, and the functions {functions}",
         functions = functions::SUPPORTED.join(", ")
     )]
     Unsupported(String),
-    /// Could not be rendered.
+    /// The command could not be rendered.
     #[error("{0}")]
     Render(String),
-    /// This pod has fewer of something than the command counts on.
+    /// This pod has fewer items than the command requires.
     #[error("index out of range: {0}")]
     OutOfRange(i64),
-    /// Too much work on this pod.
+    /// The command costs too much on this pod.
     #[error(
         "has {operations} operations, each of which may look through {longest} bytes of the pod's \
          metadata: for this pod at most {enough} are carried out"
     )]
     TooCostly {
-        /// How many operations it has.
+        /// Number of operations of the command.
         operations: usize,
         /// The longest text of the pod's metadata, in bytes.
         longest: usize,
-        /// How many would be carried out.
+        /// Maximum number of operations for this pod.
         enough: usize,
     },
-    /// Longer than [`MAX_MESSAGE`].
+    /// The message is longer than [`MAX_MESSAGE`].
     #[error("the message is longer than {MAX_MESSAGE} bytes")]
     TooLong,
 }

@@ -1,5 +1,5 @@
-//! From the text of a command to a tree that gotmpl can run as Go would: what is not supported is
-//! refused, unknown variables are found, and fields are looked up by a function of our own.
+//! Converts the text of a command to a tree that gotmpl can run as Go would: unsupported syntax is refused,
+//! unknown variables are found, and fields are looked up by a function of our own.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ type Result<T> = std::result::Result<T, AccessCommandError>;
 /// The template's name in messages.
 pub(super) const NAME: &str = "accessCommand";
 
-/// Follows the text when it is parsed. gotmpl takes a missing or superfluous `{{end}}` without a
-/// word, and then this is not the last thing at the top level.
+/// The mark that follows the text when it is parsed. gotmpl accepts a missing or superfluous `{{end}}`
+/// without an error, and then this mark is not the last item at the top level.
 const END: &str = "\0end";
 
-/// The most actions, and the most parentheses, in a command. Each may be inside of the one before,
-/// and all that handles them recurses: hundreds overflow a stack.
+/// The maximum number of actions, and of parentheses, in a command. Each may be inside of the one before, and
+/// all code that handles them is recursive: hundreds overflow a stack.
 const MAX_DEPTH: usize = 64;
 
-/// Parses a command, and counts what is to be done each time that it is gone through.
+/// Parses a command, and counts the operations of each iteration.
 pub(super) fn parse(source: &str) -> Result<(ListNode, usize)> {
     if source.contains('\0') {
         return Err(AccessCommandError::Syntax(
@@ -70,7 +70,7 @@ fn unsupported(what: impl Into<String>) -> AccessCommandError {
     AccessCommandError::Unsupported(what.into())
 }
 
-/// Walks a tree and makes the changes, with the variables that are known at each place.
+/// The walk over a tree that makes the changes, with the variables in scope.
 struct Checked {
     variables: Vec<SmolStr>,
     operations: usize,
@@ -109,7 +109,7 @@ impl Checked {
         })
     }
 
-    /// A variable declared in a branch is known to its end.
+    /// Checks a branch; a variable that is declared in it is in scope until its end.
     fn branch(&mut self, branch: BranchNode) -> Result<BranchNode> {
         let outside = self.variables.len();
         let branch = BranchNode {
@@ -182,7 +182,7 @@ impl Checked {
     }
 }
 
-/// `receiver.A.B`, by way of our own function.
+/// Replaces `receiver.A.B` by a call of oz's own function.
 fn field(pos: Pos, receiver: Expr, names: Vec<SmolStr>) -> Expr {
     if names.is_empty() {
         return receiver;

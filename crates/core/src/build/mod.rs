@@ -1,5 +1,5 @@
-//! The objects of a grant, one file per kind. Infallible: all that could be wrong was validated
-//! and decided before.
+//! The objects of a grant, one file per kind. The builders are infallible: all input was validated and
+//! decided before.
 
 mod name_server;
 mod network_policy;
@@ -19,7 +19,7 @@ pub use role::{handed_out, role};
 pub(crate) use role_binding::bare as bare_role_binding;
 pub use role_binding::role_binding;
 
-/// The reference by which the garbage collector knows that an object goes with its request.
+/// Returns the reference by which the garbage collector deletes an object with its request.
 fn owner(request: &RequestRef) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),
@@ -27,7 +27,7 @@ fn owner(request: &RequestRef) -> OwnerReference {
         name: request.name.clone(),
         uid: request.uid.clone(),
         controller: Some(true),
-        // A request must never hang in deletion because of us.
+        // oz must never block the deletion of a request.
         block_owner_deletion: None,
     }
 }

@@ -1,5 +1,5 @@
-//! The name servers that a pod may ask that may ask nothing else: who they are is the cluster's, and a
-//! flag of the operator's.
+//! The name servers to which a pod with restricted network may connect: their addresses depend on the
+//! cluster, and are a flag of the operator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
-/// Where name servers listen, unless another port is named.
+/// The port of name servers, unless another port is given.
 const DNS: u16 = 53;
-/// The label that every namespace has.
+/// The label with its name that every namespace has.
 const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
 
-/// Pods of a namespace with a label, or addresses; and a port.
+/// A name server: pods of a namespace with a label, or addresses; and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NameServer {
@@ -36,7 +36,7 @@ enum Peer {
     Addresses(String),
 }
 
-/// Why a text names no name server.
+/// The error for a text that does not name a name server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no name server: write NAMESPACE/LABEL=VALUE, such as kube-system/k8s-app=kube-dns, or \
@@ -45,7 +45,7 @@ enum Peer {
 pub struct NameServerError(String);
 
 impl NameServer {
-    /// The name servers of most clusters, by the label that kube-dns and CoreDNS have.
+    /// Returns the name servers of most clusters, by the label that kube-dns and CoreDNS have.
     #[must_use]
     pub fn usual() -> Self {
         Self {
@@ -58,7 +58,8 @@ impl NameServer {
         }
     }
 
-    /// The namespace of the pods that it is, and the selector of their labels; `None` for addresses.
+    /// Returns the namespace of the name server's pods, and the selector of their labels; `None` for
+    /// addresses.
     #[must_use]
     pub fn pods(&self) -> Option<(&str, String)> {
         match &self.peer {
@@ -71,7 +72,7 @@ impl NameServer {
         }
     }
 
-    /// The rule that lets a pod ask it.
+    /// Returns the rule that permits a pod to connect to the name server.
     pub(super) fn rule(&self) -> NetworkPolicyEgressRule {
         let select = |label: &str, value: &str| {
             Some(LabelSelector {
@@ -103,7 +104,7 @@ impl NameServer {
         }
     }
 
-    /// The rule of grants that were made before name servers were told from others.
+    /// Returns the rule of grants that were made before oz distinguished name servers from other servers.
     pub(super) fn anywhere() -> NetworkPolicyEgressRule {
         NetworkPolicyEgressRule {
             ports: Some(ports(DNS)),

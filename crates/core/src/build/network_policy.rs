@@ -10,7 +10,7 @@ use oz_api::{Egress, Ingress, labels};
 use super::{NameServer, owner};
 use crate::access::grant::{Grant, OwnPod};
 
-/// The policy that a grant asks for; `None` if everything is allowed.
+/// Returns the NetworkPolicy of a grant; `None` if all connections are permitted.
 #[must_use]
 pub fn network_policy(grant: &Grant) -> Option<NetworkPolicy> {
     let own = grant.own_pod.as_ref()?;
@@ -19,7 +19,7 @@ pub fn network_policy(grant: &Grant) -> Option<NetworkPolicy> {
     if network.ingress == Ingress::None {
         types.push("Ingress".to_owned());
     }
-    // A type without a rule allows nothing.
+    // A type without a rule permits no connection.
     let egress = match network.egress {
         Egress::All => None,
         Egress::Dns => Some(name_servers(own)),

@@ -1,6 +1,6 @@
-//! The pod of a grant. The request owns it, so that deleting the request ends it even while oz is
-//! down; the kubelet ends it as well, by its deadline. It carries the sealed decision, being the
-//! first object of a grant that anything follows from.
+//! The pod of a grant. The request owns it, so that deleting the request ends it even while oz is down; the
+//! kubelet ends it as well, by its deadline. It carries the sealed decision, being the first object of a
+//! grant that has an effect.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,13 +14,13 @@ use crate::access::grant::Grant;
 use crate::controller::Child;
 use crate::mutate::Rendered;
 
-/// How long before the agreed instant the kubelet begins to end a pod by itself: it gives two
-/// seconds of grace at least, and was seen to be late.
+/// The number of seconds before the agreed instant at which the kubelet begins to end a pod automatically: it
+/// gives two seconds of grace at least, and was seen to be late.
 const BEFORE_THE_END: i64 = 3;
-/// How late a pod may start without another write. What is left of the slack holds for it.
+/// The number of seconds by which a pod may start late without another write. The remaining slack covers it.
 const LATE: i64 = 2;
 
-/// The pod for a grant; `sealed` is the decision as [`Grant::seal`] made it.
+/// Returns the pod for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
 pub fn pod(grant: &Grant, rendered: &Rendered, sealed: String) -> Child {
     let mut annotations = rendered.annotations.clone();
@@ -38,8 +38,8 @@ pub fn pod(grant: &Grant, rendered: &Rendered, sealed: String) -> Child {
     child(metadata, Value::Object(spec))
 }
 
-/// What is to be applied to a pod that started so late that its deadline would be past the agreed
-/// instant; `None` if it is not.
+/// Returns the change for a pod that started so late that its deadline would be past the agreed instant;
+/// `None` if it did not.
 #[must_use]
 pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
     let started = live.status.as_ref()?.start_time.as_ref()?.0;
@@ -52,8 +52,8 @@ pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
     })
 }
 
-/// Digest of what can be changed of a running pod and makes another one of it: images and limits.
-/// The API server lets nobody change the rest.
+/// Returns the digest of the fields that can be changed in a running pod and alter its identity: images and
+/// limits. The API server rejects changes of all other fields.
 #[must_use]
 pub fn changeable(spec: &Value) -> String {
     let containers = |list: &str| -> Vec<Value> {
@@ -68,7 +68,8 @@ pub fn changeable(spec: &Value) -> String {
     ]))
 }
 
-/// Digest of what a pod runs, with what and as whom, as far as the API server keeps it as it was written.
+/// Returns the digest of the programs of a pod, their inputs and their accounts, as far as the API server
+/// stores them as they were written.
 #[must_use]
 pub fn content(spec: &Value) -> String {
     let containers = |list: &str| -> Vec<Value> {
@@ -118,13 +119,13 @@ fn container(one: &Value) -> Value {
     json!([fields.map(|field| given(&one[field]).cloned()), env, mounts])
 }
 
-/// The volume that admission adds, with the pod's token.
+/// Checks whether this is the volume that admission adds, with the pod's token.
 fn is_of_token(name: &Value) -> bool {
     name.as_str()
         .is_some_and(|name| name.starts_with("kube-api-access-"))
 }
 
-/// The API server leaves out what is empty.
+/// Returns a value unless it is empty: the API server leaves out empty values.
 fn given(value: &Value) -> Option<&Value> {
     let empty = match value {
         Value::Null => true,
@@ -154,7 +155,7 @@ fn mark(metadata: &mut ObjectMeta, grant: &Grant) {
     labels::mark(metadata, &request.kind, &request.name, &request.uid);
 }
 
-/// Not through the type, which would lose fields of a newer Kubernetes.
+/// Creates a child from JSON and not through the type, which would lose fields of a newer Kubernetes.
 fn child(metadata: ObjectMeta, spec: Value) -> Child {
     let resource = ApiResource::erase::<Pod>(&());
     let mut object = DynamicObject::new("", &resource);

@@ -1,7 +1,7 @@
-//! The Role of a grant: these operations on this one pod. Without a binding it gives nobody
-//! anything, so it is written first and deleted last; it carries the sealed decision, and is what
-//! remains to tell of a request that was deleted while nobody watched. For that it has no owner
-//! reference: the garbage collector must leave it to us.
+//! The Role of a grant: these operations on this one pod. Without a binding it grants no access, so it is
+//! written first and deleted last; it carries the sealed decision, and is the object that remains of a
+//! request that was deleted while the operator was down. For that it has no owner reference: the garbage
+//! collector must not delete it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use oz_api::{Operation, labels, names};
 
 use crate::access::grant::Grant;
 
-/// The Role for a grant; `sealed` is the decision as [`Grant::seal`] made it.
+/// Returns the Role for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
 pub fn role(grant: &Grant, sealed: String) -> Role {
     let mut metadata = ObjectMeta {
@@ -36,7 +36,7 @@ pub fn role(grant: &Grant, sealed: String) -> Role {
     }
 }
 
-/// What the Role allows.
+/// Returns the rules of the Role.
 pub(crate) fn rules(grant: &Grant) -> Vec<PolicyRule> {
     let rules = handed_out(&grant.operations).map(|(resource, verbs)| PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -48,14 +48,14 @@ pub(crate) fn rules(grant: &Grant) -> Vec<PolicyRule> {
     rules.collect()
 }
 
-/// What a grant of these operations hands out on its pod: resources of the core group, with the
-/// subresource, and verbs.
+/// Returns the rights that a grant of these operations gives on its pod: resources of the core group, with
+/// the subresource, and verbs.
 pub fn handed_out(
     operations: &[Operation],
 ) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    // Kubernetes asks for `create` since WebSockets carry exec, for `get` before.
+    // Kubernetes requires `create` since WebSockets carry exec, and required `get` before.
     const CONNECT: &[&str] = &["get", "create"];
-    // Whoever may do something with a pod may look at it.
+    // A user with a right to a pod may read it.
     const LOOK: &[&str] = &["get", "list", "watch"];
     const ATTACH: (&str, &[&str]) = ("pods/attach", CONNECT);
     const LOG: (&str, &[&str]) = ("pods/log", &["get"]);
@@ -66,7 +66,7 @@ pub fn handed_out(
             Operation::Attach => [Some(ATTACH), None, None],
             Operation::PortForward => [Some(("pods/portforward", CONNECT)), None, None],
             Operation::Log => [Some(LOG), None, None],
-            // kubectl attaches to what it added, and shows its logs if that is over by then.
+            // kubectl attaches to the container that it added, and shows its logs if it has terminated by then.
             Operation::Debug => [
                 Some(("pods/ephemeralcontainers", &["patch"])),
                 Some(ATTACH).filter(|_| !granted(Operation::Attach)),

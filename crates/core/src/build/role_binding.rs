@@ -1,6 +1,6 @@
-//! The RoleBinding of a grant: the object that gives access, and the first to go. The request
-//! owns it, so that deleting the request ends access even while oz is down. It carries the sealed
-//! decision as the Role does: found alone, it is still known to be ours.
+//! The RoleBinding of a grant: the object that gives access, and the first to be deleted. The request owns
+//! it, so that deleting the request ends access even while oz is down. It carries the sealed decision as the
+//! Role does: the operator recognizes it as its own even without the Role.
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +9,7 @@ use oz_api::labels;
 use super::owner;
 use crate::access::grant::Grant;
 
-/// The RoleBinding for a grant; `sealed` is the decision as [`Grant::seal`] made it.
+/// Returns the RoleBinding for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
 pub fn role_binding(grant: &Grant, sealed: String) -> RoleBinding {
     let mut binding = bare(grant);
@@ -18,7 +18,7 @@ pub fn role_binding(grant: &Grant, sealed: String) -> RoleBinding {
     binding
 }
 
-/// Whom it binds to what.
+/// Returns the binding without the sealed decision: its subjects and its Role.
 pub(crate) fn bare(grant: &Grant) -> RoleBinding {
     let request = &grant.request;
     let mut metadata = ObjectMeta {

@@ -1,21 +1,21 @@
-//! What a grant gives, written into a Role of somebody's own: it would last longer than the grant.
-//! Kubernetes lets whoever holds a right hand it on, and during a grant its holder does.
+//! Rights of a grant that a user copies into another Role: the copy would last longer than the grant.
+//! Kubernetes lets the holder of a right pass it on, and a grant gives its holder the right for a time.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use super::Way;
 use crate::access::grant::Grant;
 
-/// The ways into pods that grants give by RBAC.
+/// The ways to connect to pods that grants give by RBAC.
 const GIVEN: [(Way, &str); 3] = [
     (Way::Exec, "exec"),
     (Way::Attach, "attach"),
     (Way::PortForward, "portforward"),
 ];
-/// The verbs that open a connection: `create`, and where Kubernetes asks for no more, `get`.
+/// The verbs that open a connection: `create`, and where Kubernetes requires no more, `get`.
 const VERBS: [&str; 2] = ["create", "get"];
 
-/// A right to get into pods, as a rule of RBAC has it.
+/// A right to connect to pods, as an RBAC rule expresses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// `create` or `get`.
@@ -24,8 +24,8 @@ pub struct Entry {
     pub subresource: &'static str,
 }
 
-/// Those of the grant's rights that these rules hand out for its pod by name. A rule that names no
-/// pod hands out more than any grant gives, and Kubernetes asks by itself whether its author may.
+/// Returns those of the grant's rights that these rules give for its pod by name. A rule that names no pod
+/// gives more than any grant, and Kubernetes itself checks whether its author may give that.
 #[must_use]
 pub fn copied(rules: &[PolicyRule], grant: &Grant) -> Vec<Entry> {
     let names_the_pod = |rule: &&PolicyRule| {
@@ -49,7 +49,7 @@ pub fn copied(rules: &[PolicyRule], grant: &Grant) -> Vec<Entry> {
     entries
 }
 
-/// Every right to get into pods that a rule hands out, whichever pods it names.
+/// Returns every right to connect to pods that a rule gives, for any pods.
 #[must_use]
 pub fn entries(rule: &PolicyRule) -> Vec<Entry> {
     let connects = GIVEN.map(|(_, subresource)| (subresource, &VERBS[..]));
@@ -66,8 +66,8 @@ pub fn entries(rule: &PolicyRule) -> Vec<Entry> {
         .collect()
 }
 
-/// Whether a rule lets somebody talk to kubelets, which run commands in every pod of theirs. Worth nothing in a
-/// namespace: nodes are in none.
+/// Checks whether a rule permits connections to kubelets, which run commands in every pod of their nodes. It
+/// has no effect in a namespace: nodes are in none.
 #[must_use]
 pub fn into_nodes(rule: &PolicyRule) -> bool {
     let any = |all: &Option<Vec<String>>, wanted: &[&str]| {
@@ -77,8 +77,8 @@ pub fn into_nodes(rule: &PolicyRule) -> bool {
     any(&rule.api_groups, &["", "*"]) && any(&rule.resources, &["nodes/proxy", "*/proxy", "*"])
 }
 
-/// Whether a rule is about this subresource of pods, by Kubernetes' own reading: `pods/*` means
-/// nothing to it, `*/exec` does.
+/// Checks whether a rule covers this subresource of pods, as Kubernetes itself reads it: `pods/*` has no
+/// meaning there, `*/exec` has.
 fn lets_in(rule: &PolicyRule, subresource: &str) -> bool {
     let groups = rule.api_groups.iter().flatten();
     let mut resources = rule.resources.iter().flatten();
@@ -136,7 +136,7 @@ mod tests {
             ),
             (&["*/exec"], &["create"], &["db-0"], &["create exec"]),
             (&["pods", "*"], &["create"], &["db-0"], &["create exec"]),
-            // Kubernetes reads it as the name of a resource that there is not.
+            // Kubernetes reads it as the name of a resource that does not exist.
             (&["pods/*"], &["create"], &["db-0"], &[]),
             (&["pods/exec"], &["list", "patch"], &["db-0"], &[]),
             (&["pods/exec"], &["create"], &["web"], &[]),

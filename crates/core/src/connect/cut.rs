@@ -1,6 +1,6 @@
-//! How a session comes to end by itself: the command is wrapped so that its process carries the
-//! grant's id and its own deadline. Only in containers that were probed and found able: wrapping
-//! breaks every exec into an image that has no shell or no `timeout`.
+//! Automatic termination of a session: the command is wrapped so that its process carries the grant's id and
+//! its own deadline. This applies only to containers that were probed and found capable: wrapping breaks
+//! every exec into an image that has no shell or no `timeout`.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{SessionProbe, Timeout};
@@ -8,17 +8,17 @@ use oz_api::{SessionProbe, Timeout};
 use super::{Attempt, Refusal, Way};
 use crate::access::grant::Grant;
 
-/// The environment variable by which the processes of a grant are known.
+/// The environment variable that identifies the processes of a grant.
 pub const MARK: &str = "OZ_GRANT";
 
-/// How long before the end a session is told of it by a hang-up.
+/// The time before the expiry at which a session receives a hang-up as a notice.
 const NOTICE: SignedDuration = SignedDuration::from_secs(1);
 
-/// How much later than permitted a command may start, in seconds: a little more than the container
-/// runtime waits for a client's streams.
+/// The maximum delay of the start of a command after its permission, in seconds: a little more than the
+/// container runtime waits for a client's streams.
 const LATEST_START: u8 = 40;
 
-/// Finds out what a container is able to. Writes one word for each ability.
+/// The script that detects the capabilities of a container. It writes one word for each.
 pub const PROBE: &str = r#"echo shell
 t() { "$@" </dev/null >/dev/null 2>&1; }
 if t timeout --foreground -k 1 -s HUP 2 /bin/sh -c :; then echo foreground killafter
@@ -29,7 +29,7 @@ if t timeout -s KILL 1.5 /bin/sh -c :; then echo fractions; fi
 exit 0
 "#;
 
-/// What the answer of [`PROBE`] says about a container.
+/// Parses the output of [`PROBE`] for a container.
 #[must_use]
 pub fn probed(container: &str, image_id: &str, answer: &str) -> SessionProbe {
     let has = |word: &str| answer.split_whitespace().any(|one| one == word);
@@ -46,21 +46,21 @@ pub fn probed(container: &str, image_id: &str, answer: &str) -> SessionProbe {
     }
 }
 
-/// How a session will end.
+/// The way in which a session will end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// By itself: this is the command to run in place of the one asked for.
+    /// The session ends automatically: this command runs instead of the requested one.
     ByItself(Vec<String>),
-    /// Not by itself, for this reason; but this command, to run in place of the one asked for, carries
-    /// the mark by which the operator finds it.
+    /// The session does not end automatically, for this reason; but this command, which runs instead of the
+    /// requested one, carries the mark by which the operator finds it.
     Marked(Vec<String>, String),
-    /// With its pod, which is there for this grant only.
+    /// The session ends with its pod, which exists for this grant only.
     WithPod,
-    /// Not by itself, for this reason.
+    /// The session does not end automatically, for this reason.
     Not(String),
 }
 
-/// How a session by `grant` will end.
+/// Decides how a session by `grant` will end.
 ///
 /// # Errors
 /// A refusal where the template requires that sessions end, and this one would not.
@@ -74,7 +74,7 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
             let name = grant.container(attempt.container);
             let timeout = name.and_then(|name| grant.sessions.timeouts.get(name));
             match timeout {
-                // The API server refuses it, which must stay so.
+                // The API server rejects it, which must stay so.
                 Some(_) if attempt.argv.is_empty() => "there is no command".to_owned(),
                 Some(timeout) => {
                     let command = wrapped(
@@ -121,8 +121,8 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
     })
 }
 
-/// The command that runs `argv`, marked, and ends it: a hang-up a second before `until`, the end at
-/// it. The arguments travel as arguments, so that nothing in them means anything to the shell.
+/// Returns the command that runs `argv`, marked, and ends it: a hang-up a second before `until`, the
+/// termination at `until`. The arguments remain arguments, so that the shell interprets nothing in them.
 #[must_use]
 pub fn wrapped(
     timeout: &Timeout,
@@ -135,8 +135,8 @@ pub fn wrapped(
     let mut left = until.duration_since(now).max(SignedDuration::ZERO);
     let mut first = until;
     let mut words = String::from("timeout");
-    // Without this GNU's runs the command in the background, where it may not read a terminal;
-    // with it, it ends the command alone and not what that started.
+    // Without this option, GNU's timeout runs the command in the background, where it may not read a
+    // terminal; with it, timeout ends the command alone and not the processes that the command started.
     if timeout.foreground && tty {
         words.push_str(" --foreground");
     }
@@ -151,10 +151,10 @@ pub fn wrapped(
     command(grant, first, &left, Some(&words), argv)
 }
 
-/// The command that runs `argv`, marked, under these words if there are any and for `left` seconds;
-/// not at all once it is `end` by the container's own clock. Between permission and start may lie as
-/// long as the API server waits for a client's streams, which is taken off what was counted. A clock
-/// that says that more has passed than can have is wrong, and not asked.
+/// Returns the command that runs `argv`, marked, under these words if there are any and for `left` seconds;
+/// it does not run `argv` once it is `end` by the container's own clock. Permission and start may lie apart
+/// by as long as the API server waits for a client's streams, which is subtracted from the counted time. A
+/// clock that reports a longer delay than is possible is wrong, and is ignored.
 fn command(
     grant: &str,
     end: Timestamp,
@@ -162,22 +162,22 @@ fn command(
     words: Option<&str>,
     argv: &[String],
 ) -> Vec<String> {
-    // The id is the UID of a request: hexadecimal digits and dashes. Anything else would be code.
+    // The id is the UID of a request: hexadecimal digits and dashes. Any other character would be code.
     let id: String = grant
         .chars()
         .filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
         .collect();
-    // Rounded up, as `date` rounds down: who starts at once has the time that was counted here.
+    // Rounded up, as `date` rounds down: a command that starts at once has the time that was counted here.
     let end = end.as_second() + i64::from(end.subsec_nanosecond() > 0);
-    // What wraps it would say in its own name that there is no such command, and the runtime is not asked.
-    // Where the shell cannot tell, the command is tried.
+    // The wrapper would report a missing command under its own name, and the runtime would not be asked.
+    // Where the shell cannot decide, the command is tried.
     let there = "case $1 in -*) ;; \
          */*) [ -e \"$1\" ] || { echo \"exec: \\\"$1\\\": stat $1: no such file or directory\" >&2; exit 127; };; \
          *) if command -v sh >/dev/null 2>&1 && ! command -v \"$1\" >/dev/null 2>&1; then \
          echo \"exec: \\\"$1\\\": executable file not found in \\$PATH\" >&2; exit 127; fi;; esac";
     let run = match words {
         Some(words) => format!("exec {words} \"$oz_left\" \"$@\""),
-        // For `exec`, what begins with a dash is an option.
+        // `exec` takes a word that begins with a dash as an option.
         None => "case $1 in -*) \"$@\";; *) exec \"$@\";; esac".to_owned(),
     };
     let script = format!(
@@ -197,7 +197,7 @@ fn command(
     command
 }
 
-/// For `timeout`, for which zero is no limit at all. Rounded down: rather early than late.
+/// Formats seconds for `timeout`, for which zero is no limit. Rounded down: rather early than late.
 fn seconds(left: SignedDuration, fractions: bool) -> String {
     if fractions {
         let millis = left.as_millis().max(1);

@@ -1,25 +1,25 @@
-//! Which containers an update of `pods/ephemeralcontainers` adds.
+//! Containers that an update of `pods/ephemeralcontainers` adds.
 
 use serde_json::Value;
 
 /// A container that is added to a running pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddedContainer {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// What it runs.
+    /// Image that the container runs.
     pub image: String,
-    /// The container whose processes it sees; empty if none is named.
+    /// The container of which it sees the processes; empty if none is named.
     pub target: String,
-    /// The command and its arguments, as far as they are said: the rest the image knows.
+    /// The command and its arguments, as far as they are specified; the image defines the others.
     pub argv: Vec<String>,
-    /// Whether on a terminal.
+    /// Whether the container has a terminal.
     pub tty: bool,
-    /// Whether with standard input.
+    /// Whether the container has standard input.
     pub stdin: bool,
 }
 
-/// The containers that the pod has in `new` and not in `old`.
+/// Returns the containers that the pod has in `new` and not in `old`.
 #[must_use]
 pub fn added(old: &Value, new: &Value) -> Vec<AddedContainer> {
     let of = |pod: &Value| {

@@ -1,14 +1,14 @@
-//! Which containers of a running pod would run another image: the pod and its UID stay, and the code
-//! in it is exchanged.
+//! Containers of a running pod that would run another image: the pod and its UID stay, and the code in it is
+//! exchanged.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// How many changes are named; of the rest there is only the number.
+/// The maximum number of changes that are listed; the others are only counted.
 const NAMED: usize = 4;
 
-/// The changes, each as `container: before -> after`, for containers that a running pod can change.
+/// Returns the changes, each as `container: before -> after`, for containers that a running pod can change.
 #[must_use]
 pub fn changed(old: &Value, new: &Value) -> Vec<String> {
     let (old, new) = (images(old), images(new));
@@ -22,7 +22,7 @@ pub fn changed(old: &Value, new: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What the changes are, in one bounded line.
+/// Summarizes the changes in one bounded line.
 #[must_use]
 pub fn summary(changes: &[String]) -> String {
     let named = changes.iter().take(NAMED).cloned().collect::<Vec<_>>();

@@ -1,9 +1,9 @@
-//! At the moment of connecting: may this user open this connection to this pod, and how will it end.
-//! Pure: what is known of grants and pods is handed in, so that every row is a table test.
+//! Decides at the moment of connecting whether a user may open a connection to a pod, and how it will end.
+//! The module is pure: the caller passes in the state of grants and pods, so that every row is a table test.
 //!
-//! [`matching`] finds the grants that allow a connection, or says why none does; [`policy`] bounds
-//! what a template's author may write about commands; [`cut`] makes the command carry its own end;
-//! [`script`] ends what runs already.
+//! [`matching`] finds the grants that allow a connection, or returns the reason why none does; [`policy`]
+//! bounds the commands that a template's author may write; [`cut`] makes the command carry its own deadline;
+//! [`script`] ends running processes.
 
 pub mod copied;
 pub mod cut;
@@ -28,33 +28,34 @@ use crate::gate::{self, ticket::Ticket};
 
 pub use way::Way;
 
-/// A connection that somebody wants to open, as the API server tells of it.
+/// A connection that a user requests to open, as the API server describes it.
 #[derive(Clone, Debug)]
 pub struct Attempt<'a> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// Who. Under impersonation the effective user: the other is not visible here.
+    /// The user. Under impersonation the effective user: the other is not visible here.
     pub user: &'a Requester,
     /// Namespace of the pod.
     pub namespace: &'a str,
     /// Name of the pod.
     pub pod: &'a str,
-    /// How.
+    /// The way of connecting.
     pub way: Way,
-    /// The container that is named, if one is.
+    /// The named container, if there is one.
     pub container: Option<&'a str>,
     /// The command, for exec.
     pub argv: &'a [String],
-    /// Whether on a terminal.
+    /// Whether the connection has a terminal.
     pub tty: bool,
-    /// Whether with standard input.
+    /// Whether the connection has standard input.
     pub stdin: bool,
-    /// What the gate says of whom it does this for. There only if the user is the gate of that grant.
+    /// The session token, in which the gate names the user of the connection. Present only if the user is the
+    /// gate of that grant.
     pub ticket: Option<&'a Ticket>,
 }
 
 impl Attempt<'_> {
-    /// The person who gets in: the gate opens sessions for others.
+    /// Returns the person who connects: the gate opens sessions for others.
     #[must_use]
     pub fn person(&self) -> Requester {
         match self.ticket {
@@ -63,7 +64,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same, with all that the grant knows of its requester.
+    /// Returns the person, with all data that the grant has about its requester.
     #[must_use]
     pub fn person_of(&self, grant: &Grant) -> Requester {
         let person = self.person();
@@ -76,40 +77,40 @@ impl Attempt<'_> {
     }
 }
 
-/// A grant, and how far its request is.
+/// A grant, and the state of its request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// What was decided, sealed.
+    /// The sealed decision.
     pub grant: Arc<Grant>,
-    /// Whether it was ended, by what its request says.
+    /// Whether the grant has ended, according to its request.
     pub ended: bool,
 }
 
-/// A grant of this user's on this pod that is over and gone, for the message only.
+/// An ended and deleted grant of this user on this pod, for the message only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
     /// Name of the request.
     pub request: String,
     /// Name of the template.
     pub template: String,
-    /// How it ended.
+    /// The final phase of the request.
     pub phase: Phase,
 }
 
-/// Which pod has the name now, as the API server says.
+/// The pod that has the name now, according to the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Named<'a> {
-    /// The one with this UID.
+    /// The pod with this UID.
     Pod(&'a str),
-    /// None.
+    /// No pod.
     #[default]
     Nothing,
-    /// The API server could not be asked, for this reason.
+    /// The pod could not be read from the API server, for this reason.
     Unread(&'a str),
 }
 
 impl<'a> Named<'a> {
-    /// The UID, if there is one.
+    /// Returns the UID, if there is a pod.
     #[must_use]
     pub fn uid(self) -> Option<&'a str> {
         match self {
@@ -119,29 +120,29 @@ impl<'a> Named<'a> {
     }
 }
 
-/// What is known at the moment of connecting.
+/// The state of pods and grants at the moment of connecting.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
     /// The pod that has the name now.
     pub pod: Named<'a>,
     /// The grants in the namespace that bind this user.
     pub standings: &'a [Standing],
-    /// The newest that is over.
+    /// The newest ended grant.
     pub past: Option<Past>,
 }
 
-/// Why a connection is refused.
+/// The refusal of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// Reason in CamelCase, from a bounded vocabulary.
     pub reason: &'static str,
-    /// Why, and what to do next.
+    /// The cause, and the next step.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal with a reason that programs read and a message for people.
+    /// Creates a refusal with a reason for programs and a message for users.
     #[must_use]
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -151,7 +152,7 @@ impl Refusal {
     }
 }
 
-/// How near a grant came to allowing the connection: the nearest gives the reason.
+/// The degree to which a grant matches the connection: the nearest grant gives the reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch {
     OtherPod,
@@ -162,11 +163,11 @@ enum Mismatch {
     Container,
 }
 
-/// The grants that allow this connection, the one that lasts longest first. This is the line that
-/// decides who gets in where connections are enforced.
+/// Returns the grants that allow this connection, the one that lasts longest first. This function decides who
+/// gets access where connections are enforced.
 ///
 /// # Errors
-/// Why none does, by the grant that came nearest, and what would help.
+/// The reason why none does, from the nearest grant, and the remedy.
 pub fn matching<'a>(
     attempt: &Attempt<'_>,
     known: &Known<'a>,
@@ -197,8 +198,8 @@ pub fn matching<'a>(
     Ok(allowed)
 }
 
-/// Why a grant lets nobody in that the API server does not confirm. `found` is whether there is
-/// another one in its place, or why that could not be read.
+/// Creates the refusal for a grant that the API server does not confirm. `found` is whether another object
+/// has replaced it, or why that could not be read.
 #[must_use]
 pub fn unconfirmed(grant: &Grant, found: Result<bool, &str>) -> Refusal {
     let (request, namespace) = (&grant.request.name, &grant.request.namespace);
@@ -221,7 +222,7 @@ pub fn unconfirmed(grant: &Grant, found: Result<bool, &str>) -> Refusal {
     }
 }
 
-/// Whether one of the subjects is this user.
+/// Checks whether one of the subjects is this user.
 #[must_use]
 pub fn binds(subjects: &[Subject], user: &Requester) -> bool {
     subjects.iter().any(|subject| match subject.kind.as_str() {
@@ -234,7 +235,8 @@ pub fn binds(subjects: &[Subject], user: &Requester) -> bool {
     })
 }
 
-/// Whether a grant is about whoever connects: one of its subjects, or the gate with a ticket for its request.
+/// Checks whether a grant applies to the connecting user: one of its subjects, or the gate with a session
+/// token for its request.
 fn is_for(attempt: &Attempt<'_>, grant: &Grant) -> bool {
     match (&grant.sessions.gate, attempt.ticket) {
         (Some(gate), Some(ticket)) if gate.is(attempt.user) => ticket.request == grant.request.uid,
@@ -242,12 +244,12 @@ fn is_for(attempt: &Attempt<'_>, grant: &Grant) -> bool {
     }
 }
 
-/// Whether a container is added by somebody else than the gate, which alone sees what is asked for.
+/// Checks whether a user other than the gate adds a container; the gate alone sees the requested options.
 fn is_direct(attempt: &Attempt<'_>) -> bool {
     attempt.way == Way::EphemeralContainer && attempt.ticket.is_none()
 }
 
-/// Whether somebody attaches to a container of which the gate says that it came by this grant.
+/// Checks whether a user attaches to a container that, according to the gate, was added with this grant.
 fn is_added(attempt: &Attempt<'_>, grant: &Grant) -> bool {
     let came = attempt
         .ticket
@@ -288,7 +290,7 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
     confined.then_some(Mismatch::Container)
 }
 
-/// What no grant can allow, and what to do in its place.
+/// Creates the refusal of a connection that no grant can allow, with the alternative.
 fn never_granted(attempt: &Attempt<'_>) -> Refusal {
     let namespace = attempt.namespace;
     let (reason, what, instead) = match attempt.way {
@@ -475,18 +477,18 @@ fn titles(operations: &[Operation]) -> String {
     titles.join(", ")
 }
 
-/// What a command policy says of a command.
+/// The result of a command policy for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policed {
     /// The command is allowed.
     Allowed,
-    /// It is not.
+    /// The command is not allowed.
     Refused,
-    /// The policy could not be evaluated: this is why. That is a refusal too.
+    /// The policy could not be evaluated, for this reason. That is a refusal too.
     Failed(String),
 }
 
-/// What follows from what a template's command policy says.
+/// Converts the result of a template's command policy.
 ///
 /// # Errors
 /// A refusal that names the template.
@@ -512,15 +514,15 @@ pub fn policed(grant: &Grant, answer: Policed) -> Result<(), Box<Refusal>> {
     }
 }
 
-/// That a lock keeps somebody from using a grant, until the operator has ended it.
+/// Creates the refusal because of a lock that prevents the use of a grant, until the operator has ended it.
 #[must_use]
 pub fn locked(lock: &Locked) -> Refusal {
     let denial = lock.denial();
     Refusal::new(denial.reason, denial.message)
 }
 
-/// Refuses options that mean something which nobody here can judge, such as variables of the
-/// environment that a newer Kubernetes lets a client set.
+/// Refuses options with a meaning that oz cannot judge, such as variables of the environment that a newer
+/// Kubernetes lets a client set.
 ///
 /// # Errors
 /// A refusal that names the option.
@@ -538,11 +540,11 @@ pub fn understood(way: Way, options: &serde_json::Value) -> Result<(), Box<Refus
     }
 }
 
-/// Refuses arguments that are not what the user typed: the API server puts U+FFFD in the place of
-/// bytes that are not UTF-8, and nobody can tell what they were.
+/// Refuses arguments that differ from those that the user typed: the API server replaces bytes that are not
+/// UTF-8 by U+FFFD, and the original bytes are unknown.
 ///
 /// # Errors
-/// A refusal that says which argument.
+/// A refusal that names the argument.
 pub fn unmangled(argv: &[String]) -> Result<(), Box<Refusal>> {
     match argv.iter().position(|one| one.contains('\u{FFFD}')) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Which pod has a name: all that is kept of a pod where there are many.
+//! The identity of a pod: the only data that oz caches of a pod where there are many.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A pod, of which only name, namespace, UID and version are kept.
+/// A pod, reduced to name, namespace, UID and version.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PodIdentity {
     metadata: ObjectMeta,
 }
 
 impl PodIdentity {
-    /// A pod of this name and UID.
+    /// Creates the identity of a pod with this name and UID.
     #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl PodIdentity {
         }
     }
 
-    /// Its UID.
+    /// Returns the UID.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()

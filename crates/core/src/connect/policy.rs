@@ -1,64 +1,63 @@
-//! Bounds for command policies: what a template's author may write is checked before anything
-//! parses it, since deep expressions overflow the stack of a parser and nested loops cost without
-//! end. Pure text; what else a policy may cost is told from the parsed expression, by the webhook,
-//! which evaluates it.
+//! Bounds for command policies: the text of a template's author is checked before a parser reads it, since
+//! deep expressions overflow the stack of a parser and nested loops have unbounded cost. Pure text; the
+//! webhook, which evaluates a policy, computes its further cost from the parsed expression.
 
-/// The longest policy, in bytes.
+/// The maximum length of a policy, in bytes.
 pub const MAX_BYTES: usize = 1024;
-/// The deepest nesting of brackets.
+/// The maximum nesting of brackets.
 pub const MAX_DEPTH: usize = 16;
-/// The most operators in a row that take one side only, as in `!!!a`.
+/// The maximum number of successive unary operators, as in `!!!a`.
 const MAX_UNARY: usize = 4;
-/// The most arguments of a command that a policy is asked about.
+/// The maximum number of arguments of a command for which a policy is evaluated.
 pub const MAX_ARGUMENTS: usize = 1024;
-/// The most bytes of a command that a policy is asked about.
+/// The maximum size of a command for which a policy is evaluated, in bytes.
 pub const MAX_COMMAND: usize = 64 * 1024;
 
-/// The most copies of the command that one value of a policy may hold.
+/// The maximum number of copies of the command that one value of a policy may hold.
 pub const MAX_COPIES: usize = 4;
-/// The most loops, one after another.
+/// The maximum number of successive loops.
 pub const MAX_LOOPS: usize = 8;
-/// The most regular expressions.
+/// The maximum number of regular expressions.
 pub const MAX_PATTERNS: usize = 8;
 
 /// Macros that loop.
 const LOOPS: [&str; 6] = ["all", "exists", "exists_one", "existsOne", "filter", "map"];
 
-/// Why a policy is not even parsed, or not evaluated.
+/// The reason why a policy is not parsed, or not evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
-    /// Too long.
+    /// The policy is too long.
     #[error("must be at most {MAX_BYTES} bytes")]
     TooLarge,
-    /// Too deep.
+    /// The policy is nested too deeply.
     #[error("must not nest brackets, conditions and signs deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// A loop in a loop.
+    /// A loop is nested in a loop.
     #[error("must not have a loop (all, exists, exists_one, filter) within another")]
     NestedLoops,
-    /// Loop after loop.
+    /// The policy has too many loops.
     #[error("must not have more than {MAX_LOOPS} loops")]
     Loops,
-    /// A loop that makes a list of what it likes.
+    /// The policy has a loop that creates a list of arbitrary values.
     #[error("must not use map: say what is to hold of each, by all, exists or filter")]
     Map,
-    /// Values that grow.
+    /// The policy has values that grow.
     #[error(
         "must not put more than {MAX_COPIES} copies of what it is asked about together, by + or in a list"
     )]
     Copies,
-    /// A regular expression that is not known before the command is.
+    /// The policy has a regular expression that depends on the command.
     #[error("must write regular expressions out, as in x.matches('^[a-z]+$')")]
     PatternNotWritten,
-    /// Too many regular expressions.
+    /// The policy has too many regular expressions.
     #[error("must not have more than {MAX_PATTERNS} regular expressions")]
     Patterns,
 }
 
-/// Checks that evaluating `policy` is bounded, whatever else it says.
+/// Checks that the evaluation of `policy` is bounded, for any content.
 ///
 /// # Errors
-/// The bound that it exceeds.
+/// The bound that the policy exceeds.
 pub fn bounded(policy: &str) -> Result<(), Excess> {
     if policy.len() > MAX_BYTES {
         return Err(Excess::TooLarge);
@@ -86,8 +85,7 @@ pub fn bounded(policy: &str) -> Result<(), Excess> {
     Ok(())
 }
 
-/// Whether a command, and the name of the container that it is for, are small enough to ask a policy
-/// about them.
+/// Checks whether a command, and the name of its container, are small enough for the evaluation of a policy.
 #[must_use]
 pub fn is_bounded(argv: &[String], container: &str) -> bool {
     let bytes = argv.iter().map(String::len).sum::<usize>() + container.len();
@@ -97,12 +95,12 @@ pub fn is_bounded(argv: &[String], container: &str) -> bool {
 #[derive(Default)]
 struct Scan {
     word: String,
-    /// For each open bracket, whether it is that of a loop.
+    /// Whether each open bracket belongs to a loop.
     open: Vec<bool>,
-    /// Conditions `? :` that follow one another nest to the right.
+    /// Number of successive conditions `? :`, which nest to the right.
     conditions: usize,
     unary: usize,
-    /// There was a space after the word.
+    /// Whether a space follows the word.
     spaced: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Every row of who may connect to what.
+//! Table tests of the connections that grants permit.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::Subject;
@@ -36,7 +36,7 @@ fn subject(kind: &str, name: &str) -> Subject {
     }
 }
 
-/// Alice may exec into db-0 for five minutes.
+/// Returns a grant with which alice may exec into db-0 for five minutes.
 pub(crate) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {
@@ -77,7 +77,7 @@ pub(crate) fn grant() -> Grant {
     }
 }
 
-/// One row: what differs from alice's exec into her pod.
+/// A row: the differences from alice's exec into her pod.
 struct Row {
     who: Requester,
     namespace: &'static str,
@@ -140,7 +140,7 @@ impl Row {
             ticket: None,
         };
         let refusal = matching(&attempt, &known).err()?;
-        // What to do next is part of every refusal.
+        // Each refusal contains the next step.
         let helps = ["ozctl ", " -c", "try again"];
         let helped = helps.iter().any(|help| refusal.message.contains(help));
         assert!(helped, "{}", refusal.message);
@@ -505,7 +505,7 @@ fn a_grant_that_goes_through_the_gate_lets_in_the_gate_alone_and_only_with_its_t
         let reason = matching(&attempt, &known).err().map(|why| why.reason);
         assert_eq!(reason, expected, "{} {ticket:?}", who.user);
         if expected.is_none() {
-            // On record is the person, with all that is known of them.
+            // The audit record names the person, with all that is known of them.
             assert_eq!(attempt.person_of(&standings[0].grant), alice);
         }
     }
@@ -646,7 +646,7 @@ fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
         let refusal = how(&grant, way, container).unwrap_err();
         assert_eq!(refusal.reason, "SessionNotCut", "{way:?} {container:?}");
     }
-    // With a shell alone, the operator can still find what it is to end.
+    // With a shell alone, the operator can still find the processes that it must end.
     grant.sessions.shells = vec!["sidecar".into()];
     let refusal = how(&grant, Way::Exec, Some("sidecar")).unwrap_err();
     assert_eq!(refusal.reason, "SessionNotCut");
@@ -656,7 +656,7 @@ fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
     };
     assert!(command[2].starts_with("OZ_GRANT="), "{command:?}");
     assert_eq!(command[4..], argv);
-    // A pod of one's own ends as a whole.
+    // A dedicated pod ends as a whole.
     grant.own_pod = Some(OwnPod::default());
     assert_eq!(how(&grant, Way::Attach, None), Ok(Cut::WithPod));
 }
@@ -709,7 +709,7 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
         ),
         // Too late for a notice.
         (plain, 1500, false, "timeout -s KILL 1.500"),
-        // Zero would mean for ever.
+        // Zero would mean no limit.
         (plain, 0, false, "timeout -s KILL 0.001"),
         (plain, -5000, false, "timeout -s KILL 0.001"),
         (whole, 200, false, "timeout -s KILL 1"),
@@ -718,7 +718,7 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
     }
 }
 
-/// The user has typed no `timeout`.
+/// The user did not type `timeout`.
 #[test]
 fn a_command_that_is_not_there_is_reported_by_its_own_name_alone() {
     let able = Timeout {
@@ -754,7 +754,7 @@ fn a_command_that_is_not_there_is_reported_by_its_own_name_alone() {
     }
 }
 
-/// Where hundreds of grants end, few have a session.
+/// The order matters since few grants have a session where hundreds end.
 #[test]
 fn grants_with_processes_are_ended_before_those_without() {
     let process = std::process::id();
@@ -785,7 +785,7 @@ fn grants_with_processes_are_ended_before_those_without() {
     assert!(script::answers(&said).values().all(|one| *one == ended));
 }
 
-/// What a shell makes of the words around a command: `timeout` and `date` stand for themselves.
+/// Runs the wrapped command in a shell, with functions that replace `timeout` and `date`.
 #[test]
 fn a_session_that_is_opened_late_ends_no_later_for_it() {
     let run = |timeout: Option<&Timeout>, left: i64, date: &str| {
@@ -804,7 +804,7 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
                 }
             }
         };
-        // No program is run but the functions: `exec` would not find them.
+        // The shell runs only the functions and no program: `exec` would not find them.
         let script = command[2].replace("exec ", "");
         let functions = format!("date() {{ {date}; }}; timeout() {{ echo \"$@\"; }}; ");
         let output = std::process::Command::new("/bin/sh")
@@ -826,12 +826,12 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
     let over = (Some(137), String::new());
     for (later, expected) in [
         (date(0), ran("-k 1 -s HUP 29.500 echo a b")),
-        // A clock that is behind gives nobody more.
+        // A clock that is behind does not extend the session.
         (date(-90), ran("-k 1 -s HUP 29.500 echo a b")),
         (date(20), ran("-k 1 -s HUP 10 echo a b")),
         (date(30), over.clone()),
         (date(35), over.clone()),
-        // Nobody starts so late: it is the clock that is wrong.
+        // No session starts this late: the clock is wrong.
         (date(500), ran("-k 1 -s HUP 29.500 echo a b")),
         ("return 127".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
         ("echo June".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
@@ -844,7 +844,7 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
         ran("-s KILL 0.500 echo a b")
     );
     assert_eq!(run(Some(&able), 500, &date(2)), over);
-    // Marked alone.
+    // Marked only.
     assert_eq!(run(None, 30_500, &date(20)), ran("a b"));
     assert_eq!(run(None, 30_500, &date(31)), over);
     assert_eq!(run(None, 30_500, &date(500)), ran("a b"));

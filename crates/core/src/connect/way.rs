@@ -1,8 +1,8 @@
-//! The ways into a pod that the API server can ask about, and what the name of a connection means.
+//! The ways to connect to a pod that the API server can review, and the meaning of the name of a connection.
 
 use oz_api::Operation;
 
-/// How somebody gets into a pod, or has other code run in it.
+/// The way in which a user connects to a pod, or makes it run other code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// `pods/exec`.
@@ -13,18 +13,18 @@ pub enum Way {
     PortForward,
     /// HTTP to a port of the pod through the API server, `pods/proxy`.
     Proxy,
-    /// HTTP to whatever pod is behind a service, `services/proxy`. No grant covers that.
+    /// HTTP to any pod behind a service, `services/proxy`. No grant covers that.
     ServiceProxy,
-    /// A new container in the running pod, `pods/ephemeralcontainers`. Through the gate alone.
+    /// A new container in the running pod, `pods/ephemeralcontainers`. It is added through the gate only.
     EphemeralContainer,
-    /// Another image in a container of the running pod, whose UID stays. No grant covers that.
+    /// Another image in a container of the running pod, which keeps its UID. No grant covers that.
     Image,
     /// Other limits for the running pod, `pods/resize`: too few of them kill it. No grant covers that.
     Resize,
 }
 
 impl Way {
-    /// The way that a resource and its subresource (none: empty) are.
+    /// Returns the way that belongs to a resource and its subresource (none: empty).
     #[must_use]
     pub fn of(resource: &str, subresource: &str) -> Option<Self> {
         match (resource, subresource) {
@@ -40,7 +40,7 @@ impl Way {
         }
     }
 
-    /// What people call it.
+    /// Returns the name of the way for users.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Way {
         }
     }
 
-    /// What the name of the connection names.
+    /// Returns the kind of object that the name of the connection identifies.
     #[must_use]
     pub fn target(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Way {
         }
     }
 
-    /// What is done to it.
+    /// Returns the verb for the action on the target.
     #[must_use]
     pub fn verb(self) -> &'static str {
         if self.has_options() {
@@ -74,7 +74,7 @@ impl Way {
         }
     }
 
-    /// The name of the pod or service: proxies are asked for as `name`, `name:port` or
+    /// Returns the name of the pod or service: proxies are requested as `name`, `name:port` or
     /// `scheme:name:port`.
     #[must_use]
     pub fn target_name(self, name: &str) -> &str {
@@ -86,7 +86,7 @@ impl Way {
         }
     }
 
-    /// The operation of a grant that covers it, if one does.
+    /// Returns the operation of a grant that covers the way, if one does.
     #[must_use]
     pub fn operation(self) -> Option<Operation> {
         match self {
@@ -98,7 +98,7 @@ impl Way {
         }
     }
 
-    /// Whether it leads into one container, rather than to the pod as a whole.
+    /// Checks whether the way leads into one container, rather than to the pod as a whole.
     pub(super) fn enters_a_container(self) -> bool {
         !matches!(
             self,
@@ -106,8 +106,8 @@ impl Way {
         )
     }
 
-    /// The fields that the options of such a connection have. What else comes with them means
-    /// something that nobody here can judge.
+    /// Returns the fields that the options of such a connection have. Further fields have a meaning that oz
+    /// cannot judge.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Exec => &["stdin", "stdout", "stderr", "tty", "container", "command"],
@@ -118,13 +118,14 @@ impl Way {
         }
     }
 
-    /// Whether it opens a connection, whose options are reviewed; otherwise a pod is.
+    /// Checks whether the way opens a connection, of which the options are reviewed; otherwise the pod is
+    /// reviewed.
     #[must_use]
     pub fn has_options(self) -> bool {
         !self.options().is_empty()
     }
 
-    /// The first option that is none of those that are known.
+    /// Returns the first unknown option.
     #[must_use]
     pub fn unknown_option(self, options: &serde_json::Value) -> Option<&str> {
         let known =

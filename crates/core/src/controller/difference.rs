@@ -1,5 +1,5 @@
-//! How two JSON values differ, where it decides about a write: whether a child already has the
-//! fields that it should have, and what a status patch has to say.
+//! Differences between two JSON values that decide about a write: whether a child already has the desired
+//! fields, and the content of a status patch.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde_json::{Map, Value};
 
-/// Whether `live` has every field of `desired`, with that value. More fields are fine, inside
-/// lists too (the API server fills in defaults); a list must have the same length and order. An
-/// empty value equals an absent one, since the API server drops many of them.
+/// Checks whether `live` has every field of `desired`, with that value. More fields are fine, inside lists
+/// too (the API server fills in defaults); a list must have the same length and order. An empty value equals
+/// an absent one, since the API server drops many of them.
 #[must_use]
 pub fn contains(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
@@ -24,7 +24,7 @@ pub fn contains(live: &Value, desired: &Value) -> bool {
                     .all(|(live, desired)| contains(live, desired))
         }
         (Value::Null, desired) => is_empty(desired),
-        // Nothing is said about the field.
+        // The field is not desired.
         (_, Value::Null) => true,
         (live, desired) => live == desired,
     }
@@ -39,7 +39,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The JSON merge patch (RFC 7386) that makes `after` of `before`; `None` if they are equal.
+/// Returns the JSON merge patch (RFC 7386) that makes `after` of `before`; `None` if they are equal.
 #[must_use]
 pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {
@@ -60,8 +60,8 @@ pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Whether a child has the metadata that is asked for. Owners and finalizers are sets to which
-/// others may add, as are labels and annotations.
+/// Checks whether a child has the desired metadata. Owners and finalizers are sets to which others may add,
+/// as are labels and annotations.
 #[must_use]
 pub fn has_metadata(live: &ObjectMeta, desired: &ObjectMeta) -> bool {
     type Pairs = Option<BTreeMap<String, String>>;
@@ -80,7 +80,7 @@ pub fn has_metadata(live: &ObjectMeta, desired: &ObjectMeta) -> bool {
         && desired_finalizers.all(|finalizer| finalizers().any(|known| known == finalizer))
 }
 
-/// Whether a child has the content that is asked for. Its status is written by whoever runs it.
+/// Checks whether a child has the desired content. Another component writes its status.
 #[must_use]
 pub fn has_content(live: &DynamicObject, desired: &DynamicObject) -> bool {
     let mut desired = desired.data.as_object().into_iter().flatten();

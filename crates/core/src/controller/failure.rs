@@ -1,17 +1,17 @@
-//! Why something did not happen.
+//! Failures of a controller.
 
 use serde::Serialize;
 
-/// Why something did not happen. The class decides about retries; class and reason are static, so
-/// that metrics and events have a bounded vocabulary.
+/// The cause of a failure. The class decides about retries; class and reason are static, so that metrics and
+/// events have a bounded vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What a retry could change.
+    /// The class, which determines the effect of a retry.
     pub class: FailureClass,
     /// Reason in CamelCase for conditions, events and metric labels, such as `NameConflict`.
     pub reason: &'static str,
-    /// What happened and what to do next, for people.
+    /// The failure and the next step, for users.
     pub message: String,
 }
 
@@ -21,7 +21,7 @@ impl Failure {
     /// The reason of a foreign object in the place of one of ours.
     pub const NAME_CONFLICT: &'static str = "NameConflict";
 
-    /// A failure that may be over at the next try.
+    /// Creates a failure that a retry may resolve.
     pub fn transient(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             class: FailureClass::Transient,
@@ -30,7 +30,7 @@ impl Failure {
         }
     }
 
-    /// A failure that lasts until somebody changes the input.
+    /// Creates a failure that lasts until a user changes the input.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             class: FailureClass::Invalid,
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// A failure because somebody else's object stands in the way.
+    /// Creates a failure because another owner's object has the name.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self {
             class: FailureClass::Conflict,
@@ -49,15 +49,15 @@ impl Failure {
     }
 }
 
-/// What a retry could change.
+/// The class of a failure by the effect of a retry.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::Display,
 )]
 pub enum FailureClass {
-    /// May pass: tried again with backoff, never later than the plan's wake.
+    /// May pass: retried with backoff, never later than the plan's wake.
     Transient,
-    /// Lasts until the object, or what it refers to, changes.
+    /// Lasts until the object, or an object to which it refers, changes.
     Invalid,
-    /// An object that is not ours holds the name: tried again slowly.
+    /// A foreign object has the name: retried slowly.
     Conflict,
 }

@@ -1,6 +1,6 @@
-//! The seam between deciding and doing: a [`Controller`] is a pure function of what exists and
-//! what time it is. Nothing here or behind these traits' methods reads a clock, a client,
-//! randomness or the environment; the engine does, and hands in what it found.
+//! The interface between decisions and their execution: a [`Controller`] is a pure function of the existing
+//! objects and of the time. Nothing here or behind these traits' methods reads a clock, a client, randomness
+//! or the environment; the engine does, and passes in the results.
 
 mod difference;
 mod failure;
@@ -21,12 +21,12 @@ pub use failure::{Failure, FailureClass};
 pub use objects::{Child, Key, Live, Reference};
 pub use plan::{Answers, Effect, Plan, Sought, Step, Which};
 
-/// Decides what should exist for one kind of object, and says in its status what came of it.
+/// The decisions about the desired objects for one kind of object, and about its status.
 ///
-/// [`decide`](Controller::decide) is deterministic and idempotent: called again with what its own plan
-/// brought about, it asks for nothing more.
+/// [`decide`](Controller::decide) is deterministic and idempotent: called again with the results of a plan,
+/// it returns no further steps.
 pub trait Controller: Send + Sync + 'static {
-    /// The kind that is reconciled.
+    /// The reconciled kind.
     type Object: Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + Unpin>
         + Clone
         + Debug
@@ -35,30 +35,31 @@ pub trait Controller: Send + Sync + 'static {
         + Send
         + Sync
         + 'static;
-    /// What is known besides the object and its children. Reads that failed are in here as values: a
-    /// decision is made whatever could not be read, since an expiry must not wait for it.
+    /// The observed data in addition to the object and its children. Failed reads are included as values: the
+    /// controller decides regardless of failed reads, since an expiry must not wait for them.
     type Facts: Send + Sync;
-    /// What has to be found out before it can be decided.
+    /// The data that must be read before a decision.
     type Question: Send;
-    /// Where the object stands, as it was decided: the status is written from it.
+    /// The decided state of the object, from which the status is written.
     type State: Send + Sync;
     /// The status subresource.
     type Status: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync;
 
-    /// Short name in lower case, such as `execaccessrequest`, and no other's in one engine. Unless it is
+    /// Returns the short name in lower case, such as `execaccessrequest`, unique in one engine. Unless it is
     /// set up otherwise the field manager is `oz/NAME`, and metrics carry it as the label `controller`.
     fn name(&self) -> &str;
 
-    /// Group, version, kind and plural of [`Controller::Object`]; `Default::default()` for a typed kind.
+    /// Returns group, version, kind and plural of [`Controller::Object`]; `Default::default()` for a typed
+    /// kind.
     fn dynamic_type(&self) -> <Self::Object as Resource>::DynamicType;
 
-    /// The status that the object carries now.
+    /// Returns the status that the object has now.
     fn current_status(&self, object: &Self::Object) -> Option<Self::Status>;
 
-    /// What to do now, and when time alone next changes the answer; or what must be found out first. Asked
-    /// again with the answer, for the same instant. `live` holds the object's children that exist,
-    /// whoever changed them since: what counts as drift is decided here. What is due is decided from
-    /// what is known: nothing is asked before it.
+    /// Decides the steps for this instant, and the next instant at which time alone changes the decision; or
+    /// returns the data that must be read first. The engine then calls it again with that data, for the same
+    /// instant. `live` holds the object's existing children, including those that other users changed: the
+    /// controller decides which changes are drift. It decides due steps from known data: no read delays them.
     fn decide(
         &self,
         now: Timestamp,
@@ -67,8 +68,8 @@ pub trait Controller: Send + Sync + 'static {
         live: &[Live],
     ) -> Verdict<Self::Question, Decision<Self::State>>;
 
-    /// The status after the decision's plan was carried out, as far as it went. `now` is the instant of
-    /// the decision. Nothing is decided here.
+    /// Returns the status after the decision's plan was carried out, as far as that succeeded. `now` is the
+    /// instant of the decision. The function makes no decisions.
     fn status(
         &self,
         now: Timestamp,
@@ -77,9 +78,9 @@ pub trait Controller: Send + Sync + 'static {
         outcome: &Outcome,
     ) -> Self::Status;
 
-    /// What to do with children whose object is gone: it was deleted, perhaps while nobody
-    /// watched. `object` is the last that was seen of it, if this process saw it go. By default each
-    /// child is deleted, the last created first.
+    /// Plans the steps for children of a deleted object, which may have been deleted while the engine was
+    /// down. `object` is its last state, if this process observed the deletion. By default each child is
+    /// deleted, the last created first.
     fn orphaned(&self, now: Timestamp, object: Option<&Self::Object>, live: &[Live]) -> Plan {
         let _ = (now, object);
         Plan::default().then(
@@ -89,45 +90,46 @@ pub trait Controller: Send + Sync + 'static {
         )
     }
 
-    /// Which objects that nobody controls are looked at as children of this one, so that they can be
-    /// adopted. None but those that say by [`oz_api::labels::CONTROLLER_UID`] that they are, unless this
-    /// says more. Asked only where children are known by their controller reference.
+    /// Returns the selector of objects without a controller that are treated as children of this one, so that
+    /// they can be adopted. By default these are only the objects that name it in
+    /// [`oz_api::labels::CONTROLLER_UID`]. The engine calls it only for controllers that identify children by
+    /// their controller reference.
     fn selects(&self, object: &Self::Object) -> Option<Selector> {
         let _ = object;
         None
     }
 
-    /// With which others an object takes turns when many wait to be looked at for the first time or because
-    /// something changed: those of one flow wait for each other, and one of each flow begins in turn. For what
-    /// people ask for it is who asked. By default all are one flow.
+    /// Returns the flow of an object, by which many objects take turns when they wait for their first pass or
+    /// for a pass after a change: the objects of one flow wait for each other, and one of each flow begins in
+    /// turn. The flow of a request is its requester. By default all objects are in one flow.
     fn flow(&self, object: &Self::Object) -> String {
         let _ = object;
         String::new()
     }
 
-    /// Whether what is planned for the object follows from it and its children: something was granted,
-    /// or is over. Such a one does not wait for lists of other kinds, which may never be complete.
+    /// Checks whether the plan for the object follows from it and its children: access was granted, or has
+    /// ended. Such an object does not wait for lists of other kinds, which may never be complete.
     fn is_decided(&self, object: &Self::Object, live: &[Live]) -> bool {
         let _ = (object, live);
         false
     }
 
-    /// Until when what was granted lasts, as far as that can be told from the object, if it can be read,
-    /// and from what was made for it. What is over ends by this, although lists are missing that tell
-    /// all of it; before that, nothing is done without them.
+    /// Returns the instant until which the grant lasts, as far as the object, if it can be read, and its
+    /// children show it. The engine ends access at this instant although lists are missing that have the
+    /// complete data; before that, it does nothing without them.
     fn lasts_until(&self, object: Option<&Self::Object>, live: &[Live]) -> Option<Timestamp> {
         let _ = (object, live);
         None
     }
 
-    /// The event to publish on the object when a pass fails that did not fail before. None by default: what
-    /// has a status of its own tells there.
+    /// Returns the event to publish on the object when a pass fails and the pass before did not. By default
+    /// none: an object that has a status reports the failure there.
     fn failed(&self, object: &Self::Object, failure: &Failure) -> Option<Transition> {
         let _ = (object, failure);
         None
     }
 
-    /// The events to publish on the object for the change from one status to the next.
+    /// Returns the events to publish on the object for the change from one status to the next.
     fn transitions(
         &self,
         object: &Self::Object,
@@ -139,22 +141,22 @@ pub trait Controller: Send + Sync + 'static {
     }
 }
 
-/// What came of asking a controller to decide.
+/// The result of [`Controller::decide`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<Q, D> {
-    /// This must be found out first.
+    /// Data must be read first.
     Need {
-        /// What.
+        /// The missing data.
         question: Q,
-        /// From when on the answer is of no use, since time alone decides then.
+        /// The instant from which the answer is irrelevant, since time alone decides then.
         until: Option<Timestamp>,
     },
-    /// It is decided.
+    /// The decision.
     Decided(D),
 }
 
 impl<Q, D> Verdict<Q, D> {
-    /// The decision; `None` if something must be found out first.
+    /// Returns the decision; `None` if data must be read first.
     pub fn decided(self) -> Option<D> {
         match self {
             Self::Decided(decision) => Some(decision),
@@ -162,7 +164,7 @@ impl<Q, D> Verdict<Q, D> {
         }
     }
 
-    /// The question; `None` if nothing has to be found out.
+    /// Returns the question; `None` if no data is missing.
     pub fn question(self) -> Option<Q> {
         match self {
             Self::Need { question, .. } => Some(question),
@@ -171,24 +173,24 @@ impl<Q, D> Verdict<Q, D> {
     }
 }
 
-/// What was decided about one object, once in a pass: the plan, and the status that follows it, go by
-/// the same.
+/// The decision about one object, made once in a pass: the plan, and the subsequent status, follow the same
+/// decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision<S> {
-    /// What is to be done.
+    /// The plan to carry out.
     pub plan: Plan,
-    /// Where the object stands, with the end that it comes to, if it does.
+    /// The state of the object, with its end, if it ends.
     pub state: S,
 }
 
-/// What carrying out a plan led to. Status is computed from this, never from what was wished for.
+/// The result of a plan. Status is computed from this, never from the desired objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The children that exist now, as the API server answered.
+    /// The children that exist now, according to the API server's responses.
     pub live: Vec<Live>,
-    /// What stopped the plan: the first step that failed, or else the plan's own obstacle.
+    /// The failure that stopped the plan: that of the first failed step, or else the plan's own obstacle.
     pub failure: Option<Failure>,
-    /// What ports answered to the plan's effects.
+    /// The ports' answers to the plan's effects.
     pub answers: Answers,
 }
 
@@ -199,10 +201,10 @@ pub struct Transition {
     pub warning: bool,
     /// Reason in CamelCase, such as `AccessGranted`.
     pub reason: &'static str,
-    /// What was done, in CamelCase, such as `Grant`.
+    /// Action in CamelCase, such as `Grant`.
     pub action: &'static str,
-    /// One sentence for people.
+    /// A sentence for users.
     pub note: String,
-    /// The instant at which this was due, if there was one: the engine measures how late it is.
+    /// The instant at which this was due, if there was one: the engine measures the delay.
     pub due: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The objects that plans are about: those that should exist, and those that do.
+//! The objects of plans: desired and existing ones.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,19 +7,19 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
+/// A desired object. A builder creates it from a typed object; see [`Child::new`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Child {
-    /// Where it is written.
+    /// Resource to which it is written.
     pub resource: ApiResource,
-    /// What is written: `metadata.name`, `metadata.namespace` and the fields that are ours.
+    /// Written fields: `metadata.name`, `metadata.namespace` and the fields that oz owns.
     pub object: DynamicObject,
 }
 
 impl Child {
-    /// A child with the content of a typed object. The object's labels must carry
-    /// [`oz_api::labels::OWNER_UID`] and [`oz_api::labels::OWNER_KIND`], by which the engine finds
-    /// it again; [`oz_api::labels::mark`] sets them.
+    /// Creates a child with the content of a typed object. The object's labels must carry
+    /// [`oz_api::labels::OWNER_UID`] and [`oz_api::labels::OWNER_KIND`], by which the engine finds it again;
+    /// [`oz_api::labels::mark`] sets them.
     pub fn new<K>(object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -43,7 +43,7 @@ impl Child {
         }
     }
 
-    /// Kind, namespace and name.
+    /// Returns kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::of(&self.resource, &self.object.metadata)
@@ -53,20 +53,20 @@ impl Child {
 /// A child that exists in the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Live {
-    /// Where it was read from.
+    /// Resource from which it was read.
     pub resource: ApiResource,
-    /// What was read.
+    /// Object as it was read.
     pub object: DynamicObject,
 }
 
 impl Live {
-    /// Kind, namespace and name.
+    /// Returns kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::of(&self.resource, &self.object.metadata)
     }
 
-    /// This very object, with its UID.
+    /// Returns a reference to this object, with its UID.
     #[must_use]
     pub fn reference(&self) -> Reference {
         Reference {
@@ -77,7 +77,7 @@ impl Live {
         }
     }
 
-    /// The object as its own type; `None` if it is of another kind or does not decode.
+    /// Parses the object as its own type; `None` if it is of another kind or does not decode.
     #[must_use]
     pub fn parse<K>(&self) -> Option<K>
     where
@@ -86,14 +86,14 @@ impl Live {
         if self.resource.kind != K::kind(&()) || self.resource.group != K::group(&()) {
             return None;
         }
-        // Its content and its metadata are apart, and neither is copied twice.
+        // Its content and its metadata are separate, and neither is copied twice.
         let mut object = K::deserialize(&self.object.data).ok()?;
         *object.metadata_mut() = self.object.metadata.clone();
         Some(object)
     }
 }
 
-/// Kind, namespace and name: what two objects cannot share at one time.
+/// Kind, namespace and name, which are unique at one time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Key {
     /// API group; empty for the core group.
@@ -107,7 +107,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of the object that has this metadata.
+    /// Returns the key of the object that has this metadata.
     #[must_use]
     pub fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
         Self {
@@ -128,10 +128,10 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// One object and no other of its name: what a deletion is allowed to touch.
+/// A reference to one object, and to no other object of its name: the only object that a deletion may affect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reference {
-    /// Where it is.
+    /// Resource of the object.
     pub resource: ApiResource,
     /// Namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
@@ -142,7 +142,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Kind, namespace and name.
+    /// Returns kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
         Key {

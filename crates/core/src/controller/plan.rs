@@ -1,4 +1,4 @@
-//! What is to be done, and what ports answered to it.
+//! The steps of a pass, and the answers of ports to them.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::objects::{Child, Live, Reference};
 
-/// What is to be done, as a value that can be printed instead of carried out.
+/// The steps of a pass, as a value that can be printed instead of carried out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
     /// Stages, carried out one after the other; the steps of one stage run side by side. A step
     /// that fails ends the plan after its stage.
     pub stages: Vec<Vec<Step>>,
-    /// The next instant at which time alone changes the plan. The pass after it is never later
-    /// than this, whatever failed meanwhile.
+    /// The next instant at which time alone changes the plan. The pass after it is never later than this,
+    /// also after failures.
     pub wake: Option<Timestamp>,
-    /// Why the plan could not be all that was asked for: something that was to be observed was not
-    /// there or could not be read. A transient one is tried again with backoff.
+    /// The reason why the plan is incomplete: data was missing or could not be read. A transient obstacle is
+    /// retried with backoff.
     pub obstacle: Option<Failure>,
-    /// Whether another pass follows at once, if this one succeeds: it sees what this one wrote.
+    /// Whether another pass follows at once, if this one succeeds: it reads the objects that this one wrote.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }
@@ -41,14 +41,14 @@ impl Plan {
         self
     }
 
-    /// Sets the instant at which the object must be looked at again; the earliest one holds.
+    /// Sets the instant of the next pass for the object; the earliest one applies.
     #[must_use]
     pub fn wake_at(mut self, at: Timestamp) -> Self {
         self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
         self
     }
 
-    /// Whether all that it does is to take away and to tell of it.
+    /// Checks whether all steps of the plan only remove access and record that.
     #[must_use]
     pub fn only_takes(&self) -> bool {
         self.steps().all(|step| {
@@ -59,81 +59,82 @@ impl Plan {
         })
     }
 
-    /// Has another pass follow at once, which sees what this plan brought about.
+    /// Requests another pass at once, which reads the results of this plan.
     #[must_use]
     pub fn again(mut self) -> Self {
         self.again = true;
         self
     }
 
-    /// Says why more could not be planned.
+    /// Sets the reason why the plan is incomplete.
     #[must_use]
     pub fn because(mut self, obstacle: Failure) -> Self {
         self.obstacle = Some(obstacle);
         self
     }
 
-    /// Every step, in order.
+    /// Returns every step, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.stages.iter().flatten()
     }
 }
 
-/// One thing to do.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Step {
-    /// Make this record durable; what follows happens only if that succeeded.
+    /// Store this audit record durably; the following stages are carried out only if that succeeded.
     Record(Record),
     /// Create the child, or bring the fields that it names to these values. A foreign object of
     /// the same name is a [`FailureClass::Conflict`](super::FailureClass::Conflict), never taken over.
     Apply(Child),
-    /// See whether this is there, whatever its labels say: children are known by labels, which others
-    /// can take off. If it is, and the plan did not know, another plan is made that does.
+    /// Check whether this object exists, regardless of its labels: the engine identifies children by labels,
+    /// which other users can remove. If it exists, and the plan did not include it, another plan is made that
+    /// does.
     Look(Sought),
-    /// Have a port do this, outside of Kubernetes.
+    /// Call a port with this effect, outside of Kubernetes.
     Effect(Effect),
-    /// Delete this very object (its UID is a precondition). Already gone is success.
+    /// Delete this object (its UID is a precondition). An absent object is a success.
     Delete(Reference),
     /// Set the object's owner references, keeping those it has. For objects that were created
     /// before their owner.
     Own(OwnerReference),
-    /// Put this finalizer of ours on the reconciled object: it stays until it is taken off again.
+    /// Add this finalizer of oz to the reconciled object: it stays until oz removes it.
     Hold(String),
-    /// Take this finalizer of ours off the reconciled object: nothing that it stood for is left.
+    /// Remove this finalizer of oz from the reconciled object: the objects that it protected are gone.
     Release(String),
-    /// Make this very object a child, which nobody controls: add the controller's reference.
+    /// Make this object, which has no controller, a child: add the controller's reference.
     Adopt(Reference, OwnerReference),
-    /// Let go of this very object: take the reference to the reconciled object off it.
+    /// Release this object: remove the reference to the reconciled object from it.
     Disown(Reference),
     /// Delete the reconciled object itself.
     DeleteSelf,
 }
 
-/// What is looked for by the API server itself, since no label need tell of it.
+/// A query to the API server itself, for objects that may lack the labels of children.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sought {
-    /// Of which kind.
+    /// Kind of the objects.
     pub resource: ApiResource,
-    /// In which namespace; `None` for a cluster-scoped kind.
+    /// Namespace of the objects; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// Which of them.
+    /// Selection of the objects.
     pub which: Which,
-    /// Whether what a watch shows is enough, which may be behind by moments, if there is one.
+    /// Whether a watch, if there is one, is sufficient, although it may be behind by moments.
     pub watched: bool,
 }
 
-/// Which objects of a kind are looked for.
+/// The selected objects of a kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Which {
-    /// The one of this name.
+    /// The object with this name.
     Name(String),
-    /// All that have this value in this field, such as `roleRef`. Those that bear the mark of the
-    /// controller's own children are known from its watch.
+    /// All objects that have this value in this field, such as `roleRef`. The controller's watch already
+    /// shows the objects with the mark of its children.
     Having(&'static str, Value),
 }
 
 impl Sought {
-    /// Whether this is, or would be, sought.
+    /// Checks whether the query selects this object.
     #[must_use]
     pub fn is(&self, live: &Live) -> bool {
         let key = live.key();
@@ -146,7 +147,7 @@ impl Sought {
         }
     }
 
-    /// The object of kind `K` with this name.
+    /// Creates a query for the object of kind `K` with this name.
     pub fn named<K>(namespace: Option<&str>, name: impl Into<String>) -> Self
     where
         K: Resource<DynamicType = ()>,
@@ -160,37 +161,37 @@ impl Sought {
     }
 }
 
-/// What a port is asked to do: something outside of Kubernetes. What must be on record before it is a
+/// A call to a port: an action outside of Kubernetes. An audit record that must precede it is a
 /// [`Step::Record`] of an earlier stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Effect {
     /// Name of the port, such as `sessions`.
     pub port: String,
-    /// What it is told by from others of this port: carried out again under the same key, by this
-    /// process or the next one, it changes nothing more.
+    /// Key that distinguishes it from other effects of this port: carried out again under the same key, by
+    /// this process or the next one, it has no further effect.
     pub key: String,
-    /// What is asked for, in the port's own words.
+    /// Request to the port, in the port's own format.
     pub payload: Value,
 }
 
-/// What ports answered, by port and key.
+/// The answers of ports, by port and key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answers(BTreeMap<String, BTreeMap<String, Value>>);
 
 impl Answers {
-    /// Takes in what a port answered.
+    /// Adds the answer of a port.
     pub fn insert(&mut self, effect: &Effect, answer: Value) {
         let of_port = self.0.entry(effect.port.clone()).or_default();
         of_port.insert(effect.key.clone(), answer);
     }
 
-    /// What a port answered to the effect of this key.
+    /// Returns the answer of a port to the effect with this key.
     #[must_use]
     pub fn get(&self, port: &str, key: &str) -> Option<&Value> {
         self.0.get(port)?.get(key)
     }
 
-    /// All that a port answered, by key.
+    /// Returns all answers of a port, by key.
     pub fn of_port(&self, port: &str) -> impl Iterator<Item = (&str, &Value)> {
         let answers = self.0.get(port).into_iter().flatten();
         answers.map(|(key, answer)| (key.as_str(), answer))

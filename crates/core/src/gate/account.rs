@@ -1,4 +1,4 @@
-//! As whom the gate opens sessions.
+//! The account with which the gate opens sessions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,19 +12,19 @@ use crate::validate::dns_subdomain;
 /// The gate's service account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateAccount {
-    /// Its namespace.
+    /// Namespace of the service account.
     pub namespace: String,
-    /// Its name.
+    /// Name of the service account.
     pub name: String,
 }
 
-/// Why a text names no service account.
+/// The error for a text that does not name a service account.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no service account: write NAMESPACE/NAME, such as oz-system/oz-gate")]
 pub struct GateAccountError(String);
 
 impl GateAccount {
-    /// As RBAC names it.
+    /// Returns the account as an RBAC subject.
     #[must_use]
     pub fn subject(&self) -> Subject {
         Subject {
@@ -35,13 +35,13 @@ impl GateAccount {
         }
     }
 
-    /// Its user name.
+    /// Returns the user name of the account.
     #[must_use]
     pub fn user(&self) -> String {
         names::service_account(&self.namespace, &self.name)
     }
 
-    /// Whether this user is the gate.
+    /// Checks whether this user is the gate.
     #[must_use]
     pub fn is(&self, user: &Requester) -> bool {
         user.service_account() == Some((self.namespace.as_str(), self.name.as_str()))

@@ -1,20 +1,20 @@
-//! Names of images, and which of them a template lists for `kubectl debug`.
+//! Names of images, and the patterns of images that a template lists for `kubectl debug`.
 
-/// How many images a template can list.
+/// The maximum number of images that a template can list.
 pub(crate) const MAX_IMAGES: usize = 32;
-/// The longest name of an image that is read.
+/// The maximum length of the name of an image.
 pub(crate) const MAX_IMAGE: usize = 512;
 
-/// Images that may be run: one, or all that begin with something that ends in `/`, `:` or `@`.
+/// A pattern of permitted images: one image, or all with a prefix that ends in `/`, `:` or `@`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern<'a> {
     start: &'a str,
-    /// Whether it is the whole name.
+    /// Whether `start` is the whole name.
     whole: bool,
 }
 
 impl<'a> Pattern<'a> {
-    /// As a template says it; `None` if it cannot be read.
+    /// Parses the pattern of a template; `None` if it is not valid.
     #[must_use]
     pub fn read(text: &'a str) -> Option<Self> {
         let (start, whole) = match text.strip_suffix('*') {
@@ -26,7 +26,7 @@ impl<'a> Pattern<'a> {
             .then_some(Self { start, whole })
     }
 
-    /// Whether this image is one of them. `:*` and `@*` are tags and digests, and no further path.
+    /// Checks whether this image matches. `:*` and `@*` cover tags and digests, and no further path.
     #[must_use]
     pub fn matches(self, image: &str) -> bool {
         if self.whole {
@@ -40,7 +40,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Whether this is of the letters that names of images are made of.
+/// Checks whether the text consists of the letters of image names.
 fn is_image(text: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
     (1..=MAX_IMAGE).contains(&text.len()) && text.bytes().all(known)

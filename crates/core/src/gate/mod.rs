@@ -1,6 +1,7 @@
-//! What templates, requests and grants say of the gate: as whom it opens sessions ([`GateAccount`]), whether sessions go
-//! through it ([`needed`]) and where ([`prefix`]), which images it may add ([`image`]), who has to watch ([`watchers`]),
-//! and the word by which the connect hook knows whose session it is ([`ticket`]). What the gate does is in `oz-gating`.
+//! The gate in templates, requests and grants: the account with which it opens sessions ([`GateAccount`]),
+//! the decision whether sessions go through it ([`needed`]) and its paths ([`prefix`]), the images that it
+//! may add ([`image`]), the required viewers ([`watchers`]), and the session token in which the connect hook
+//! reads the user of a session ([`ticket`]). The implementation of the gate is in `oz-gating`.
 
 mod account;
 pub mod image;
@@ -14,27 +15,29 @@ use crate::access::denial::Denial;
 
 /// The group that the gate serves.
 pub const GROUP: &str = "gate.oz.wizardofoz.co";
-/// Its version.
+/// The version of that group.
 pub const VERSION: &str = "v1alpha1";
-/// The resource: one for each request. Its subresource is called `proxy`, since what is called so may last.
+/// The resource: one for each request. Its subresource is `proxy`, since connections to a subresource of that
+/// name may last.
 pub const RESOURCE: &str = "gates";
 
-/// Where a user sends what the gate passes on for a request, below the address of the API server.
+/// Returns the path below the address of the API server to which a user sends requests that the gate
+/// forwards.
 #[must_use]
 pub fn prefix(namespace: &str, request: &str) -> String {
     of_request(namespace, request, "proxy")
 }
 
-/// Where a subresource of a request's gate is, below the address of the API server.
+/// Returns the path of a subresource of a request's gate, below the address of the API server.
 #[must_use]
 pub fn of_request(namespace: &str, request: &str, subresource: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{RESOURCE}/{request}/{subresource}")
 }
 
-/// The gate that a template's sessions go through; `None` if they do not.
+/// Returns the gate for a template's sessions; `None` if they do not go through it.
 ///
 /// # Errors
-/// If they do, and there is no gate.
+/// A denial if the template requires the gate, and there is no gate.
 pub fn needed(
     gate: Option<&GateAccount>,
     template: &str,
@@ -54,7 +57,7 @@ pub fn needed(
     }
 }
 
-/// Who has to watch, in words.
+/// Describes the required viewers in words.
 #[must_use]
 pub fn watchers(config: &ModerationConfig) -> String {
     let groups = config.groups.join(", ");

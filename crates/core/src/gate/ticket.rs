@@ -1,6 +1,6 @@
-//! The word by which the connect hook knows whose session the gate opens. The gate acts as itself, and says the
-//! ticket as something further that is known of it (`Impersonate-Extra-`); nobody else can seal one, and one that
-//! somebody reads in an audit log is of no use soon.
+//! The session token, in which the connect hook reads the user of a session that the gate opens. The gate
+//! acts with its own account, and sends the session token as extra user information (`Impersonate-Extra-`);
+//! only the gate can seal one, and one that is read from an audit log expires soon.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,35 +11,36 @@ use serde::{Deserialize, Serialize};
 use crate::access::grant::Grant;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
-/// The name under which the API server hands it on, in `userInfo.extra`.
+/// The name under which the API server forwards it, in `userInfo.extra`.
 pub const EXTRA: &str = "oz-ticket";
 
 const PURPOSE: Purpose = Purpose::SessionToken;
-/// How long it is good for, and how far the clocks of gate and webhook may be apart.
+/// The validity of a session token, and the maximum difference between the clocks of gate and webhook.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(20);
-/// The longest that is read.
+/// The maximum length of a session token.
 const MAX_LENGTH: usize = 8 << 10;
 
-/// That the gate opens a session for somebody, by a grant.
+/// The statement that the gate opens a session for a user, by a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
     /// UID of the request.
     pub request: String,
-    /// Who passed the gate: the user's name.
+    /// Name of the user who connected through the gate.
     pub user: String,
-    /// The identity provider's unique id, if it gave one.
+    /// The unique id from the identity provider, if it issued one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The container that is entered since it came by this grant, whatever containers the grant names.
+    /// The container to which the user connects because it was added by this grant, regardless of the grant's
+    /// containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// When.
+    /// The time of issue.
     pub at: Timestamp,
 }
 
 impl Ticket {
-    /// One for a user and a grant.
+    /// Creates a session token for a user and a grant.
     #[must_use]
     pub fn new(grant: &Grant, user: &Requester, at: Timestamp) -> Self {
         Self {
@@ -51,14 +52,14 @@ impl Ticket {
         }
     }
 
-    /// The same, for a container that came by the grant.
+    /// Restricts the token to a container that was added by the grant.
     #[must_use]
     pub fn to(self, container: Option<&str>) -> Self {
         let container = container.map(ToOwned::to_owned);
         Self { container, ..self }
     }
 
-    /// As it is sent, in letters that a header may hold.
+    /// Seals the token, in letters that a header may hold.
     ///
     /// # Errors
     /// Only if it does not serialise, which its types rule out.
@@ -66,7 +67,7 @@ impl Ticket {
         Ok(BASE64_URL_SAFE_NO_PAD.encode(seal::seal(keys, PURPOSE, self)?))
     }
 
-    /// What was said to the API server, if it was sealed for now.
+    /// Opens a token that was sent to the API server, if it is valid now.
     #[must_use]
     pub fn open(keys: &Keys, text: &str, now: Timestamp) -> Option<Self> {
         if text.len() > MAX_LENGTH {
@@ -78,7 +79,7 @@ impl Ticket {
         (age.abs() <= GOOD_FOR).then_some(ticket)
     }
 
-    /// The person, as far as it says.
+    /// Returns the person, as far as the token contains them.
     #[must_use]
     pub fn person(&self) -> Requester {
         Requester {

@@ -1,7 +1,7 @@
-//! The registry of oz's kinds: one file for each, with its names and its validation, and what all of its role have
-//! in common; the types are in `oz-api`. Hooks, controllers, definitions, the removal of oz and the command line go
-//! by it, and name no kind themselves: a new kind is a type there, a file here, its line in
-//! [`for_each_kind`](crate::for_each_kind), and its decision.
+//! The registry of oz's kinds: one file for each, with its names and its validation, and the traits for all
+//! kinds of one role; the types are in `oz-api`. Hooks, controllers, definitions, the removal of oz and the
+//! command line use the registry, and name no kind themselves: a new kind is a type there, a file here, its
+//! line in [`for_each_kind`](crate::for_each_kind), and its decision.
 
 mod access_lock;
 mod access_policy;
@@ -39,7 +39,7 @@ use crate::access::decide::Ask;
 use crate::access::request::Request;
 use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
 
-/// The definitions of all kinds, as they are installed.
+/// Returns the definitions of all kinds, as they are installed.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let all = all().into_iter();
@@ -51,45 +51,45 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// What a kind is for.
+/// The purpose of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Asks for access: an [`AccessRequest`].
+    /// The object requests access: an [`AccessRequest`].
     Request,
-    /// Says who may have access: an [`AccessTemplate`].
+    /// The object defines the users who may have access: an [`AccessTemplate`].
     Template,
-    /// Binds subjects to a role for a time: a [`transient::Kind`](crate::transient::Kind).
+    /// The object binds subjects to a role for a time: a [`transient::Kind`](crate::transient::Kind).
     Binding,
-    /// Says whether a request may be granted, in the name of whoever creates it.
+    /// The object approves or denies a request, in the name of its creator.
     Approval,
-    /// Ends access, and lets nobody have more.
+    /// The object ends access, and blocks new access.
     Lock,
-    /// Says what holds for requests, whatever their templates say.
+    /// The object defines rules for requests, regardless of their templates.
     Policy,
-    /// Is looked at by somebody after the fact.
+    /// The object is a review after the fact.
     Review,
-    /// Keeps what happened.
+    /// The object stores an event.
     Record,
 }
 
-/// One kind, of any role.
+/// A kind of any role.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// What it is for.
+    /// The purpose of the kind.
     const ROLE: Role;
-    /// The name of its controller and in those of its hooks: unique, in lower case.
+    /// The name of the kind's controller, also used in the names of its hooks: unique, in lower case.
     const NAME: &'static str;
     /// The finalizer that oz has on its objects.
     const FINALIZER: Option<&'static str> = None;
 
-    /// Its definition; `None` if others install it.
+    /// Returns the definition; `None` if oz does not install it.
     fn definition() -> Option<CustomResourceDefinition>;
 
-    /// Its short names.
+    /// Returns the short names.
     fn short_names() -> &'static [&'static str];
 
-    /// The kind's name, such as `ExecAccessRequest`.
+    /// Returns the kind's name, such as `ExecAccessRequest`.
     #[must_use]
     fn title() -> &'static str {
         match Self::kind(&()) {
@@ -98,10 +98,11 @@ pub trait Kind:
         }
     }
 
-    /// Digest of everything that says what is asked for.
+    /// Returns the digest of all fields that define the request.
     fn spec_digest(&self) -> String;
 
-    /// Which rules an object that is created `now` breaks, as far as that can be told from itself.
+    /// Returns the violations of an object that is created `now`, as far as they are detectable from the
+    /// object alone.
     fn violations(&self, now: Timestamp) -> Vec<Violation>;
 }
 
@@ -122,24 +123,24 @@ macro_rules! defined {
 }
 pub(crate) use defined;
 
-/// What a request asks for, as written.
+/// The terms of a request, as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms<'a> {
     /// Name of the template.
     pub template: &'a str,
-    /// For how long.
+    /// Requested duration.
     pub duration: Option<&'a str>,
-    /// In which pod; `None` in a request for a pod of one's own.
+    /// Name of the pod; `None` in a request for a dedicated pod.
     pub target_pod: Option<&'a str>,
-    /// In which container.
+    /// Name of the container.
     pub container: Option<&'a str>,
-    /// Why.
+    /// Reason.
     pub reason: Option<&'a str>,
-    /// The request that it continues.
+    /// The request that this one continues.
     pub extends: Option<&'a str>,
-    /// By which ticket.
+    /// Change ticket.
     pub ticket: Option<&'a str>,
-    /// Whether it is an emergency.
+    /// Whether the request is an emergency.
     pub emergency: bool,
 }
 
@@ -148,12 +149,12 @@ pub struct Terms<'a> {
 pub struct Change {
     /// The field that was changed.
     pub field: &'static str,
-    /// Why it cannot be, and what to do instead.
+    /// The reason why it cannot be changed, and the next step.
     pub message: &'static str,
 }
 
 impl Change {
-    /// Of anything in a spec.
+    /// The change of any field in a spec.
     pub const OF_SPEC: Self = Self {
         field: "spec",
         message: SPEC_IS_IMMUTABLE_MESSAGE,
@@ -162,26 +163,26 @@ impl Change {
 
 /// A kind of access request.
 pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
-    /// The kind of template that it names.
+    /// The kind of the request's template.
     type Template: AccessTemplate;
-    /// What it is used for, which is also the verb of ozctl that does.
+    /// The purpose of the request, which is also the corresponding verb of ozctl.
     const PURPOSE: &'static str;
-    /// Whether its pod is made for it.
+    /// Whether oz creates a dedicated pod for the request.
     const MAKES_POD: bool;
 
-    /// What it asks for.
+    /// Returns the terms of the request.
     fn terms(&self) -> Terms<'_>;
 
-    /// A request for this, without a name.
+    /// Creates a request with these terms, without a name.
     fn asking(terms: &Terms<'_>) -> Self;
 
-    /// Its status.
+    /// Returns the status.
     fn status(&self) -> Option<&RequestStatus>;
 
-    /// How its spec differs from the one that it had.
+    /// Returns the difference between this spec and the old one.
     fn change(&self, old: &Self) -> Option<Change>;
 
-    /// The request as the common rules see it.
+    /// Returns the request in the form that the common rules read.
     fn view(&self) -> Request<'_> {
         let terms = self.terms();
         Request {
@@ -203,10 +204,10 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
         }
     }
 
-    /// What it asks for, checked.
+    /// Returns the validated terms.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All violations of the request.
     fn check(&self) -> Result<ValidatedRequest, Vec<Violation>> {
         validate::request(self.meta(), &self.terms())
     }
@@ -214,46 +215,46 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
 
 /// A kind of template.
 pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
-    /// What it gives access to, checked.
+    /// The validated target of access.
     type Target;
-    /// What its grants are used for, see [`AccessRequest::PURPOSE`].
+    /// The purpose of its grants, see [`AccessRequest::PURPOSE`].
     const PURPOSE: &'static str;
-    /// Whether who wrote it is noted on it.
+    /// Whether the author is recorded on the template.
     const NOTES_AUTHOR: bool;
 
-    /// Who may get access, to do what, for how long.
+    /// Returns the users who may get access, their operations and the duration.
     fn config(&self) -> &AccessConfig;
 
-    /// The workload that it is about; `None` if it needs none.
+    /// Returns the workload of the template; `None` if it needs none.
     fn workload(&self) -> Option<&CrossVersionObjectReference>;
 
-    /// What it says, checked.
+    /// Returns the validated template.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All violations of the template.
     fn check(&self) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>>;
 
-    /// Its status.
+    /// Returns the status.
     fn status(&self) -> Option<&TemplateStatus>;
 
-    /// What its grants permit, and so what its author must be permitted.
+    /// Returns the rights that its grants give, and which its author must therefore have.
     fn hands_out(&self) -> Vec<Right> {
         Right::on_pods(self.config()).collect()
     }
 
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// Whether it can be asked by, as far as its status knows.
+    /// Checks whether requests can use the template, according to its status.
     fn is_ready(&self) -> bool {
         self.status().is_some_and(|status| status.ready)
     }
 }
 
-/// [`Kind`] and [`transient::Kind`](crate::transient::Kind) of a kind of binding: what is the same for those
-/// of our own group and those that were published. `digest` and `terms` are functions of an object.
+/// Implements [`Kind`] and [`transient::Kind`](crate::transient::Kind) for a kind of binding: the shared
+/// parts of oz's own kinds and of the published ones. `digest` and `terms` are functions of an object.
 macro_rules! binding {
     (
         $type:ident, $name:literal, $mark:expr, cluster: $cluster:literal,
@@ -299,7 +300,7 @@ macro_rules! binding {
 }
 pub(crate) use binding;
 
-/// A kind of binding of our own group.
+/// Implements them for a kind of binding of oz's own group.
 macro_rules! own_binding {
     ($type:ident, $name:literal, $cluster:literal) => {
         $crate::kinds::binding!(
@@ -324,7 +325,7 @@ macro_rules! own_binding {
 }
 pub(crate) use own_binding;
 
-/// The same for a kind as it was published.
+/// Implements them for a published kind.
 macro_rules! published_binding {
     ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
         $crate::kinds::binding!(

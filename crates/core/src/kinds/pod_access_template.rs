@@ -44,8 +44,8 @@ impl AccessTemplate for PodAccessTemplate {
         self.status.as_ref()
     }
 
-    /// A pod first, whose service account and Secrets may be any of the namespace: whoever may
-    /// create pods may do that. Then what is done with the pod.
+    /// Returns the creation of a pod first, because the pod's service account and Secrets may be any of the
+    /// namespace: a user who may create pods may choose them. The operations on the pod follow.
     fn hands_out(&self) -> Vec<Right> {
         let pods = Right {
             verb: "create",

@@ -1,4 +1,4 @@
-//! The list of all kinds, for those who go by names.
+//! The list of all kinds, for code that identifies kinds by name.
 
 use std::any::TypeId;
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::{Kind, Role};
 use crate::validate::Violation;
 
-/// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
-/// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
-/// `approvals`, `reviews`, `locks`, `policies` and `records`; and `requested` are all that people request.
+/// Runs a block for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the type. The
+/// roles are `requests`, `templates`, `bindings`, those of them as they were `published`, `approvals`,
+/// `reviews`, `locks`, `policies` and `records`; and `requested` are all kinds that users request.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
@@ -76,16 +76,16 @@ macro_rules! for_each_kind {
     };
 }
 
-/// What is known of a kind without an object of it.
+/// The properties of a kind, available without an object of it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Group, version, kind and plural.
     pub resource: ApiResource,
-    /// Whether its objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
-    /// What it is for.
+    /// The purpose of the kind.
     pub role: Role,
-    /// Its short names.
+    /// The short names.
     pub short_names: &'static [&'static str],
     /// The finalizer that oz has on its objects.
     pub finalizer: Option<&'static str>,
@@ -94,7 +94,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of one kind.
+    /// Creates the entry of one kind.
     #[must_use]
     pub fn of<K: Kind>() -> Self {
         Self {
@@ -111,21 +111,21 @@ impl Entry {
         }
     }
 
-    /// Its definition; `None` if others install it.
+    /// Returns the definition; `None` if oz does not install it.
     #[must_use]
     pub fn definition(&self) -> Option<CustomResourceDefinition> {
         (self.definition)()
     }
 
-    /// Which rules an object that is created `now` breaks.
+    /// Returns the violations of an object that is created `now`.
     ///
     /// # Errors
-    /// Why it is no object of this kind.
+    /// The reason why the value is not an object of this kind.
     pub fn check(&self, object: Value, now: Timestamp) -> Result<Vec<Violation>, String> {
         (self.check)(object, now)
     }
 
-    /// Whether a word names it: plural, singular, kind or short name, with or without the group.
+    /// Checks whether a word names the kind: plural, singular, kind or short name, with or without the group.
     #[must_use]
     pub fn is_called(&self, word: &str) -> bool {
         let word = word.to_lowercase();
@@ -147,7 +147,7 @@ impl Entry {
     }
 }
 
-/// `exec-access-request`
+/// Formats a kind with hyphens: `exec-access-request`
 fn hyphenated(kind: &str) -> String {
     let mut text = String::new();
     for letter in kind.chars() {
@@ -159,7 +159,7 @@ fn hyphenated(kind: &str) -> String {
     text
 }
 
-/// All kinds: our own, and then those that were published.
+/// Returns all kinds: oz's own kinds, and then the published ones.
 #[must_use]
 pub fn all() -> Vec<Entry> {
     let mut all = Vec::new();
@@ -175,7 +175,7 @@ pub fn all() -> Vec<Entry> {
     all
 }
 
-/// The kind that a word names.
+/// Finds the kind that a word names.
 #[must_use]
 pub fn named(word: &str) -> Option<Entry> {
     all().into_iter().find(|entry| entry.is_called(word))

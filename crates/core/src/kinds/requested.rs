@@ -1,13 +1,14 @@
-//! The kinds that people request. Whoever asked may give it back; somebody else ends it only with the right to `revoke`
-//! the kind. This is the one list: the hook that observes deletions is registered for it, and `cargo xtask generate`
-//! writes it into the policy `oz-deletions` and the ClusterRole `oz-revoke-access`.
+//! The kinds that users request. The requester may delete a request; another user ends it only with the right
+//! to `revoke` the kind. This is the one list: the hook that observes deletions is registered for it, and
+//! `cargo xtask generate` writes it into the admission policy `oz-deletions` and the ClusterRole
+//! `oz-revoke-access`.
 
 use kube::Resource;
 use kube::core::ApiResource;
 
 use crate::for_each_kind;
 
-/// Every kind that people request, in the order of the list.
+/// Returns every kind that users request, in the order of the list.
 #[must_use]
 pub fn requested() -> Vec<ApiResource> {
     fn of<K: Resource<DynamicType = ()>>() -> ApiResource {

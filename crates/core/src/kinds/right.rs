@@ -1,4 +1,4 @@
-//! What a template hands out, as a right that its author must have.
+//! The rights that a template gives, which its author must have.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use oz_api::AccessConfig;
 use crate::access::decide;
 use crate::build;
 
-/// Something that can be done in a namespace, to objects of the core group.
+/// A right in a namespace, to objects of the core group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// Verb.
     pub verb: &'static str,
     /// Resource.
     pub resource: &'static str,
-    /// Subresource, if it is of one.
+    /// Subresource, if the right is limited to one.
     pub subresource: Option<&'static str>,
 }
 
 impl Right {
-    /// Each right that the Role of a grant holds.
+    /// Returns each right in the Role of a grant.
     pub fn on_pods(config: &AccessConfig) -> impl Iterator<Item = Self> + use<> {
         let operations = decide::operations(config);
         let rights = build::handed_out(&operations).flat_map(|(resource, verbs)| {
@@ -38,7 +38,7 @@ impl Right {
 }
 
 impl fmt::Display for Right {
-    /// Writes `create pods/exec`.
+    /// Formats the right as `create pods/exec`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.verb, self.resource)?;
         match self.subresource {

@@ -1,10 +1,11 @@
-//! What somebody else did to a binding, in fields that are ours; others may label and annotate.
+//! Detection of changes to a binding, by other users, in fields that oz owns; other users may label and
+//! annotate it.
 
 use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Whether something keeps an object from going: it would outlive its deletion, and a binding that is
-/// being deleted still gives access.
+/// Checks whether a finalizer keeps an object: it would outlive its deletion, and a binding that is being
+/// deleted still gives access.
 #[must_use]
 pub fn is_held(metadata: &ObjectMeta) -> bool {
     metadata
@@ -13,21 +14,21 @@ pub fn is_held(metadata: &ObjectMeta) -> bool {
         .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Whether this finalizer is on an object.
+/// Checks whether this finalizer is on an object.
 #[must_use]
 pub fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
     let mut finalizers = metadata.finalizers.iter().flatten();
     finalizers.any(|finalizer| finalizer == name)
 }
 
-/// Whether an object goes with the object of this UID.
+/// Checks whether an object is owned by the object with this UID, and deleted with it.
 #[must_use]
 pub fn is_owned(metadata: &ObjectMeta, uid: &str) -> bool {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.uid == uid)
 }
 
-/// What differs between a binding and what was decided: `name` is what it is called.
+/// Returns the difference between a binding and the decision; `name` is the name of the binding.
 pub(crate) fn of_binding(
     name: &str,
     (role, subjects): (&RoleRef, Option<&[Subject]>),
@@ -40,7 +41,7 @@ pub(crate) fn of_binding(
     changed.then(|| format!("the subjects of {name} were changed"))
 }
 
-/// Subjects as RBAC reads them: an absent API group is the kind's own.
+/// Returns subjects as RBAC reads them: an absent API group is the kind's own.
 fn plain(subjects: &[Subject]) -> Vec<Subject> {
     let mut subjects = subjects.to_vec();
     for subject in &mut subjects {

@@ -1,4 +1,4 @@
-//! Why something ends, and what `status.ending` keeps of it.
+//! The end of an object, and its form in `status.ending`.
 
 use jiff::Timestamp;
 use oz_api::{EndReason, Ending, Phase, RequestStatus};
@@ -6,23 +6,23 @@ use oz_trail::Action;
 
 use super::window::has_come;
 
-/// How something ends.
+/// The end of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Why.
+    /// Reason.
     pub reason: EndReason,
-    /// What was seen, where the reason does not say it all.
+    /// Observation, if the reason is not sufficient.
     pub detail: Option<String>,
 }
 
 impl End {
-    /// Its time is over.
+    /// The end at its expiry.
     pub const EXPIRED: Self = Self::plain(EndReason::Expired);
-    /// Its time is over, and it was never in effect.
+    /// The end at its expiry, without ever being in effect.
     pub const NEVER_ACTIVE: Self = Self::plain(EndReason::NeverActive);
-    /// The object that asked for it was deleted.
+    /// The end because the requesting object was deleted.
     pub const DELETED: Self = Self::plain(EndReason::Deleted);
-    /// Its template was changed, and says that this ends its grants.
+    /// The end because its template was changed, and the template ends its grants in that case.
     pub const TEMPLATE_CHANGED: Self = Self::plain(EndReason::TemplateChanged);
 
     const fn plain(reason: EndReason) -> Self {
@@ -39,56 +39,56 @@ impl End {
         }
     }
 
-    /// Somebody else changed what oz wrote.
+    /// Creates the end because another user changed objects that oz wrote.
     #[must_use]
     pub fn drift(what: String) -> Self {
         Self::with(EndReason::DriftDetected, what)
     }
 
-    /// Its decision was sealed by an earlier release, whose key counts no more.
+    /// Creates the end because an earlier release sealed the decision, with a key that is no longer accepted.
     #[must_use]
     pub fn seal_retired() -> Self {
         let what = "its decision was sealed by an earlier release, whose key counts no more";
         Self::with(EndReason::SealRetired, what.to_owned())
     }
 
-    /// Its pod did not get ready in time.
+    /// Creates the end because the pod did not become ready in time.
     #[must_use]
     pub fn not_ready(why: String) -> Self {
         Self::with(EndReason::PodNotReady, why)
     }
 
-    /// Its pod is gone, or another one has its name.
+    /// Creates the end because the pod no longer exists, or another one has its name.
     #[must_use]
     pub fn pod_replaced(what: String) -> Self {
         Self::with(EndReason::PodReplaced, what)
     }
 
-    /// Those who had to approve it did not in time.
+    /// Creates the end because the required approvals were not given in time.
     #[must_use]
     pub fn approval_timed_out(who: String) -> Self {
         Self::with(EndReason::ApprovalTimedOut, who)
     }
 
-    /// A lock ended it.
+    /// Creates the end because of a lock.
     #[must_use]
     pub fn locked(by: String) -> Self {
         Self::with(EndReason::Locked, by)
     }
 
-    /// Its ticket was closed.
+    /// Creates the end because the change ticket was closed.
     #[must_use]
     pub fn ticket_closed(what: String) -> Self {
         Self::with(EndReason::TicketClosed, what)
     }
 
-    /// Nobody could be asked for long whether its ticket is still open.
+    /// Creates the end because, for a long time, no server responded whether the change ticket is still open.
     #[must_use]
     pub fn ticket_unanswered(what: String) -> Self {
         Self::with(EndReason::TicketUnanswered, what)
     }
 
-    /// How what lasts until `until` ends when the object that asked for it is gone.
+    /// Creates the end of access until `until` of which the requesting object is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
             Self::EXPIRED
@@ -97,7 +97,7 @@ impl End {
         }
     }
 
-    /// The end that was begun in an earlier pass, by what the status says.
+    /// Reads the end that began in an earlier pass from the status.
     #[must_use]
     pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
         status
@@ -105,7 +105,7 @@ impl End {
             .map(Self::from)
     }
 
-    /// What a status keeps of this end, which goes on from `before` or begins now.
+    /// Returns this end in the form of the status; it continues `before` or begins now.
     #[must_use]
     pub fn ending(&self, before: Option<Ending>, now: Timestamp) -> Ending {
         let before = before.as_ref();
@@ -120,19 +120,19 @@ impl End {
         }
     }
 
-    /// Whether somebody else changed what oz wrote.
+    /// Checks whether another user changed objects that oz wrote.
     #[must_use]
     pub fn is_drift(&self) -> bool {
         self.reason == EndReason::DriftDetected
     }
 
-    /// What was seen; empty where the reason says it all.
+    /// Returns the observation; empty if the reason is sufficient.
     #[must_use]
     pub fn detail(&self) -> &str {
         self.detail.as_deref().unwrap_or_default()
     }
 
-    /// The phase that it leads to.
+    /// Returns the resulting phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.reason {
@@ -151,7 +151,7 @@ impl End {
         }
     }
 
-    /// The action that is put on record.
+    /// Returns the action for the audit record.
     #[must_use]
     pub fn action(&self) -> Action {
         match self.phase() {

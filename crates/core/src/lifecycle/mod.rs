@@ -1,6 +1,6 @@
-//! What is the same for everything that is granted and ends: until when ([`window`]), what was decided,
-//! sealed ([`seal`]), where it stands ([`state`]), why it ends ([`end`]), what somebody else did to it
-//! ([`drift`]), the steps of a revocation ([`revoke`]), and the events ([`transitions`]).
+//! The shared lifecycle of all objects that are granted and end: the time ([`window`]), the sealed decision
+//! ([`seal`]), the state ([`state`]), the end and its reason ([`end`]), changes by other users ([`drift`]),
+//! the steps of a revocation ([`revoke`]), and the events ([`transitions`]).
 
 pub mod drift;
 mod end;

@@ -1,5 +1,5 @@
-//! How what was granted is taken away: what gives access first, what only tells of it second; and what a
-//! finalizer keeps from going is made worthless before.
+//! The steps of a revocation: objects that give access are deleted first, objects that only describe it
+//! second; objects that a finalizer keeps are emptied before.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ use super::drift::is_held;
 use crate::access::pod_state;
 use crate::controller::{Child, Live, Plan, Step};
 
-/// For whom an object was made: what it is marked with, and the watch knows it by.
+/// The labels that name the object for which another object was created, and by which the watch selects it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks<'a> {
     pub(crate) kind: &'a str,
@@ -19,7 +19,7 @@ pub(crate) struct Marks<'a> {
 }
 
 impl Marks<'_> {
-    /// Whether an object bears them, so that the watch shows it.
+    /// Checks whether an object has these labels, so that the watch shows it.
     pub(crate) fn are_on(self, metadata: &ObjectMeta) -> bool {
         self.labels()
             .into_iter()
@@ -35,7 +35,7 @@ impl Marks<'_> {
     }
 }
 
-/// Removes what gives access first, what only tells of it second.
+/// Removes objects that give access first, objects that only describe it second.
 pub(crate) fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
     let (powerful, others) = by_power(live);
     Plan::default()
@@ -44,7 +44,7 @@ pub(crate) fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
         .then(others)
 }
 
-/// Makes worthless what a finalizer keeps from going.
+/// Empties objects that a finalizer keeps.
 pub(crate) fn disarm<'a>(marks: Marks<'_>, live: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
     live.into_iter()
         .filter_map(|live| disarmed(marks, live))
@@ -52,7 +52,8 @@ pub(crate) fn disarm<'a>(marks: Marks<'_>, live: impl IntoIterator<Item = &'a Li
         .collect()
 }
 
-/// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
+/// Returns the deletions of objects that give access, and of the others. An object that is being deleted is
+/// skipped.
 pub(crate) fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
     let (powerful, others): (Vec<_>, Vec<_>) = live
         .iter()
@@ -66,8 +67,7 @@ pub(crate) fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
     (delete(powerful), delete(others))
 }
 
-/// Whether an object gives access: a binding, under whatever name, or a pod that was made for
-/// somebody.
+/// Checks whether an object gives access: a binding, with any name, or a dedicated pod.
 pub(crate) fn gives_access(live: &Live) -> bool {
     matches!(
         live.resource.kind.as_str(),
@@ -75,8 +75,8 @@ pub(crate) fn gives_access(live: &Live) -> bool {
     )
 }
 
-/// Whether access goes on through this object: a binding that names anybody, deleted or not, or a
-/// pod whose containers were not seen to have ended.
+/// Checks whether this object still gives access: a binding with subjects, deleted or not, or a pod of which
+/// the containers were not seen to have ended.
 pub(crate) fn still_gives_access(live: &Live) -> bool {
     match live.resource.kind.as_str() {
         "RoleBinding" | "ClusterRoleBinding" => has_entries(live, "subjects"),
@@ -87,16 +87,16 @@ pub(crate) fn still_gives_access(live: &Live) -> bool {
     }
 }
 
-/// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
-/// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
+/// Returns the change that empties an object that a finalizer keeps: a binding without subjects, a Role
+/// without rules. Kubernetes applies both until they are gone. `None` if nothing is needed.
 pub(crate) fn disarmed(marks: Marks<'_>, live: &Live) -> Option<Child> {
     let metadata = &live.object.metadata;
     let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
     if stays { emptied(marks, live) } else { None }
 }
 
-/// What makes an object worthless and leaves it where it is, with the marks by which it is watched.
-/// `None` if it is worthless already.
+/// Returns the change that empties an object and keeps it in place, with the labels by which it is watched.
+/// `None` if it is empty already.
 pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
     let metadata = &live.object.metadata;
     let field = match live.resource.kind.as_str() {
@@ -109,7 +109,7 @@ pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
     }
     let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);
     object.metadata.namespace.clone_from(&metadata.namespace);
-    // This very object, and no other that has its name by then.
+    // This object, and no later object with its name.
     object.metadata.uid.clone_from(&metadata.uid);
     let marked = marks
         .labels()
@@ -130,7 +130,7 @@ pub(crate) fn has_entries(live: &Live, field: &str) -> bool {
     entries.is_some_and(|entries| !entries.is_empty())
 }
 
-/// Whether a deletion would change nothing: it is on its way out, at once.
+/// Checks whether a deletion would have no effect: the object is being deleted immediately.
 pub(crate) fn is_leaving(live: &Live) -> bool {
     let metadata = &live.object.metadata;
     metadata.deletion_timestamp.is_some()

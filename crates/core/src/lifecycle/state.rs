@@ -1,5 +1,5 @@
-//! Where something stands that is granted and ends. Plan and status both go by this one value, so that
-//! what ends, and why, is derived once in a pass.
+//! The state of an object that is granted and ends. Plan and status both follow this one value, so that the
+//! end and its reason are derived once in a pass.
 
 use jiff::Timestamp;
 use oz_api::Phase;
@@ -8,32 +8,33 @@ use super::End;
 use super::window::has_come;
 use crate::controller::Failure;
 
-/// Where something stands: `G` is what was granted, `O` what can be, and `S` what only things of its kind
-/// can be in besides.
+/// The state of an object: `G` is the grant, `O` the possible grant, and `S` a state that only objects of its
+/// kind can have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State<G, O = G, S = std::convert::Infallible> {
-    /// It ended, and its status says so.
+    /// The object has ended, and its status shows that.
     Over,
-    /// It must end now. The grant is `None` if there never was one, or nothing is left that knows it.
+    /// The object must end now. The grant is `None` if there never was one, or no remaining object contains
+    /// it.
     Ending(End, Option<Box<G>>),
-    /// It was granted; nothing that was decided is decided again.
+    /// The object is granted; earlier decisions are not repeated.
     Granted(Box<G>),
-    /// It may be granted now.
+    /// The object may be granted now.
     Grantable(Box<O>),
-    /// It is refused for good, in this phase.
+    /// The object is refused finally, in this phase.
     Refused(Phase, Failure),
-    /// It cannot be granted yet.
+    /// The object cannot be granted yet.
     Waiting(Failure),
-    /// What only things of its kind can be in.
+    /// A state that only objects of its kind can have.
     Special(S),
 }
 
-/// Why nothing is granted.
+/// The reason why nothing is granted.
 #[derive(Debug)]
 pub enum Otherwise<S, Q> {
-    /// It is in this state instead.
+    /// The object is in this state instead.
     State(S),
-    /// This must be found out first.
+    /// This data must be read first.
     Need(Q),
 }
 
@@ -43,8 +44,8 @@ impl<S, Q> From<S> for Otherwise<S, Q> {
     }
 }
 
-/// The end that needs no look at anything else: the one that has begun stays the one it was; else what
-/// lasts until `until` is over, or the object that asked for it was deleted.
+/// Returns the end that needs no further data: an end that has begun stays unchanged; otherwise access until
+/// `until` is over, or the requesting object was deleted.
 #[must_use]
 pub fn due(
     now: Timestamp,

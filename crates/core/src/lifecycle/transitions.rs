@@ -1,4 +1,4 @@
-//! The events for the change from one status to the next, of whatever is granted and ends: a change of
+//! The events for the change from one status to the next, of any object that is granted and ends: a change of
 //! phase, or a new obstacle.
 
 use jiff::Timestamp;
@@ -7,10 +7,10 @@ use oz_api::{Phase, conditions};
 
 use crate::controller::Transition;
 
-/// What an event is called: its reason, and what was done.
+/// The name of an event: its reason, and its action.
 type Name = (&'static str, &'static str);
 
-/// What the events about a kind are called.
+/// The names of the events about a kind.
 pub(crate) struct Names {
     pub(crate) active: Name,
     pub(crate) expired: Name,
@@ -18,29 +18,30 @@ pub(crate) struct Names {
     pub(crate) denied: Name,
     pub(crate) failed: Name,
     pub(crate) waiting: Name,
-    /// Whether that it is active is a warning.
+    /// Whether the event for the active phase is a warning.
     pub(crate) loud: bool,
 }
 
 /// A change of status.
 pub(crate) struct Change<'a> {
     pub(crate) names: &'a Names,
-    /// How far it was, and is.
+    /// The phase before, and after.
     pub(crate) phase: (Phase, Phase),
-    /// What is said of a change of phase.
+    /// The note for a change of phase.
     pub(crate) note: String,
-    /// When the phase that it came to was due.
+    /// The instant at which the new phase was due.
     pub(crate) due: Option<Timestamp>,
-    /// What is told with a change of phase, for those who look at what happened and not at how it stands.
+    /// An additional event with a change of phase, for users who examine the history and not the current
+    /// state.
     pub(crate) besides: Option<Transition>,
     /// The conditions before.
     pub(crate) before: &'a [Condition],
-    /// Those after that stand in the way if they do not hold.
+    /// The conditions after, which are obstacles if they do not hold.
     pub(crate) needed: Vec<&'a Condition>,
 }
 
 impl Change<'_> {
-    /// The events.
+    /// Returns the events.
     pub(crate) fn events(self) -> Vec<Transition> {
         let names = self.names;
         let (warning, name) = match self.phase {
@@ -76,7 +77,7 @@ impl Change<'_> {
     }
 }
 
-/// An event that was due at no instant.
+/// Creates an event that was due at no instant.
 pub(crate) fn event(warning: bool, (reason, action): Name, note: String) -> Transition {
     Transition {
         warning,

@@ -1,4 +1,4 @@
-//! Until when: the time of a grant, and how long a request waits for one.
+//! The time of a grant, and the time for which a request waits for one.
 
 use jiff::Timestamp;
 use oz_api::duration::GoDuration;
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 pub use oz_api::instant::{after, has_come};
 
-/// How long a request may wait for its grant when nothing says how long it asked for.
+/// The time for which a request may wait for its grant if it names no duration.
 pub const FALLBACK: GoDuration = GoDuration::from_secs(60 * 60);
-/// The longest that any request may wait for its grant.
+/// The maximum time for which any request may wait for its grant.
 const LONGEST_WAIT: GoDuration = GoDuration::from_secs(24 * 60 * 60);
 
 /// The time of a grant: from the creation of its request, or from the grant if it took approvals, until and
@@ -16,29 +16,29 @@ const LONGEST_WAIT: GoDuration = GoDuration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// The agreed instant. At it, access is over.
+    /// The agreed instant, at which access ends.
     pub until: Timestamp,
-    /// How long it is, in nanoseconds.
+    /// Length in nanoseconds.
     nanoseconds: i64,
-    /// Where the length comes from.
+    /// Source of the length.
     pub source: Source,
 }
 
-/// Where the length of a window comes from.
+/// The source of the length of a window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// The request named none: the template's default.
+    /// The template's default: the request named no duration.
     Default,
-    /// The request's own.
+    /// The duration of the request.
     Requested,
-    /// The template's maximum, since the request asked for more: this many nanoseconds.
+    /// The template's maximum, since the request named a longer duration: this many nanoseconds.
     Clamped(i64),
 }
 
 impl Window {
-    /// The window of a request created at `created`. No duration, or zero, is the template's
-    /// default; more than the maximum is the maximum, for a default too. A negative duration
-    /// counts as none left.
+    /// Creates the window of a request created at `created`. No duration, or zero, is the template's default;
+    /// more than the maximum is the maximum, for a default too. A negative duration counts as no remaining
+    /// time.
     #[must_use]
     pub fn new(
         created: Timestamp,
@@ -59,19 +59,19 @@ impl Window {
         }
     }
 
-    /// The length.
+    /// Returns the length.
     #[must_use]
     pub fn length(&self) -> GoDuration {
         GoDuration::from_nanos(self.nanoseconds)
     }
 
-    /// Whether access is over at `now`.
+    /// Checks whether access is over at `now`.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         has_come(now, self.until)
     }
 
-    /// The message of condition `AccessDurationsValid`, in the words that scripts know.
+    /// Returns the message of condition `AccessDurationsValid`, in the words that scripts expect.
     #[must_use]
     pub fn message(&self) -> String {
         let length = self.length();
@@ -88,7 +88,7 @@ impl Window {
     }
 }
 
-/// When a request that cannot be granted stops waiting: after the time it asked for.
+/// Returns the instant at which a request that cannot be granted stops waiting: after its requested duration.
 #[must_use]
 pub fn waits_until(created: Timestamp, requested: Option<GoDuration>) -> Timestamp {
     let asked = requested

@@ -1,5 +1,5 @@
-//! What is said of the workload's own pods and holds for none that is apart from them: that they keep
-//! away from each other, what somebody else says of their readiness, and their labels.
+//! Settings of the workload's own pods that do not apply to a dedicated pod: their anti-affinity to each
+//! other, their readiness gates, and their labels.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::{is_empty, remove};
 const KEEPING_AWAY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const LABELS: &str = "metadata.labels";
 
-/// Drops what would keep a pod of one's own from ever starting beside those of the workload, and says
-/// what: that it is on no node where one of them is.
+/// Removes the anti-affinity that excludes each node with a pod of the workload, since it would prevent a
+/// dedicated pod from ever starting where the workload has a pod on every node; returns the notes about it.
 pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String> {
     let labels = entries(labels);
     let Some(affinity) = spec.get_mut("affinity") else {
@@ -47,7 +47,7 @@ pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String
     ]
 }
 
-/// Drops what others say of the readiness of the workload's pods: nobody says it of this one.
+/// Removes the readiness gates of the workload's pods: no component sets them for this pod.
 pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
     let gates = spec["readinessGates"].as_array().into_iter().flatten();
     let names = gates.filter_map(|gate| gate["conditionType"].as_str());
@@ -57,7 +57,7 @@ pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
     notes
 }
 
-/// Which labels of the workload's the pod is to be told of, and does not have.
+/// Returns warnings about labels of the workload that the spec refers to and that the pod does not have.
 pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
     let (workload, own) = (entries(workload), entries(own));
     let is_gone = |path: &str| {
@@ -106,7 +106,7 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
     notes
 }
 
-/// Whether a selector of an affinity selects pods with these labels; none selects nothing.
+/// Checks whether a selector of an affinity selects pods with these labels; an absent one selects nothing.
 fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     if selector.is_null() {
         return false;

@@ -1,6 +1,5 @@
-//! Pods that were rendered before: many people ask by one template, and where each of them stands is
-//! looked at again and again. A pure memory of [`render`](super::render): what it gives is what that
-//! would give.
+//! A cache of rendered pods: many users request access by one template, and each of their requests is
+//! reconciled repeatedly. The cache has no other effect: it returns the result of [`render`](super::render).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,17 +9,17 @@ use parking_lot::Mutex;
 use super::{Model, MutateError, Rendered, render};
 use crate::validate::AccessPod;
 
-/// How many are kept.
+/// The maximum number of cached pods.
 const KEPT: usize = 64;
-/// How large all that are kept may be together, in bytes of JSON.
+/// The maximum size of all cached pods together, in bytes of JSON.
 const KEPT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Renders each pod once for a template and a generation of its workload. Cheap to clone; clones
-/// share what is kept.
+/// The renderer of each pod once for a template and a generation of its workload. Cheap to clone; clones
+/// share the cached pods.
 #[derive(Clone, Debug, Default)]
 pub struct RenderCache(Arc<Mutex<Kept>>);
 
-/// Digest of the template's spec, and what the pod is made from.
+/// The digest of the template's spec, and the source of the pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RenderKey {
     template: String,
@@ -33,14 +32,14 @@ type Known = Arc<Result<Rendered, MutateError>>;
 #[derive(Debug, Default)]
 struct Kept {
     pods: BTreeMap<RenderKey, Known>,
-    /// The oldest first.
+    /// The cached pods, the oldest first.
     order: VecDeque<(RenderKey, usize)>,
     bytes: usize,
 }
 
 impl RenderCache {
-    /// As [`render`]; `template` is the digest of the spec that `pod` is of. Without a version of its
-    /// own a model is rendered each time.
+    /// Renders a pod as [`render`] does; `template` is the digest of the spec to which `pod` belongs. A model
+    /// without a version is rendered each time.
     #[must_use]
     pub fn render(&self, template: &str, pod: &AccessPod, model: Option<&Model>) -> Known {
         let key = match model {
@@ -55,7 +54,7 @@ impl RenderCache {
         if let Some(known) = lock().pods.get(&key) {
             return Arc::clone(known);
         }
-        // Not under the lock: who asks for another pod does not wait for this one.
+        // Not under the lock: a caller for another pod does not wait for this one.
         let made = Arc::new(render(pod, model));
         lock().keep(key, Arc::clone(&made));
         made

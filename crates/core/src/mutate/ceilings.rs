@@ -1,7 +1,7 @@
-//! How large an access pod may be. What counts is what the pod can take at most at any one time, as
-//! Kubernetes itself reckons: all containers and sidecars together, or an init container beside the
-//! sidecars started before it, and the overhead of the runtime. A container without a limit could
-//! take everything, so it is given one.
+//! The maximum size of an access pod. It limits the resources that the pod can use at most at any one time,
+//! as Kubernetes itself calculates: all containers and sidecars together, or an init container together with
+//! the sidecars started before it, and the overhead of the runtime. A container without a limit could use all
+//! resources, so it is given one.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::validate::{Amount, Ceilings};
 
 const NANO: i128 = 1_000_000_000;
 
-/// One kind of resource.
+/// A kind of resource.
 struct Resource {
     name: &'static str,
     /// The template's field.
@@ -23,7 +23,7 @@ struct Resource {
 /// Gives every container a limit, so that the pod stays below the ceilings.
 ///
 /// # Errors
-/// The numbers, if it cannot.
+/// The numbers, if the pod cannot stay below them.
 pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), String> {
     let of = |name, field, ceiling: Option<Amount>, step| {
         ceiling.map(|ceiling| Resource {
@@ -54,7 +54,7 @@ impl Resource {
     fn enforce(&self, spec: &mut Value) -> Result<(), String> {
         let overhead = amount(&spec["overhead"][self.name]);
         let room = self.ceiling - overhead;
-        // A limit on the pod as a whole holds for all containers together.
+        // A limit on the pod as a whole applies to all containers together.
         let whole = amount(&spec["resources"]["limits"][self.name]);
         if whole > 0 {
             return if whole <= room {
@@ -67,8 +67,8 @@ impl Resource {
         self.one_after_the_other(spec, room)
     }
 
-    /// Containers and sidecars, which run at the same time. Those without a limit share what is
-    /// left, each at least what it requests.
+    /// Limits containers and sidecars, which run at the same time. Those without a limit share the remainder,
+    /// each at least its requests.
     fn together(&self, spec: &mut Value, room: i128, overhead: i128) -> Result<(), String> {
         let running: Vec<&Value> = list(spec, "containers")
             .chain(list(spec, "initContainers").filter(|one| is_sidecar(one)))
@@ -90,7 +90,7 @@ impl Resource {
         Ok(())
     }
 
-    /// Init containers, each of which runs beside the sidecars before it.
+    /// Limits init containers, each of which runs together with the sidecars before it.
     fn one_after_the_other(&self, spec: &mut Value, room: i128) -> Result<(), String> {
         let mut beside = 0;
         for one in items_mut(spec, "initContainers") {
@@ -109,12 +109,12 @@ impl Resource {
         Ok(())
     }
 
-    /// The limit of a container in billionths; 0 if it has none, which is also what 0 means.
+    /// Returns the limit of a container in billionths; 0 if it has none, which is also the meaning of 0.
     fn limit(&self, container: &Value) -> i128 {
         amount(&container["resources"]["limits"][self.name])
     }
 
-    /// What a container takes at least: its limit, or else its request.
+    /// Returns the minimum that a container uses: its limit, or else its request.
     fn least(&self, container: &Value) -> i128 {
         match self.limit(container) {
             0 => amount(&container["resources"]["requests"][self.name]),
@@ -122,7 +122,7 @@ impl Resource {
         }
     }
 
-    /// Limits a container without a limit to what it requests and `share`.
+    /// Limits a container without a limit to its request and `share`.
     fn give(&self, container: &mut Value, share: i128) -> Result<(), String> {
         if self.limit(container) > 0 {
             return Ok(());
@@ -156,7 +156,7 @@ impl Resource {
         )
     }
 
-    /// As Kubernetes writes it.
+    /// Formats an amount as Kubernetes writes it.
     fn text(&self, nanos: i128) -> String {
         if self.step < NANO {
             let milli = (nanos + self.step - 1) / self.step;
@@ -188,7 +188,7 @@ fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap_or_default()
 }
 
-/// In billionths; what is no quantity is refused by the API server.
+/// Reads an amount in billionths; the API server rejects a value that is not a quantity.
 fn amount(value: &Value) -> i128 {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -1,11 +1,11 @@
-//! The container that people enter: which one it is, and how it differs from the workload's.
+//! The container to which users connect: its choice, and its differences from the workload's container.
 
 use oz_api::PodTemplateSpecMutationConfig;
 use serde_json::{Value, json};
 
 use super::{DEFAULT_CONTAINER, MutateError, is_empty, remove};
 
-/// The place of the container: the one that the template names, or else the one that the workload
+/// Returns the index of the container: the one that the template names, or else the one that the workload
 /// names in an annotation, or else the first.
 pub(super) fn choose(
     template: &Value,
@@ -26,8 +26,8 @@ pub(super) fn choose(
         .ok_or_else(|| MutateError::NoContainer(name.to_owned()))
 }
 
-/// Drops the probes that are not to be kept, of any container: one that is never ready keeps the pod
-/// from being so.
+/// Removes the probes that the template does not keep, of any container: a container that is never ready
+/// prevents the pod from becoming ready.
 pub(super) fn probes(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
     for (keep, probe) in [
         (mutation.keep_liveness_probe, "livenessProbe"),
@@ -40,7 +40,7 @@ pub(super) fn probes(container: &mut Value, mutation: &PodTemplateSpecMutationCo
     }
 }
 
-/// Applies what the template says about the container, in the documented order.
+/// Applies the template's changes to the container, in the documented order.
 pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
     if let Some(command) = &mutation.command {
         remove(container, "args");
@@ -49,7 +49,7 @@ pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationCo
     if let Some(args) = &mutation.args {
         set(container, "args", json!(args));
     }
-    // What does not serialise is not there; these types always do.
+    // A value that does not serialise is treated as absent; these types always serialise.
     let resources = serde_json::to_value(&mutation.resources).unwrap_or_default();
     if !is_empty(&resources) {
         container["resources"] = resources;
@@ -62,7 +62,7 @@ pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationCo
     }
 }
 
-/// An empty list is as none.
+/// Sets a field; an empty list counts as absent.
 fn set(container: &mut Value, field: &str, value: Value) {
     if is_empty(&value) {
         remove(container, field);

@@ -1,5 +1,5 @@
-//! From the pod template of a workload, or a spec of its own, to an access pod. Works on JSON and
-//! not on types, so that fields of a newer Kubernetes than ours are kept as they are.
+//! Renders an access pod from the pod template of a workload, or from a spec in the template. Works on JSON
+//! and not on types, so that fields of a newer Kubernetes than ours are kept as they are.
 
 mod apart;
 mod cache;
@@ -19,30 +19,30 @@ pub use self::cache::RenderCache;
 use crate::access::pod_state::GRACE_SECONDS;
 use crate::validate::{AccessPod, PodSource};
 
-/// The annotation that names the container which `kubectl exec` takes.
+/// The annotation that names the default container of `kubectl exec`.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Begins the labels and annotations by which oz finds what is its own.
+/// The prefix of the labels and annotations by which oz identifies its own objects.
 const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";
 
-/// What is read of a workload.
+/// The data that oz reads from a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Kind and name, for messages.
     pub title: String,
-    /// Its pod template.
+    /// Pod template of the workload.
     pub template: Value,
     /// The names of its volume claim templates, which a StatefulSet has.
     pub claims: Vec<String>,
     /// The access modes of the claims that its pods mount, as far as they could be read.
     pub access_modes: BTreeMap<String, Vec<String>>,
-    /// UID and generation of what was read, the same as long as it is; `None` if that is not known.
+    /// UID and generation of the workload, which stay the same until it changes; `None` if they are unknown.
     pub version: Option<String>,
 }
 
 impl Model {
-    /// The model that is in the `spec` of a workload; `None` if there is no pod template in it. That
-    /// of a CronJob is in the template of its Jobs.
+    /// Reads the model from the `spec` of a workload; `None` if it has no pod template. The pod template of a
+    /// CronJob is in the template of its Jobs.
     #[must_use]
     pub fn of_workload(title: String, spec: &Value) -> Option<Self> {
         let template = spec.get("template");
@@ -63,7 +63,7 @@ impl Model {
         })
     }
 
-    /// The names of the claims that its pods mount, each once.
+    /// Returns the names of the claims that its pods mount, each once.
     #[must_use]
     pub fn mounted_claims(&self) -> BTreeSet<&str> {
         let volumes = self.template["spec"]["volumes"].as_array();
@@ -75,19 +75,19 @@ impl Model {
     }
 }
 
-/// An access pod, but for whom and until when it is.
+/// An access pod, without its user and expiry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rendered {
-    /// Labels that the template gives it; none of the workload's.
+    /// Labels from the template; none from the workload.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// The spec.
     pub spec: Map<String, Value>,
-    /// The container that is meant to be entered.
+    /// The container to which users should connect.
     pub container: String,
-    /// In what the pod differs from what one might expect, for people.
+    /// Unexpected differences of the pod, for users.
     pub notes: Vec<String>,
     /// Digest of labels, annotations and spec.
     #[serde(skip)]
@@ -95,7 +95,7 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// How large it is as JSON, about.
+    /// Returns the approximate size as JSON.
     fn bytes(&self) -> usize {
         let spec = self.spec.iter();
         let annotations = self.annotations.iter();
@@ -104,7 +104,7 @@ impl Rendered {
             .sum()
     }
 
-    /// The names of its containers.
+    /// Returns the names of the containers.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
         let containers = self.spec.get("containers").and_then(Value::as_array);
         containers
@@ -114,13 +114,13 @@ impl Rendered {
     }
 }
 
-/// Why no pod can be made.
+/// The reason why the pod cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MutateError {
-    /// There is no such container.
+    /// The named container does not exist.
     #[error("could not find container named {0} in PodSpec")]
     NoContainer(String),
-    /// There is no container at all.
+    /// The pod template has no containers.
     #[error("the pod template has no containers")]
     Empty,
     /// The workload was not read.
@@ -129,29 +129,29 @@ pub enum MutateError {
     /// An operation of the patch fails.
     #[error("patchSpecOperations[{index}] ({op} {path}): {why}")]
     Patch {
-        /// Its place in the list, from 0.
+        /// Index of the operation in the list, from 0.
         index: usize,
-        /// What it does.
+        /// Kind of the operation.
         op: &'static str,
-        /// Where.
+        /// Path of the operation.
         path: String,
-        /// What is wrong.
+        /// Cause of the failure.
         why: String,
     },
-    /// What came out is no pod template.
+    /// The result is not a pod template.
     #[error("the result is not a pod template: {0}")]
     Shape(String),
-    /// The pod is larger than it may be.
+    /// The pod exceeds its maximum size.
     #[error("the pod is larger than the template allows: {0}")]
     TooLarge(String),
 }
 
-/// Makes the pod of a template. The order of the effects is that of the original: grace period,
-/// probes, topology, annotations, node selector, labels, command, arguments, resources,
-/// environment, and the patch last. What must hold whatever the patch says comes after it.
+/// Renders the pod of a template. The order of the effects is that of the original: grace period, probes,
+/// topology, annotations, node selector, labels, command, arguments, resources, environment, and the patch
+/// last. Settings that must hold for any patch are applied after it.
 ///
 /// # Errors
-/// A [`MutateError`] that says what is in the way.
+/// A [`MutateError`] with the cause.
 pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, MutateError> {
     let mutation = &pod.mutation;
     let (mut template, claims) = source(&pod.source, model)?;
@@ -177,7 +177,7 @@ pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, Mutate
     finish(template, chosen, notes)
 }
 
-/// A copy of what the pod is made from, and the claims of which it has none of its own.
+/// Returns a copy of the source of the pod, and the claims that the pod itself does not have.
 fn source<'a>(
     source: &PodSource,
     model: Option<&'a Model>,
@@ -186,8 +186,8 @@ fn source<'a>(
         PodSource::Workload(_) => {
             let model = model.ok_or(MutateError::NoModel)?;
             let mut spec = model.template["spec"].clone();
-            // A pod that is to end must not be started again. A workload cannot say otherwise for
-            // its own pods; the patch can.
+            // A pod that must end must not be started again. A workload cannot specify this for its own pods;
+            // the patch can.
             spec["restartPolicy"] = json!("Never");
             (model.template["metadata"].clone(), spec, &model.claims[..])
         }
@@ -208,7 +208,7 @@ fn source<'a>(
     Ok((json!({"metadata": metadata, "spec": spec}), claims))
 }
 
-/// What was dropped that people should know of.
+/// Changes the fields of the spec, and returns the notes for users about removed settings.
 fn spec_fields(
     spec: &mut Value,
     mutation: &PodTemplateSpecMutationConfig,
@@ -237,13 +237,13 @@ fn metadata_fields(metadata: &mut Value, mutation: &PodTemplateSpecMutationConfi
         remove(metadata, "annotations");
     }
     merge(metadata, "annotations", &mutation.pod_annotations);
-    // Whatever selects the workload's pods must not select this one.
+    // Selectors of the workload's pods must not select this one.
     remove(metadata, "labels");
     merge(metadata, "labels", &mutation.pod_labels);
 }
 
-/// Merges entries into a map, which is not there if it is empty: a patch finds the document as
-/// Kubernetes would write it.
+/// Merges entries into a map, which is absent if it is empty: a patch finds the document as Kubernetes would
+/// write it.
 fn merge(parent: &mut Value, name: &str, entries: &BTreeMap<String, String>) {
     for (key, value) in entries {
         parent[name][key] = json!(value);
@@ -253,7 +253,7 @@ fn merge(parent: &mut Value, name: &str, entries: &BTreeMap<String, String>) {
     }
 }
 
-/// The items of a list in this field, if it has one. Indexing would create the field.
+/// Returns the items of a list in this field, if it has one. Indexing would create the field.
 fn items_mut<'a>(parent: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
     let list = parent.get_mut(field).and_then(Value::as_array_mut);
     list.into_iter().flatten()
@@ -274,7 +274,7 @@ fn remove(parent: &mut Value, name: &str) {
     }
 }
 
-/// Whether every field that we know has the type that Kubernetes gives it.
+/// Checks whether every known field has the type that Kubernetes defines for it.
 fn check_shape(template: &Value) -> Result<(), MutateError> {
     let shape = |error: serde_json::Error| MutateError::Shape(error.to_string());
     serde_json::from_value::<PodTemplateSpec>(template.clone()).map_err(shape)?;
@@ -298,7 +298,7 @@ fn finish(mut template: Value, chosen: usize, notes: Vec<String>) -> Result<Rend
     let Value::Object(spec) = template["spec"].take() else {
         return Err(MutateError::Empty);
     };
-    // By its place: a patch may have given the container another name.
+    // By its index: a patch may have renamed the container.
     let containers = spec.get("containers").and_then(Value::as_array);
     let container = containers
         .and_then(|all| all.get(chosen).or_else(|| all.first()))

@@ -1,5 +1,5 @@
-//! The JSON Patch (RFC 6902) of a template, with what the original takes beyond the RFC: indices
-//! below zero count from the end.
+//! The JSON Patch (RFC 6902) of a template, with an extension of the original: indices below zero count from
+//! the end.
 
 use json_patch::{PatchOperation, patch};
 use oz_api::{PatchOp, PatchSpecOperation};
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use super::MutateError;
 
-/// The largest document that a patch can make, in bytes: a few copies of a document into itself
+/// The maximum size of the document that a patch creates, in bytes: a few copies of a document into itself
 /// would fill any memory.
 const LARGEST: usize = 512 * 1024;
 
-/// The deepest. What is deeper than serde_json reads could never be read again, and far deeper ones
-/// overflow the stack of whoever looks at them.
+/// The maximum depth of the document. serde_json cannot read a deeper document again, and far deeper ones
+/// overflow the stack of each reader.
 const DEEPEST: usize = 100;
 
-/// What all operations of a patch may handle together, in bytes: each counts with what it adds,
-/// copies, moves or compares. A patch that says in what the pod differs needs a small part of it.
+/// The maximum amount that all operations of a patch may handle together, in bytes: each counts with the
+/// values that it adds, copies, moves or compares. A patch of the pod's differences needs a small part of it.
 const WORK: usize = 1024 * 1024;
 
 /// Applies the operations one after the other.
@@ -42,7 +42,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What has been used up.
+/// The consumed part of the budget.
 struct Budget {
     /// An upper bound of the document's size.
     size: usize,
@@ -50,7 +50,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Counts one operation on what is of this size, before it is done: `grows` if it adds that to
+    /// Counts one operation on a value of this size, before the operation: `grows` if it adds the value to
     /// the document, at this depth.
     fn spend(&mut self, handled: Size, grows: bool, depth: usize) -> Result<(), String> {
         self.work = self.work.saturating_add(handled.bytes);
@@ -79,7 +79,7 @@ impl Budget {
     }
 }
 
-/// The size of a value as JSON, about, and how many levels it has.
+/// The approximate size of a value as JSON, and the number of its levels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
     pub(super) bytes: usize,
@@ -132,7 +132,7 @@ fn one(
     };
     let gone = match operation.op {
         PatchOp::Remove | PatchOp::Replace => at(&path).bytes,
-        // In a list, what was there moves on.
+        // In a list, the existing items move on.
         PatchOp::Add | PatchOp::Copy if !in_a_list(document, &path) => at(&path).bytes,
         PatchOp::Move => given.unwrap_or_default().bytes,
         PatchOp::Add | PatchOp::Copy | PatchOp::Test => 0,
@@ -158,7 +158,7 @@ fn in_a_list(document: &Value, pointer: &str) -> bool {
     parent.is_some_and(Value::is_array)
 }
 
-/// The pointer with every index counted from the front. To add at -1 is to append.
+/// Returns the pointer with every index counted from the front. To add at -1 is to append.
 fn from_the_front(document: &Value, pointer: &str, adds: bool) -> String {
     let mut place = Some(document);
     let tokens: Vec<&str> = pointer.split('/').skip(1).collect();

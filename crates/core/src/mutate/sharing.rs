@@ -1,5 +1,5 @@
-//! What a pod cannot have because the workload's own pods have it: ports of the node, and the
-//! volumes that a StatefulSet makes for each of its pods. What is dropped or may hurt is said.
+//! Settings that a pod cannot share with the workload's own pods: ports of the node, and the volumes that a
+//! StatefulSet creates for each of its pods. Notes report removed settings and risks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{items_mut, remove};
 
-/// Drops what cannot be shared, and says what.
+/// Removes the settings that cannot be shared, and returns notes about them.
 ///
-/// Host ports go; on the network of the node every port is one, so none is declared there. What a
-/// StatefulSet mounts of its volume claim templates is an empty directory here: the data belongs to
-/// the pods of the set, one claim for each. A raw device of such a claim has no counterpart.
+/// Host ports are removed; on the network of the node every port is one, so none is declared there. A volume
+/// claim template of a StatefulSet becomes an empty directory: the data belongs to the pods of the set, one
+/// claim for each. A raw device of such a claim has no counterpart.
 pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<String> {
     let mut notes = host_ports(spec);
     notes.extend(devices(spec, claims));
@@ -87,8 +87,8 @@ fn host_ports(spec: &mut Value) -> Vec<String> {
     notes
 }
 
-/// What may hurt, but is left as it is: claims that the workload's pods mount as well, by the access
-/// modes that are known of them.
+/// Returns warnings about settings that are risky but unchanged: claims that the workload's pods mount as
+/// well, by their access modes as far as they are known.
 pub(super) fn warn(
     spec: &Value,
     access_modes: Option<&BTreeMap<String, Vec<String>>>,
@@ -117,7 +117,7 @@ pub(super) fn warn(
         .collect()
 }
 
-/// What the access modes of a claim mean for a second pod; `None` if nothing.
+/// Returns the consequence of the access modes of a claim for a second pod; `None` if there is none.
 fn consequence(modes: &[String]) -> Option<&'static str> {
     let has = |mode: &str| modes.iter().any(|known| known == mode);
     if has("ReadWriteMany") || has("ReadOnlyMany") {

@@ -1,4 +1,4 @@
-//! Single rules; whole pods are in `tests/pods.rs`.
+//! Tests of single rules; tests of whole pods are in `tests/pods.rs`.
 
 use oz_api::{PatchOp, PatchSpecOperation, TargetKind};
 use proptest::prelude::*;
@@ -422,8 +422,8 @@ fn an_init_container_may_be_as_large_as_the_rest_together() {
 }
 
 proptest! {
-    /// Whatever a pod asks for: what it gets stays below the ceiling, nobody is without a limit, and
-    /// nobody loses what they ask for.
+    /// Checks for any requests of a pod that its limits stay below the ceiling, that every container has a
+    /// limit, and that every container keeps its requests.
     #[test]
     fn what_is_let_through_is_limited_and_below_the_ceiling(
         asked in proptest::collection::vec((proptest::option::of(0_i64..2000), proptest::option::of(0_i64..1000), 0_u8..3), 1..6),

@@ -1,4 +1,4 @@
-//! `spec.accessConfig`, which both kinds of template share.
+//! Validation of `spec.accessConfig`, which both kinds of template share.
 
 use oz_api::duration::GoDuration;
 use oz_api::{AccessConfig, Bind, Operation, RecordingConfig, RecordingMode, Sessions};
@@ -7,10 +7,10 @@ use super::{Found, Rule, Violation, approval, debug, emergency, name, ticket};
 use crate::access_command::AccessCommand;
 use crate::connect::policy::bounded;
 
-/// The shortest idle timeout: with less, a session ends while somebody reads what it printed.
+/// The shortest idle timeout: with less, a session ends while its user reads the output.
 const SHORTEST_IDLE: GoDuration = GoDuration::from_secs(10);
 
-/// What the texts of an `accessConfig` mean.
+/// The parsed texts of an `accessConfig`.
 pub(super) struct Parsed {
     pub(super) default: GoDuration,
     pub(super) max: GoDuration,
@@ -64,7 +64,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
     })
 }
 
-/// What only the gate can do.
+/// Checks that the template uses the gate if it has settings that only the gate can enforce.
 fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
     let records = config
         .recording
@@ -109,7 +109,7 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
     }
 }
 
-/// Somebody must be allowed, and nobody by an empty name.
+/// Checks that the template allows at least one user or group, and that no name is empty.
 fn principals(config: &AccessConfig, found: &mut Found) {
     for (field, names) in [
         ("allowedGroups", &config.allowed_groups),
@@ -164,7 +164,7 @@ fn durations(config: &AccessConfig, found: &mut Found) -> Option<(GoDuration, Go
     Some((default, max))
 }
 
-/// Only the gate sees whether a session is used.
+/// Checks the idle timeout. Only the gate detects whether a session is used.
 fn idle(config: &AccessConfig, found: &mut Found) {
     let field = "spec.accessConfig.idleTimeout";
     let Some(text) = &config.idle_timeout else {

@@ -1,5 +1,5 @@
-//! What only a PodAccessTemplate says: where its pods come from, how they differ, how large they
-//! may be.
+//! Validation of the fields that only a PodAccessTemplate has: the source of its pods, their changes and
+//! their maximum size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,38 +13,38 @@ use serde_json::Value;
 use super::template::{self, Target};
 use super::{Amount, Found, name};
 
-/// Begins the labels and annotations by which oz finds what is its own.
+/// The prefix of the labels and annotations by which oz identifies its own objects.
 const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";
 
-/// The most bytes that the value of one operation of a patch may take as JSON.
+/// The maximum size of the value of one operation of a patch, in bytes of JSON.
 pub const MAX_PATCH_VALUE: usize = 16 * 1024;
-/// How many objects and lists may stand within one another in the value of an operation of a patch: no
-/// field of a pod lies deeper.
+/// The maximum depth of nested objects and lists in the value of an operation of a patch: no field of a pod
+/// is nested deeper.
 pub const MAX_PATCH_DEPTH: usize = 32;
 
-/// The pods of a template.
+/// The pods that a template defines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessPod {
-    /// What a pod is made from.
+    /// The source of the pod.
     pub source: PodSource,
-    /// How it differs; one without changes if the template names none.
+    /// The changes to the pod; empty if the template defines none.
     pub mutation: PodTemplateSpecMutationConfig,
-    /// How large it may be.
+    /// The maximum size of the pod.
     pub ceilings: Ceilings,
-    /// Whom it can talk to; `None` if that is not restricted.
+    /// The permitted network connections; `None` if they are not restricted.
     pub network: Option<Network>,
 }
 
-/// What an access pod is made from.
+/// The source of an access pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodSource {
     /// The pod template of a workload.
     Workload(Target),
-    /// A spec of its own.
+    /// A pod spec in the template.
     Spec(Box<PodSpec>),
 }
 
-/// The most that the pod can have, all its containers together; `None` is no limit.
+/// The maximum resources of the pod, all its containers together; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceilings {
     /// CPU, in cores.
@@ -92,7 +92,8 @@ pub(super) fn check(spec: &PodAccessTemplateSpec, found: &mut Found) -> Option<A
     })
 }
 
-/// The containers of a given pod are known now, so names that match none are found now.
+/// Checks a pod spec in the template. Its containers are known, so a name that matches no container is a
+/// violation.
 fn pod_spec(
     spec: &PodAccessTemplateSpec,
     pod: &PodSpec,
@@ -203,7 +204,7 @@ fn check_resources(field: &str, resources: &ResourceRequirements, found: &mut Fo
     }
 }
 
-/// Whether the operation has what its kind needs. The patch itself is tried on the pod.
+/// Checks whether the operation has the fields that its kind requires. The patch itself is tried on the pod.
 fn patch(field: &str, operation: &PatchSpecOperation, found: &mut Found) {
     pointer(&format!("{field}.path"), &operation.path, found);
     if let Some(from) = &operation.from {
@@ -243,7 +244,7 @@ fn patch_value(field: &str, value: &Value, found: &mut Found) {
     }
 }
 
-/// Whether more objects and lists stand within one another than `most`.
+/// Checks whether the value nests more than `most` objects and lists.
 fn is_deeper(value: &Value, most: usize) -> bool {
     let Some(left) = most.checked_sub(1) else {
         return value.is_array() || value.is_object();
@@ -255,7 +256,7 @@ fn is_deeper(value: &Value, most: usize) -> bool {
     }
 }
 
-/// A JSON Pointer (RFC 6901) into a pod template.
+/// Checks a JSON Pointer (RFC 6901) into a pod template.
 fn pointer(field: &str, pointer: &str, found: &mut Found) {
     let inside = ["/metadata", "/spec"].iter().any(|root| {
         pointer

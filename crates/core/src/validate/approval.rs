@@ -1,4 +1,5 @@
-//! `spec.accessConfig.approval`, the same in a policy, and the answers that it asks for.
+//! Validation of `spec.accessConfig.approval`, of the same field in an access policy, and of the resulting
+//! approvals.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
@@ -9,16 +10,16 @@ use super::text::{expression, undisguised};
 use super::{Found, Violation, name};
 use crate::access::approval::matching;
 
-/// The most rules of a template.
+/// The maximum number of rules of a template.
 const MAX_RULES: usize = 8;
-/// The most approvals that a rule can ask for.
+/// The maximum number of approvals that a rule can require.
 const MAX_APPROVALS: i32 = 8;
-/// The longest that a request can wait to be approved.
+/// The maximum time for which a request can wait for approvals.
 const MAX_TIMEOUT: GoDuration = GoDuration::from_secs(7 * 24 * 60 * 60);
 
 const FIELD: &str = "spec.accessConfig.approval";
 
-/// Notes what is wrong with the rules of a template.
+/// Adds the violations of the approval rules of a template.
 pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     if let Some(when) = &config.when {
         expression(&format!("{FIELD}.when"), when, found);
@@ -26,7 +27,7 @@ pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     check_at(FIELD, config, found);
 }
 
-/// Notes what is wrong with rules that stand in this field.
+/// Adds the violations of the approval rules in this field.
 pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) {
     let before = found.0.len();
     let field = format!("{place}.rules");
@@ -89,7 +90,7 @@ fn timeout(place: &str, config: &ApprovalConfig, found: &mut Found) {
     found.check(&field, text, Err::<(), _>(wrong));
 }
 
-/// What is wrong with an answer, as far as that can be told from itself.
+/// Returns the violations of an approval that are detectable from the object alone.
 #[must_use]
 pub fn approval(metadata: &ObjectMeta, spec: &AccessRequestApprovalSpec) -> Vec<Violation> {
     let mut found = Found::default();

@@ -1,4 +1,4 @@
-//! Attestations of who could get in.
+//! Validation of attestations about the list of users who could get access.
 
 use oz_api::{AccessReviewSpec, Attestation, MOST_REMOVALS, encode};
 
@@ -7,7 +7,7 @@ use super::{Found, Violation};
 
 const FIELD: &str = "spec.attestation";
 
-/// What is wrong with why a line is to be kept or removed.
+/// Returns the violations of the rationale for keeping or removing a line.
 #[must_use]
 pub fn rationale(field: &str, text: &str) -> Vec<Violation> {
     let mut found = Found::default();
@@ -15,7 +15,8 @@ pub fn rationale(field: &str, text: &str) -> Vec<Violation> {
     found.0
 }
 
-/// Notes what is wrong with an attestation: it adds up, what it names is readable, and nothing else is in it.
+/// Adds the violations of an attestation: its counts must add up, its texts must be readable, and the spec
+/// must have no other field.
 pub(super) fn check(spec: &AccessReviewSpec, found: &mut Found) {
     let Some(attestation) = &spec.attestation else {
         return;

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.debug`: which containers may be added to a pod.
+//! Validation of `spec.accessConfig.debug`: the containers that users may add to a pod.
 
 use oz_api::{AccessConfig, Operation, Sessions};
 
@@ -7,7 +7,7 @@ use crate::gate::image::{MAX_IMAGE, MAX_IMAGES, Pattern};
 
 const FIELD: &str = "spec.accessConfig.debug";
 
-/// Debug, the gate and the list of images are there together or not at all.
+/// Checks that the operation Debug, the gate and the list of images are set together or not at all.
 pub(super) fn check(config: &AccessConfig, found: &mut Found) {
     let granted = config.operations.contains(&Operation::Debug);
     if granted && config.sessions != Sessions::Gate {

@@ -1,4 +1,4 @@
-//! `spec.accessConfig.emergency`, and the reviews that follow.
+//! Validation of `spec.accessConfig.emergency`, and of the subsequent reviews.
 
 use oz_api::duration::GoDuration;
 use oz_api::{AccessReviewSpec, EmergencyConfig, Reviewers};
@@ -7,14 +7,14 @@ use super::text::plain;
 use super::{Found, Violation, attestation};
 use crate::access::emergency::{MAX_REVIEWERS, reviewers_text};
 
-/// The longest that a review can be put off.
+/// The maximum time until a review is due.
 const MAX_WITHIN: GoDuration = GoDuration::from_secs(30 * 24 * 60 * 60);
-/// The most unreviewed emergencies that a template can allow.
+/// The maximum number of unreviewed emergencies that a template can allow.
 const MAX_OPEN: i32 = 16;
 
 const FIELD: &str = "spec.accessConfig.emergency";
 
-/// Notes what is wrong with the emergencies of a template.
+/// Adds the violations of the emergency settings of a template.
 pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
     let review = &config.review;
     named(FIELD, &config.groups, &config.users, found);
@@ -82,7 +82,7 @@ fn duration(field: &str, text: &str, longest: Option<GoDuration>, found: &mut Fo
     found.check(field, text, Err::<(), _>(wrong));
 }
 
-/// What is wrong with what somebody found.
+/// Returns the violations of a review.
 #[must_use]
 pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
     let mut found = Found::default();

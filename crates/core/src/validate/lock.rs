@@ -1,4 +1,4 @@
-//! Locks: what names one means, and until when it can hold.
+//! Validation of locks: the target of a lock, and its latest expiry.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,21 +8,21 @@ use oz_api::{AccessLockSpec, LockTarget};
 use super::text::{check_reason, is_unseen};
 use super::{Found, Violation, name};
 
-/// The longest that a lock can be made for: what is to last longer has no end.
+/// The maximum duration of a lock with an expiry; a longer lock needs no expiry.
 pub const MAX_LOCK: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
-/// The longest name of a user or group, in bytes.
+/// The maximum length of the name of a user or group, in bytes.
 const MAX_NAME: usize = 512;
 
-/// What somebody does with a lock.
+/// The operation on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Makes it: it must hold for some time.
+    /// The lock is created: its expiry must be in the future.
     Made,
-    /// Changes it: it may be over from now on.
+    /// The lock is changed: it may expire immediately.
     Changed,
 }
 
-/// What is wrong with a lock that is made or changed `now`.
+/// Returns the violations of a lock that is created or changed `now`.
 #[must_use]
 pub fn lock(
     metadata: &ObjectMeta,
@@ -90,7 +90,7 @@ fn target(target: &LockTarget, found: &mut Found) {
 const UNSEEN: &str =
     "must not contain letters that nobody sees, or that turn the direction of others";
 
-/// The name of a user or group as an identity provider may give one. It is compared letter by letter.
+/// Checks the name of a user or group as an identity provider may issue it. It is compared letter by letter.
 fn identity(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > MAX_NAME {
         Err("must be from 1 to 512 bytes")

@@ -1,40 +1,40 @@
-//! What the head of an object may come to, by number and by bytes. It costs whoever stores the object,
-//! lists it and keeps it in memory, and whoever may create a request writes what they like there.
+//! Limits for the metadata of an object, by number and by bytes. Metadata costs every component that stores
+//! the object, lists it and caches it, and each user who may create a request chooses its content.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::labels;
 
 use super::Violation;
 
-/// The most that metadata may hold.
+/// The maximum size of the metadata of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataBounds {
-    /// Labels, and annotations; each.
+    /// The maximum number of labels, and of annotations.
     pub pairs: usize,
-    /// Finalizers, and owner references; each.
+    /// The maximum number of finalizers, and of owner references.
     pub references: usize,
-    /// Bytes of labels, annotations, finalizers and owner references together, as they are written
-    /// and without oz's own stamp.
+    /// Bytes of labels, annotations, finalizers and owner references together, as they are written and
+    /// without oz's own stamp.
     pub bytes: usize,
 }
 
-/// The bounds of whatever asks for access: what an engineer writes by hand, and some more.
+/// The bounds of objects that request access: the metadata that a requester writes by hand, and a reserve.
 pub const REQUEST_METADATA: MetadataBounds = MetadataBounds {
     pairs: 64,
     references: 16,
     bytes: 16 * 1024,
 };
 
-/// The bounds of templates: `kubectl apply` keeps all of one once more, in an annotation.
+/// The bounds of templates: `kubectl apply` stores the whole template once more, in an annotation.
 pub const TEMPLATE_METADATA: MetadataBounds = MetadataBounds {
     pairs: 64,
     references: 16,
     bytes: 128 * 1024,
 };
 
-/// Checks the metadata of an object that is created, or changed from `old`. What was too much before
-/// may stay and may shrink, so that it can still be mended, and freed of its finalizers. Managed fields
-/// do not count: nothing of oz reads them, and they are cut out before an object is decoded.
+/// Checks the metadata of an object that is created, or changed from `old`. Metadata that exceeded a limit
+/// before may stay and may shrink, so that users can still repair the object and remove its finalizers.
+/// Managed fields do not count: oz does not read them, and they are removed before an object is decoded.
 #[must_use]
 pub fn metadata(
     new: &ObjectMeta,
@@ -75,7 +75,7 @@ const MEASURES: [(&str, &str); 5] = [
 
 fn measured(metadata: &ObjectMeta) -> [usize; MEASURES.len()] {
     let labels = metadata.labels.iter().flatten();
-    // The stamp is the webhook's, and as long as the requester's groups make it.
+    // The webhook writes the stamp, and its length depends on the requester's groups.
     let annotations = metadata.annotations.iter().flatten().filter(|(key, _)| {
         let key = key.as_str();
         key != labels::REQUESTER && key != labels::REQUESTED_BY

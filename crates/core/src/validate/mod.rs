@@ -1,6 +1,6 @@
-//! From a spec, as anyone may have written it, to values that make sense, or to everything that is
-//! wrong with it. The webhook, the operator and the command line call the same functions, so that
-//! they never differ about what is valid.
+//! Validation of a spec, which any user may have written: it returns the parsed values, or all violations.
+//! The webhook, the operator and the command line call the same functions, so that they always agree about
+//! validity.
 
 mod access_config;
 mod access_pod;
@@ -39,31 +39,31 @@ pub use template::{
 pub use text::{MAX_REASON, readable};
 pub use ticket::{matching, ticket};
 
-/// Something in an object that cannot stay as it is.
+/// A violation in an object, which must be corrected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Path of the field, such as `spec.accessConfig.maxDuration`.
     pub field: String,
-    /// What is wrong, or what must be.
+    /// The failure, or the requirement.
     pub message: String,
-    /// The value that is wrong, if it is one value and not the lack of one.
+    /// The invalid value, if the violation concerns one value and not its absence.
     pub value: Option<String>,
-    /// Which rule is broken, where that matters to somebody.
+    /// The violated rule, if a caller distinguishes it.
     pub rule: Rule,
 }
 
-/// A rule that somebody goes by.
+/// A rule that a caller distinguishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
-    /// Any other.
+    /// Any other rule.
     #[default]
     Other,
-    /// The default duration of a template is no longer than the longest.
+    /// The default duration of a template is at most its maximum duration.
     DefaultWithinMax,
 }
 
 impl Violation {
-    /// That a field is wrong as a whole, or that it is not there.
+    /// Creates a violation of a whole field, or of its absence.
     pub fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -73,7 +73,7 @@ impl Violation {
         }
     }
 
-    /// That this value of a field is wrong.
+    /// Creates a violation of this value of a field.
     pub fn of_value(
         field: impl Into<String>,
         message: impl Into<String>,
@@ -85,26 +85,25 @@ impl Violation {
         }
     }
 
-    /// All of them in one line.
+    /// Formats all violations in one line.
     #[must_use]
     pub fn list(violations: &[Self]) -> String {
         let lines: Vec<String> = violations.iter().map(Self::to_string).collect();
         lines.join("; ")
     }
 
-    /// Whether a duration is at fault, which has conditions of its own.
+    /// Checks whether the violation concerns a duration, which has separate conditions.
     #[must_use]
     pub fn is_about_duration(&self) -> bool {
         self.field.ends_with("uration")
     }
 
-    /// What is wrong with a template's durations, in the words of the condition
-    /// [`TEMPLATE_DURATIONS_VALID`](oz_api::conditions::TEMPLATE_DURATIONS_VALID); `None` if they
-    /// are valid.
+    /// Returns the violation of a template's durations, in the words of the condition
+    /// [`TEMPLATE_DURATIONS_VALID`](oz_api::conditions::TEMPLATE_DURATIONS_VALID); `None` if they are valid.
     #[must_use]
     pub fn of_template_durations(violations: &[Self]) -> Option<String> {
         let violation = violations.iter().find(|found| found.is_about_duration())?;
-        // The words are the original's, and so are its paths, which leave out `accessConfig`.
+        // The words are those of the original, and so are its paths, which leave out `accessConfig`.
         Some(if violation.rule == Rule::DefaultWithinMax {
             "Error: spec.defaultDuration can not be greater than spec.maxDuration".to_owned()
         } else {
@@ -120,17 +119,17 @@ impl Display for Violation {
     }
 }
 
-/// The violations found so far.
+/// The violations that are found so far.
 #[derive(Default)]
 struct Found(Vec<Violation>);
 
 impl Found {
-    /// Notes that a field is wrong as a whole, or that it is not there.
+    /// Adds a violation of a whole field, or of its absence.
     fn add(&mut self, field: &str, message: impl Into<String>) {
         self.0.push(Violation::of(field, message));
     }
 
-    /// Passes on what a check gave, or notes why it failed on this value.
+    /// Returns the value of a check, or adds a violation with its error for this value.
     fn check<T, E: Display>(
         &mut self,
         field: &str,
@@ -149,7 +148,7 @@ impl Found {
         self.check(field, text, text.parse())
     }
 
-    /// What was made of the object, if nothing was found and all of it could be made.
+    /// Returns the parsed object, if there are no violations and all its parts were parsed.
     fn finish<T>(self, made: Option<T>) -> Result<T, Vec<Violation>> {
         match made {
             Some(made) if self.0.is_empty() => Ok(made),

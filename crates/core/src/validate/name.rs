@@ -1,9 +1,9 @@
 //! The forms that Kubernetes requires of names, labels and annotations.
 
-/// The name of a container: RFC 1123 label.
+/// Checks the name of a container: an RFC 1123 label.
 ///
 /// # Errors
-/// If it is not: what it must be.
+/// The required form, if the text does not have it.
 pub fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() <= 63 && is_label(text) {
         Ok(())
@@ -15,10 +15,10 @@ pub fn dns_label(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The name of most objects: RFC 1123 subdomain.
+/// Checks the name of most objects: an RFC 1123 subdomain.
 ///
 /// # Errors
-/// If it is not: what it must be.
+/// The required form, if the text does not have it.
 pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     if text.len() <= 253 && text.split('.').all(is_label) {
         Ok(())
@@ -38,7 +38,7 @@ fn is_label(text: &str) -> bool {
     )
 }
 
-/// The key of a label, annotation or node selector: an optional subdomain and `/`, and a name.
+/// Checks the key of a label, annotation or node selector: an optional subdomain and `/`, and a name.
 pub(super) fn qualified_name(text: &str) -> Result<(), &'static str> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -57,7 +57,7 @@ pub(super) fn qualified_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The value of a label or node selector.
+/// Checks the value of a label or node selector.
 pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
     if text.is_empty()
         || (text.len() <= 63 && is_word(text, |byte| byte.is_ascii_alphanumeric(), b"-_."))
@@ -71,7 +71,7 @@ pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether it is not empty, consists of `ends` and `middle`, and has `ends` at both ends.
+/// Checks whether the text is not empty, consists of `ends` and `middle`, and has `ends` at both ends.
 fn is_word(text: &str, ends: impl Fn(u8) -> bool, middle: &[u8]) -> bool {
     let bytes = text.as_bytes();
     matches!((bytes.first(), bytes.last()), (Some(&first), Some(&last)) if ends(first) && ends(last))

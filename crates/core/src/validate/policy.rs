@@ -1,4 +1,4 @@
-//! AccessPolicies, as far as can be told without evaluating them, and rules that nobody can satisfy.
+//! Validation of AccessPolicies without their evaluation, and of approval rules that cannot be satisfied.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::text::{expression, is_deceptive};
 use super::{Found, Violation, approval, name, ticket};
 use crate::access::approval::matching;
 
-/// The longest message of a denial, in bytes.
+/// The maximum length of the message of a denial, in bytes.
 const MAX_MESSAGE: usize = 512;
-/// The longest name, since names stand in messages and before those of rules.
+/// The maximum length of a name, since names appear in messages and before the names of rules.
 const MAX_NAME: usize = 63;
 
-/// What is wrong with a policy, as far as that can be told from itself.
+/// Returns the violations of an access policy that are detectable without its evaluation.
 #[must_use]
 pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> {
     let mut found = Found::default();
@@ -58,7 +58,7 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
     found.0
 }
 
-/// The rules of a policy as a template would have them.
+/// Converts the rules of an access policy into those of a template.
 pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
     let timeout = rules.timeout.clone();
     ApprovalConfig {
@@ -86,7 +86,7 @@ fn named(metadata: &ObjectMeta, found: &mut Found) {
     }
 }
 
-/// It is read in terminals and logs, by whoever was refused.
+/// Checks the message of a denial, which the denied requester reads in terminals and logs.
 fn message(text: &str, found: &mut Found) {
     let field = "spec.then.deny.message";
     if text.trim().is_empty() {
@@ -107,8 +107,8 @@ fn message(text: &str, found: &mut Found) {
     }
 }
 
-/// Which rule of a template can hold for none, or not for all, of those who may ask, and why; the field is
-/// that of the rule.
+/// Returns the rule of a template that no permitted requester can satisfy, or that some of them cannot
+/// satisfy, and the reason; the field is that of the rule.
 #[must_use]
 pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
     let config = access.approval.as_ref()?;
@@ -118,7 +118,7 @@ pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
                        are too few";
         return Some(Violation::of(field(index), message));
     }
-    // Whoever asks counts for no rule. Members of groups are not known, those who are named are.
+    // The requester counts for no rule. The members of groups are unknown, the named users are known.
     if !access.allowed_groups.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Kubernetes quantities as numbers that can be compared: `500m`, `2Gi`, `1e3`.
+//! Kubernetes quantities as comparable numbers: `500m`, `2Gi`, `1e3`.
 
 use std::str::FromStr;
 
@@ -7,23 +7,23 @@ use std::str::FromStr;
 pub struct Amount(i128);
 
 const BILLION: i128 = 1_000_000_000;
-/// So many digits, times 2^60, fit into 128 bits.
+/// The maximum number of digits: 20 digits times 2^60 fit into 128 bits.
 const DIGITS: usize = 20;
-/// Kubernetes caps what is larger.
+/// The largest quantity, at which Kubernetes caps larger ones.
 const LARGEST: i128 = i64::MAX as i128 * BILLION;
 
 impl Amount {
-    /// Nothing.
+    /// The amount zero.
     pub const ZERO: Self = Self(0);
 
-    /// In billionths of one core or byte.
+    /// Returns the amount in billionths of one core or byte.
     #[must_use]
     pub const fn as_nanos(self) -> i128 {
         self.0
     }
 }
 
-/// Why a text is not a quantity, in the words of Kubernetes.
+/// The error for a text that is not a quantity, in the words of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -33,8 +33,8 @@ pub struct QuantityError;
 impl FromStr for Amount {
     type Err = QuantityError;
 
-    /// Reads a signed decimal number and a suffix: binary (`Ki` to `Ei`), decimal (`n` to `E`) or
-    /// an exponent. What is smaller than a billionth is rounded up, away from zero.
+    /// Reads a signed decimal number and a suffix: binary (`Ki` to `Ei`), decimal (`n` to `E`) or an
+    /// exponent. A fraction smaller than a billionth is rounded up, away from zero.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -58,7 +58,7 @@ impl FromStr for Amount {
     }
 }
 
-/// What a suffix multiplies by: a power of two and a power of ten.
+/// The multiplier of a suffix: a power of two and a power of ten.
 struct Scale {
     two: u32,
     ten: i32,
@@ -93,7 +93,7 @@ impl Scale {
         }
     }
 
-    /// The number in billionths, rounded up and capped.
+    /// Returns the number in billionths, rounded up and capped.
     fn apply(&self, whole: &str, fraction: &str) -> i128 {
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');
@@ -105,8 +105,8 @@ impl Scale {
             value * 10 + i128::from(digit - b'0')
         });
         value *= 1 << self.two;
-        // Billionths: the decimal point moves nine places, back by the length of the fraction, and
-        // on again by what was dropped.
+        // Billionths: the decimal point moves nine places, back by the length of the fraction, and forward
+        // again by the number of dropped digits.
         let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
         let places = i64::from(self.ten) + 9 - length(fraction) + length(dropped);
         for _ in 0..places.clamp(0, 40) {

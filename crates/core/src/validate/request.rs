@@ -1,4 +1,4 @@
-//! Requests. Whether somebody may have what is asked for is not decided here.
+//! Validation of requests. It does not decide whether the requester may have the requested access.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
@@ -7,35 +7,35 @@ use super::text::{check_reason, plain};
 use super::{Found, Violation, name, ticket};
 use crate::kinds::Terms;
 
-/// The longest name of a request: `-`, eight characters of its UID and this fit into 253, the
-/// longest name of a pod.
+/// The maximum length of the name of a request: `-`, eight characters of its UID and this fit into 253, the
+/// maximum length of the name of a pod.
 pub const MAX_REQUEST_NAME: usize = 244;
-/// The longest `generateName`: the API server cuts a longer one, and then the name would not begin
-/// with what the requester's stamp says.
+/// The maximum length of `generateName`: the API server cuts a longer one, and then the name would not begin
+/// with the text in the requester's stamp.
 pub const MAX_GENERATE_NAME: usize = 58;
 
-/// A request that makes sense.
+/// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedRequest {
     /// Name of the template.
     pub template: String,
-    /// How long access should last; `None` for the template's default. Never negative or zero.
+    /// The requested duration of access; `None` for the template's default. Never negative or zero.
     pub duration: Option<GoDuration>,
-    /// The pod to get into; `None` for any. Always `None` in a request for a pod of one's own.
+    /// The pod to connect to; `None` for any. Always `None` in a request for a dedicated pod.
     pub target_pod: Option<String>,
-    /// The container to get into; `None` for any that is allowed.
+    /// The container to connect to; `None` for any permitted one.
     pub container: Option<String>,
-    /// Why.
+    /// The reason for the request.
     pub reason: Option<String>,
     /// The request that this one continues.
     pub extends: Option<String>,
 }
 
-/// Checks what a request of any kind asks for.
+/// Checks the terms of a request of any kind.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// All violations of the request.
 pub fn request(
     metadata: &ObjectMeta,
     terms: &Terms<'_>,
@@ -84,7 +84,7 @@ pub(super) fn own_name(metadata: &ObjectMeta, found: &mut Found) {
     let (field, name, longest) = match (&metadata.name, &metadata.generate_name) {
         (Some(name), _) if !name.is_empty() => ("metadata.name", name, MAX_REQUEST_NAME),
         (_, Some(prefix)) => ("metadata.generateName", prefix, MAX_GENERATE_NAME),
-        // The API server refuses an object without a name.
+        // The API server rejects an object without a name.
         _ => return,
     };
     if name.len() > longest {
@@ -93,7 +93,7 @@ pub(super) fn own_name(metadata: &ObjectMeta, found: &mut Found) {
     }
 }
 
-/// Zero counts as not given.
+/// Reads the duration; zero counts as absent.
 fn lifetime(text: &str, found: &mut Found) -> Option<GoDuration> {
     let field = "spec.duration";
     let duration = found.duration(field, text)?;

@@ -1,4 +1,4 @@
-//! Both kinds of template: the terms that they share, and what access is given to.
+//! Validation of both kinds of template: their shared terms, and the target of access.
 
 use std::collections::BTreeSet;
 
@@ -14,45 +14,44 @@ use super::access_pod::{self, AccessPod};
 use super::{Found, Violation, name};
 use crate::access_command::AccessCommand;
 
-/// The most bytes that the spec of a template may take as JSON: it is kept in memory, stored with
-/// every pod that is made from it, and read anew for every request.
+/// The maximum size of the spec of a template, in bytes of JSON: it is kept in memory, stored with every pod
+/// that is created from it, and read again for every request.
 pub const MAX_TEMPLATE_SPEC: usize = 64 * 1024;
 
-/// A template that makes sense. What access is given to is a [`Target`] for exec, an [`AccessPod`]
-/// for pods.
+/// A valid template. The target of access is a [`Target`] for exec, an [`AccessPod`] for pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidatedTemplate<T> {
-    /// How long access lasts if a request does not say; greater than zero, at most `max`.
+    /// The duration of access if a request does not specify one; greater than zero, at most `max`.
     pub default: GoDuration,
-    /// The longest that access can last.
+    /// The maximum duration of access.
     pub max: GoDuration,
-    /// Groups whose members may ask, in the order of the template.
+    /// Groups of which the members may request access, in the order of the template.
     pub groups: Vec<String>,
-    /// Users who may ask.
+    /// Users who may request access.
     pub users: Vec<String>,
-    /// Whether service accounts may ask.
+    /// Whether service accounts may request access.
     pub service_accounts: bool,
-    /// What to tell the user.
+    /// The access command for the user.
     pub command: AccessCommand,
-    /// Who is bound.
+    /// The subjects of the binding.
     pub bind: Bind,
-    /// What a grant permits; never empty.
+    /// The operations that a grant permits; never empty.
     pub operations: BTreeSet<Operation>,
-    /// The containers that may be entered; empty means all.
+    /// The containers to which users may connect; empty means all.
     pub containers: BTreeSet<String>,
-    /// CEL that a command must satisfy; not compiled yet.
+    /// A CEL expression that a command must satisfy; not compiled yet.
     pub command_policy: Option<String>,
-    /// Whether a session must be known to end with its grant.
+    /// Whether a session must verifiably end with its grant.
     pub sessions: Sessions,
-    /// What happens when the pod of a grant is replaced.
+    /// The behaviour when the pod of a grant is replaced.
     pub follow: Follow,
-    /// What a change of the template does to its grants.
+    /// The effect of a change of the template on its grants.
     pub on_template_change: OnTemplateChange,
     /// Whether audit records keep arguments.
     pub record_arguments: bool,
     /// Whether a request must give a reason.
     pub require_reason: bool,
-    /// What access is given to.
+    /// The target of access.
     pub target: T,
 }
 
@@ -82,14 +81,14 @@ impl<T> ValidatedTemplate<T> {
 /// A workload in the template's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Kind, which also says the API version.
+    /// Kind of the workload, which also determines the API version.
     pub kind: TargetKind,
-    /// Name.
+    /// Name of the workload.
     pub name: String,
 }
 
 impl Target {
-    /// API version of the workload.
+    /// Returns the API version of the workload.
     #[must_use]
     pub fn api_version(&self) -> TargetApiVersion {
         self.kind.api_version()
@@ -100,7 +99,7 @@ impl Target {
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// All violations of the template.
 pub fn exec_access_template(
     template: &ExecAccessTemplate,
 ) -> Result<ValidatedTemplate<Target>, Vec<Violation>> {
@@ -121,7 +120,7 @@ pub fn exec_access_template(
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// All violations of the template.
 pub fn pod_access_template(
     template: &PodAccessTemplate,
 ) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
@@ -150,7 +149,7 @@ fn spec_size(spec: &impl Serialize, found: &mut Found) {
     }
 }
 
-/// How many bytes it takes as JSON.
+/// Returns the size of a value, in bytes of JSON.
 pub(super) fn size(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
@@ -183,8 +182,8 @@ pub(super) fn target(reference: &CrossVersionObjectReference, found: &mut Found)
     })
 }
 
-/// On a pod that others use too, nothing can cut an attached or forwarded connection. A pod of
-/// one's own ends, and they with it.
+/// Checks the operations for a shared pod, in which nothing can cut an attached or forwarded connection. A
+/// dedicated pod is deleted, and its connections end with it.
 fn uncut_operations(config: &AccessConfig, found: &mut Found) {
     if config.sessions == Sessions::Required {
         for operation in &config.operations {
@@ -195,7 +194,7 @@ fn uncut_operations(config: &AccessConfig, found: &mut Found) {
                         "must be BestEffort with the operation {operation}, which cannot be cut"
                     ),
                 ),
-                // Debug needs the gate, which is said of itself.
+                // Debug requires the gate, which another check reports.
                 Operation::Exec | Operation::Log | Operation::Debug => {}
             }
         }

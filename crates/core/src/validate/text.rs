@@ -1,19 +1,20 @@
-//! Texts that people write and others decide by: a reason, a finding, an expression.
+//! Validation of texts that users write and on which other users base decisions: a reason, a finding, an
+//! expression.
 
 use oz_api::text::reorders;
 
 use super::{Found, Violation};
 use crate::connect::policy::bounded;
 
-/// The longest `reason`, in bytes.
+/// The maximum length of `reason`, in bytes.
 pub const MAX_REASON: usize = 1024;
 
-/// A reason is read in terminals and logs.
+/// Checks a reason, which users read in terminals and logs.
 pub(super) fn check_reason(reason: &str, found: &mut Found) {
     found.0.extend(readable("spec.reason", reason));
 }
 
-/// What is wrong with a text of somebody's that is read in terminals and logs.
+/// Returns the violations of a user's text that other users read in terminals and logs.
 #[must_use]
 pub fn readable(field: &str, text: &str) -> Vec<Violation> {
     let mut wrong = Vec::new();
@@ -28,13 +29,13 @@ pub fn readable(field: &str, text: &str) -> Vec<Violation> {
     wrong
 }
 
-/// Whether a character does something to a terminal other than to begin a line or a column.
+/// Checks whether a character has an effect on a terminal other than the beginning of a line or a column.
 fn is_control(next: char) -> bool {
     next.is_control() && next != '\n' && next != '\t'
 }
 
-/// Notes what is wrong with a text that others decide by: it says something, and nothing in it makes it look
-/// like something else.
+/// Adds the violations of a text on which users base decisions: it must not be empty, and no part of it may
+/// look like something else.
 pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     if text.trim().is_empty() {
         found.add(field, "must say something");
@@ -42,7 +43,7 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     undisguised(field, text, found);
 }
 
-/// Notes what is wrong with a text of which nothing may look like something else.
+/// Adds the violations of a text of which no part may look like something else.
 pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     found.0.extend(readable(field, text));
     if text.chars().any(reorders) {
@@ -51,7 +52,7 @@ pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     }
 }
 
-/// Checks an expression of CEL before anything parses it.
+/// Checks a CEL expression before a parser reads it.
 pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
     if text.trim().is_empty() {
         found.add(field, "must not be empty");
@@ -65,12 +66,12 @@ pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
     }
 }
 
-/// Whether a letter lets a text look like another one than it is.
+/// Checks whether a letter can disguise a text as another text.
 pub(super) fn is_deceptive(letter: char) -> bool {
     reorders(letter) || is_control(letter)
 }
 
-/// Whether nobody sees a letter, or it turns the direction of others: whatever is no letter to the eye.
+/// Checks whether a letter is invisible or changes the direction of other letters.
 pub(super) fn is_unseen(letter: char) -> bool {
     reorders(letter)
         || matches!(

@@ -1,16 +1,16 @@
-//! Tickets, and what templates and policies ask of them.
+//! Validation of change tickets, and of the requirements of templates and access policies for them.
 
 use oz_api::{MAX_TICKET, TicketConfig};
 use regex::{Regex, RegexBuilder};
 
 use super::{Found, name};
 
-/// The longest pattern, in bytes.
+/// The maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 256;
-/// What a pattern may compile to, in bytes.
+/// The maximum size of a compiled pattern, in bytes.
 const MAX_COMPILED: usize = 256 * 1024;
 
-/// Notes what is wrong with what is asked of tickets in this field.
+/// Adds the violations of the requirements for change tickets in this field.
 pub(super) fn check(field: &str, config: &TicketConfig, found: &mut Found) {
     if let Some(pattern) = &config.pattern {
         let field = format!("{field}.pattern");
@@ -21,10 +21,11 @@ pub(super) fn check(field: &str, config: &TicketConfig, found: &mut Found) {
     }
 }
 
-/// That a text can be a ticket: it becomes part of a URL, and stands in messages, records and tables.
+/// Checks that a text can be a change ticket: it becomes part of a URL, and appears in messages, audit
+/// records and tables.
 ///
 /// # Errors
-/// What it must be.
+/// The requirement that the text violates.
 pub fn ticket(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > MAX_TICKET {
         return Err(format!("must be 1 to {MAX_TICKET} characters"));
@@ -41,16 +42,16 @@ pub fn ticket(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a whole ticket is compared with. The engine takes time in proportion to the ticket, whatever the
-/// pattern is.
+/// Returns the expression that must match a whole change ticket. The engine takes time in proportion to the
+/// ticket, for each pattern.
 ///
 /// # Errors
-/// Why the pattern is no regular expression, in one line.
+/// The reason why the pattern is not a regular expression, in one line.
 pub fn matching(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() || pattern.len() > MAX_PATTERN {
         return Err(format!("must be 1 to {MAX_PATTERN} bytes"));
     }
-    // By itself first: what is not whole could close the group that is put around it.
+    // The pattern alone is compiled first: an incomplete pattern could close the group around it.
     compiled(pattern)?;
     compiled(&format!(r"\A(?:{pattern})\z"))
 }
@@ -138,7 +139,7 @@ mod tests {
             let why = matching(pattern).unwrap_err();
             assert!(!why.contains('\n') && why.len() < 300, "{pattern}: {why}");
         }
-        // What makes others try for ever takes no time here.
+        // A pattern that takes exponential time in other engines takes no time here.
         assert!(
             !matching("(a+)+(a+)+b")
                 .unwrap()

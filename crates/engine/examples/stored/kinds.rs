@@ -1,4 +1,4 @@
-//! The kinds that are watched, and what is done with an object of one.
+//! The watched kinds, and the processing of an object of each kind.
 
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -22,10 +22,11 @@ use serde_json::{Value, json};
 
 use crate::objects::honest;
 
-/// Reads an object, as a child of another one if so asked, and says whether it can be read.
+/// Decodes an object, as a child of another one if requested, and returns whether it can be
+/// decoded.
 type Judge = Box<dyn Fn(&RawObject, bool) -> bool>;
 
-/// One kind: what an honest object of it has, and what is done with one.
+/// A kind: the fields of an honest object, and the processing of an object.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) spec: Value,
@@ -36,8 +37,8 @@ fn now() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(490_000)
 }
 
-/// What the engine does with an object among the children of another: it keeps it packed, and unpacks it
-/// where it decides about its owner.
+/// Does the same as the engine with a child of another object: stores it packed, and unpacks it for a
+/// decision about its owner.
 fn child(object: &RawObject) -> Option<(Packed, Live)> {
     let kept = decode::<Packed>(object).ok()?;
     let resource = ApiResource::erase::<Role>(&());
@@ -45,7 +46,8 @@ fn child(object: &RawObject) -> Option<(Packed, Live)> {
     Some((kept, Live { resource, object }))
 }
 
-/// Decides about an object as the engine does: about itself, or about an honest one whose child it is.
+/// Makes the engine's decision about an object: about the object itself, or about an honest owner of
+/// it.
 fn decided<C: Controller>(
     controller: &C,
     honest: &C::Object,
@@ -74,7 +76,7 @@ where
     controller.is_decided(&object, &[]);
     controller.lasts_until(Some(&object), &[]);
     let Some(decision) = controller.decide(now(), &object, facts, &[]).decided() else {
-        // More would be read, of other objects.
+        // The decision would read more, from other objects.
         return true;
     };
     let status = controller.status(now(), &object, &decision, &Outcome::default());
@@ -118,7 +120,7 @@ where
     })
 }
 
-/// All of them.
+/// Returns all kinds.
 pub(crate) fn kinds() -> Result<Vec<Kind>> {
     let keys = Keys::with_every_owner([[7; 32]]);
     let hour = SignedDuration::from_hours(1);
@@ -161,7 +163,7 @@ pub(crate) fn kinds() -> Result<Vec<Kind>> {
     let bindings = Transient::<TransientRoleBinding>::new(keys.clone(), policy.clone());
     let cluster_bindings = Transient::<TransientClusterRoleBinding>::new(keys, policy);
     let interval = hour;
-    // Children and Roles are kept as they come.
+    // Children and Roles are stored unchanged.
     Ok(vec![
         plain::<PodIdentity>("Pod", json!({ "containers": [{ "name": "a", "env": [] }] })),
         kept("Role", json!({})),

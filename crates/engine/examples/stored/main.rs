@@ -1,9 +1,10 @@
-//! Throws objects at what reads them, as others may store them: nested, wide, many, of odd letters and
-//! of wrong types, for every kind that is watched, through splitting, decoding, deciding and planning.
-//! Nothing may panic, the honest object beside them always comes out, and none takes long or much.
+//! Tests the readers of objects with objects that other users may store: nested, wide, numerous, with
+//! unusual letters and wrong types, for every watched kind, through splitting, decoding, deciding and
+//! planning. No object may cause a panic, the honest object in the same list is always decoded, and no
+//! object takes much time or memory.
 //!
 //! `make fuzz` runs it for a minute: `cargo run --example stored -- [SECONDS [SEED]]`.
-//! With `--release` the limit of time is the one that is promised.
+//! With `--release` the time limit is the documented one.
 
 mod kinds;
 mod memory;
@@ -18,40 +19,40 @@ use oz_runtime::raw::{Form, Piece, Splitter, Strip};
 use crate::kinds::{Kind, kinds};
 use crate::objects::{Xorshift, honest, written};
 
-/// How long one object may take, and what a build that is not optimised may take longer.
+/// The time limit for one object, and the factor for a build that is not optimised.
 const LIMIT: Duration = Duration::from_millis(50);
 const UNOPTIMISED: u32 = 40;
-/// How often what takes too long is read again.
+/// The number of repeated reads for an object that takes too long.
 const AGAIN: u32 = 4;
-/// How many bytes of memory one object may take.
+/// The memory limit for one object, in bytes.
 const MEMORY: usize = 16 * 1024 * 1024;
 
-/// Objects of fewer bytes may come in pieces of any size.
+/// Objects below this number of bytes may arrive in pieces of any size.
 const SMALL: usize = 64 * 1024;
 
-/// How long this thread has worked: what others do at the same time does not count.
+/// Returns the time for which this thread has worked: the work of other threads does not count.
 fn worked() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = text.split_whitespace().next().context("no time")?;
     Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
-/// What an object took.
+/// The time and memory that an object took.
 #[derive(Clone, Copy, Default)]
 struct Took {
     time: Duration,
     memory: usize,
 }
 
-/// How an object is read.
+/// The manner in which an object is read.
 #[derive(Clone, Copy)]
 struct Reading {
-    /// In pieces of so many bytes.
+    /// The size of a piece in bytes.
     piece: usize,
     as_child: bool,
 }
 
-/// Reads a page with the object and an honest one. Says what that took.
+/// Reads a page with the object and an honest one. Returns the time and memory that it took.
 fn read(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     let page = format!(
         r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{text},{}]}}"#,
@@ -79,9 +80,9 @@ fn read(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     Ok(Took { time, memory })
 }
 
-/// Reads it within the limits. What takes too long is read again: what an object causes it causes each
-/// time, while pages that a machine has to find, or a processor that it lends to somebody else, are not
-/// its doing.
+/// Reads the object within the limits. An object that takes too long is read again: the effect of an
+/// object occurs each time, while the search of the machine for free pages, or a processor that another
+/// process uses, is not caused by the object.
 fn measured(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     let limit = if cfg!(debug_assertions) {
         LIMIT * UNOPTIMISED

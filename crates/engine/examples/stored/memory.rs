@@ -1,15 +1,16 @@
-//! What is allocated, counted: what a process has from its system says more of what it had before.
+//! An allocator that counts the allocated memory: the memory that a process has from its system
+//! depends more on its earlier use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What an allocation takes beside what was asked for.
+/// The overhead of an allocation in bytes.
 const OVERHEAD: usize = 16;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which counts.
+/// The system's allocator with a counter.
 pub(crate) struct Counting;
 
 #[global_allocator]
@@ -24,7 +25,7 @@ fn more(size: usize) {
     unsafe_code,
     reason = "an allocator is; it hands everything on as it came"
 )]
-// SAFETY: every call goes to the system's allocator with the arguments that came.
+// SAFETY: every call is passed to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         more(layout.size() + OVERHEAD);
@@ -40,21 +41,21 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // What is large is moved by its pages: it is not there twice.
+        // A large allocation is moved by its pages: it does not exist twice.
         more(size);
         // SAFETY: as above.
         unsafe { System.realloc(place, layout, size) }
     }
 }
 
-/// How many bytes are held, from which the most is counted anew.
+/// Returns the number of allocated bytes, and resets the maximum to it.
 pub(crate) fn begin() -> usize {
     let held = HELD.load(Ordering::Relaxed);
     PEAK.store(held, Ordering::Relaxed);
     held
 }
 
-/// How many bytes were held at most since it began.
+/// Returns the maximum number of allocated bytes since the reset.
 pub(crate) fn most() -> usize {
     PEAK.load(Ordering::Relaxed)
 }

@@ -1,11 +1,11 @@
-//! The objects that are thrown: an honest one of a kind, with something changed somewhere in it.
+//! The generated objects: an honest object of a kind with a change somewhere in it.
 
 use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// What there may be a great many of: short, and large where it is decoded.
+/// The values that may occur in large numbers: short as text, and large when decoded.
 const WIDE: [&str; 7] = [
     "{}",
     "[[]]",
@@ -15,15 +15,16 @@ const WIDE: [&str; 7] = [
     r#"{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}"#,
     r#"{"kind":"User","name":"a"}"#,
 ];
-/// No API server stores more of one object; it sends more of what is escaped there.
+/// The maximum size of one object in any API server, which sends more of the characters that it
+/// escapes.
 const MAX_BYTES: usize = 1_572_864;
-/// How many letters of text stand where something else belongs. The API server stores no such object of
-/// a kind whose fields have types. What reads one quotes the text as it is, at 0.2 µs a letter.
+/// The number of letters in a text at the position of another type. The API server stores no such
+/// object of a kind with typed fields. The decoder quotes the text unchanged, at 0.2 µs a letter.
 const MISPLACED: usize = 80;
-/// How much longer an escaped letter is.
+/// The additional length of an escaped letter.
 const ESCAPED: usize = r"\u0000".len() - 1;
 
-/// A xorshift: the same seed throws the same objects.
+/// A xorshift: the same seed generates the same objects.
 pub(crate) struct Xorshift(pub(crate) u64);
 
 impl Xorshift {
@@ -42,7 +43,7 @@ impl Xorshift {
         of.get(self.below(of.len()))
     }
 
-    /// Small mostly, large at times.
+    /// Returns a size that is mostly small, and large at times.
     fn size(&mut self, largest: usize) -> usize {
         let limit = match self.below(40) {
             0 => largest,
@@ -86,7 +87,8 @@ impl Xorshift {
                 let keys = (0..count).map(|number| (format!("key-{number}"), json!("")));
                 Value::Object(keys.collect())
             }
-            // These grow where they are written: a value that nests so deeply cannot be dropped either.
+            // The text form contains these only as placeholders: a value that nests so deeply cannot be
+            // dropped either.
             6 => json!(format!("@{}@", self.size(200_000))),
             7 => {
                 let shape = self.below(WIDE.len());
@@ -96,7 +98,7 @@ impl Xorshift {
         }
     }
 
-    /// Changes something somewhere in what was once `honest`, if it was there then.
+    /// Changes a part of a value that was once `honest`, if the part existed then.
     pub(crate) fn change(&mut self, value: &mut Value, honest: Option<&Value>) {
         let stays = self.below(4) == 0;
         match value {
@@ -129,7 +131,8 @@ impl Xorshift {
     }
 }
 
-/// The text of a value, in which what is to nest or to be many is; none if that is too large.
+/// Returns the text of a value, with the placeholders for deep and wide parts expanded; none if
+/// that is too large.
 pub(crate) fn written(value: &Value) -> Result<Option<String>> {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());
@@ -165,7 +168,7 @@ pub(crate) fn written(value: &Value) -> Result<Option<String>> {
     Ok((stored <= MAX_BYTES).then_some(out))
 }
 
-/// As somebody would store it who means well.
+/// Returns an object as a user without hostile intent would store it.
 pub(crate) fn honest(kind: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": if kind.contains("Access") || kind.contains("Transient") {

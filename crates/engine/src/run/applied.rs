@@ -1,5 +1,5 @@
-//! What was last asked of each child, so that a value which the API server writes differently
-//! than we do ("1000m" as "1") is not sent again and again.
+//! The last desired state of each child, so that a value which the API server writes differently
+//! than the engine does ("1000m" as "1") is not sent again and again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use parking_lot::{Mutex, MutexGuard};
 
-/// What was asked of the children of one kind, by UID. Clones share it.
+/// The last desired states of the children of one kind, by UID. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
     asked: Arc<Mutex<HashMap<String, Asked>>>,
@@ -18,8 +18,8 @@ pub(crate) struct Applied {
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     desired: u64,
-    /// The child's generation when the API server had taken it in; its resource version if its
-    /// kind counts no generations.
+    /// The child's generation after the API server had applied the state; its resource version if
+    /// its kind has no generations.
     stand: String,
 }
 
@@ -39,20 +39,21 @@ impl Asked {
 }
 
 impl Applied {
-    /// Remembers that `live` is the API server's answer to `desired`.
+    /// Records that `live` is the API server's response to `desired`.
     pub(crate) fn note(&self, desired: &DynamicObject, live: &DynamicObject) {
         if let Some(uid) = live.metadata.uid.clone() {
             self.asked().insert(uid, Asked::of(desired, live));
         }
     }
 
-    /// Whether exactly this was asked for, and nothing was changed in the child's content since.
+    /// Checks whether exactly this state was applied, and the child's content has not changed
+    /// since.
     pub(crate) fn holds(&self, desired: &DynamicObject, live: &DynamicObject) -> bool {
         let uid = live.metadata.uid.as_deref().unwrap_or_default();
         self.asked().get(uid) == Some(&Asked::of(desired, live))
     }
 
-    /// The child is gone.
+    /// Removes the state of a deleted child.
     pub(crate) fn forget(&self, uid: &str) {
         self.asked().remove(uid);
     }

@@ -1,4 +1,4 @@
-//! How long to wait before trying again: by the class of the failure and how often it happened.
+//! The pause before the next attempt: by the class of the failure and the number of failures.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use oz_core::controller::FailureClass;
 
 use super::queue::Lane;
 
-/// The pause after the `failures`-th failure in a row, counted from zero; `None` if only a change
-/// of the object, or of what it refers to, can help. What is urgent takes access away, so that it
-/// is tried more often.
+/// Returns the pause after the `failures`-th failure in a row, counted from zero; `None` if only a
+/// change of the object, or of an object that it refers to, can help. Urgent passes remove access,
+/// so they are retried more often.
 pub(crate) fn pause(class: FailureClass, failures: u32, lane: Lane) -> Option<Duration> {
     let (first, longest) = match (class, lane) {
         (FailureClass::Invalid, _) => return None,

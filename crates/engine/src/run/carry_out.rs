@@ -1,5 +1,5 @@
-//! Carrying out a plan: its stages one after the other, the steps of a stage side by side. What
-//! comes of it is told by the API server's answers, never by what was wished for.
+//! Carries out a plan: its stages in sequence, the steps of a stage concurrently. The API server's
+//! responses determine the result, never the desired state.
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ use super::write::{Created, Deleted, Writer};
 use crate::observe::Belonging;
 use crate::ports::Ports;
 
-/// For whom and with what a plan is carried out.
+/// The context in which a plan is carried out.
 pub(crate) struct Executor<'a, K: Resource> {
     pub(crate) writer: &'a Writer,
     pub(crate) sink: &'a dyn Sink,
@@ -32,48 +32,50 @@ pub(crate) struct Executor<'a, K: Resource> {
     pub(crate) objects: &'a Store<K>,
     pub(crate) subscriber: SubscriberId,
     pub(crate) kind: &'a K::DynamicType,
-    /// UID of the object that the children are made for.
+    /// The UID of the object that owns the children.
     pub(crate) owner: &'a str,
-    /// The object itself; `None` if it is gone.
+    /// The object itself; `None` if it is deleted.
     pub(crate) object: Option<&'a K>,
-    /// Says when a plan is overtaken by time.
+    /// The clock that shows when a plan is too late.
     pub(crate) clock: &'a dyn Clock,
     /// The queue that gave the pass its slot.
     pub(crate) shared: &'a Shared,
-    /// Hears of what is created.
+    /// The receiver of created children.
     pub(crate) on_created: &'a dyn OnCreated,
 }
 
-/// Hears of children that are created, or that were to be.
+/// The receiver of children that are created, or that cannot be.
 pub(crate) trait OnCreated: Sync {
     fn created(&self, owner: &str, child: &Live);
-    /// The place is taken. Says whether another plan would be made now.
+    /// Receives a key that another object has. Returns whether the controller would make another
+    /// plan now.
     fn taken(&self, owner: &str, key: &Key) -> bool;
 }
 
-/// What carrying out a plan led to, for the pass.
+/// The result of carrying out a plan, for the pass.
 #[derive(Default)]
 pub(crate) struct CarriedOut {
     pub(crate) outcome: Outcome,
-    /// Another plan would be made now: a child was found that nobody had told of, or time went
-    /// past the plan's wake.
+    /// True if the controller would make another plan now: a step found an unknown child, or the
+    /// plan's wake is reached.
     pub(crate) stale: bool,
-    /// What was looked for and found, though nobody had told of it.
+    /// The objects that a step looked for and found, although no watch had shown them.
     pub(crate) found: Vec<Live>,
-    /// The object itself was deleted.
+    /// True if the object itself was deleted.
     pub(crate) deleted_self: bool,
 }
 
-/// What one step led to.
+/// The result of one step.
 enum Done {
     Nothing,
     Live(Box<DynamicObject>),
     Gone,
-    /// The plan does not fit what there is: it found what it did not know of, or came too late.
+    /// The plan does not fit the existing objects: a step found an unknown object, or the plan is
+    /// too late.
     Stale,
-    /// This is there.
+    /// The objects that a look found.
     Seen(Vec<DynamicObject>),
-    /// The port answered this.
+    /// The answer of the port.
     Answered(Value),
     DeletedSelf,
 }
@@ -82,10 +84,10 @@ impl<K> Executor<'_, K>
 where
     K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    /// Carries out `plan`, which was made for the instant `at`. A step that fails, or finds
-    /// something unknown, ends it after its stage. No stage begins once the plan's wake has come:
-    /// what a slow API server left of a grant must not be created after the agreed second. A plan that only takes
-    /// away goes on: the next one would not know why something is gone.
+    /// Carries out `plan`, which was made for the instant `at`. A step that fails, or finds an unknown object,
+    /// ends the plan after its stage. No stage begins once the plan's wake is reached: the remainder of a grant
+    /// that a slow API server delayed must not be created after the agreed second. A plan that only removes
+    /// objects continues: the next one would not know why an object is gone.
     pub(crate) async fn carry_out(
         &self,
         plan: &Plan,
@@ -109,20 +111,21 @@ where
                 break;
             }
             if stage.iter().any(|step| matches!(step, Step::Effect(_))) {
-                // Others decide how long that takes, and there are children that must go in time.
+                // The port determines the duration of an effect, and there are children that must
+                // be deleted in time.
                 self.shared.give_up_slot(self.owner);
             }
             let live = &carried.outcome.live;
             let done = stage.iter().map(async |step| {
                 let _slot = match step {
-                    // What does not answer must not hold up the writes of others.
+                    // A port that does not respond must not delay the writes of others.
                     Step::Effect(_) => None,
                     Step::Delete(_) if number == 0 => {
                         Some(self.writer.write_slots.take(Priority::Urgent).await)
                     }
                     _ => Some(self.writer.write_slots.take(Priority::Ordinary).await),
                 };
-                // It may have waited for its slot.
+                // The step may have waited for its slot.
                 if too_late() {
                     return Ok(Done::Stale);
                 }
@@ -195,7 +198,7 @@ where
                 let object = self.object()?;
                 let released = self.writer.release(object, self.kind, finalizer).await?;
                 let Some(written) = released else {
-                    // It was the last one: the object is gone with it.
+                    // It was the last finalizer: the object is deleted with it.
                     self.objects.gone(self.owner, Some(self.subscriber));
                     return Ok(Done::DeletedSelf);
                 };
@@ -210,7 +213,7 @@ where
                     name: metadata.name.clone().unwrap_or_default(),
                     uid: self.owner.to_owned(),
                 };
-                // If it is only ending, the watch shows that it does.
+                // If the object is only terminating, the watch shows that.
                 if let Deleted::Gone = self.writer.delete(&target, None).await? {
                     self.objects.gone(self.owner, Some(self.subscriber));
                 }
@@ -260,7 +263,8 @@ where
                 format!("{key} does not say that it belongs to the object that it is for");
             return Err(Failure::invalid("Unmarked", message));
         }
-        // What bears another mark is changed only if it is named by its UID: it is not taken over.
+        // An object with another mark is changed only if the plan names its UID: it is not taken
+        // over.
         let is_meant = |live: &&Live| {
             let (known, meant) = (&live.object.metadata.uid, &child.object.metadata.uid);
             belonging.owner(&live.object.metadata) == Some(self.owner)
@@ -302,7 +306,7 @@ where
         }
     }
 
-    /// An object in the place of a child is ours if it was made for this very object.
+    /// Checks whether an object with the key of a child belongs to this very object.
     fn check_ours(&self, key: &Key, object: &DynamicObject) -> Result<(), Failure> {
         if let Belonging::Controlled = self.children.belonging {
             return self.check_controlled(key, object);
@@ -359,7 +363,7 @@ where
 }
 
 impl CarriedOut {
-    /// Brings what is known to exist up to date after a step.
+    /// Updates the known objects after a step.
     fn note(&mut self, step: &Step, done: Result<Done, Failure>) {
         if let (Ok(Done::Seen(objects)), Step::Look(sought)) = (&done, step) {
             self.seen(sought, objects);
@@ -405,10 +409,10 @@ impl CarriedOut {
 }
 
 impl CarriedOut {
-    /// Takes in what was found. Another plan would be made if the plan did not know of it.
+    /// Adds the objects that a look found. The plan is stale if it did not know them.
     fn seen(&mut self, sought: &Sought, objects: &[DynamicObject]) {
         if let Which::Name(_) = &sought.which {
-            // The API server's word is newer than what a watch said before.
+            // The API server's response is newer than what a watch showed before.
             self.outcome.live.retain(|known| {
                 let uid = &known.object.metadata.uid;
                 !sought.is(known) || objects.iter().any(|object| object.metadata.uid == *uid)

@@ -21,7 +21,7 @@ pub(crate) struct Children {
     pub(crate) belonging: Belonging,
 }
 
-/// What there is of one kind beside the controller's own children.
+/// The objects of one kind except the controller's own children.
 pub(crate) struct Beside {
     pub(crate) resource: ApiResource,
     pub(crate) stores: Vec<Store<Packed>>,
@@ -30,19 +30,20 @@ pub(crate) struct Beside {
 /// The children of one kind.
 pub(crate) struct ChildStore {
     pub(crate) kind: Kind,
-    /// How many seconds a deletion gives it to end, if not as many as it asks for.
+    /// The grace period of a deletion in seconds, if it is not the one that the child requests.
     pub(crate) grace_seconds: Option<u32>,
     pub(crate) store: Store<Packed>,
-    /// Who takes in our own writes, and so is not told of them.
+    /// The subscription of the component that applies the engine's own writes, and so receives no
+    /// calls for them.
     pub(crate) subscription: Subscription,
-    /// Whether our own writes are news: what a function is shown of its children is part of what it is
-    /// asked.
+    /// True if the engine's own writes cause a pass: the children that a function receives are part of
+    /// its input.
     pub(crate) tells_itself: bool,
     pub(crate) applied: Applied,
 }
 
 impl Children {
-    /// The children of one object, the oldest first, and what it may adopt.
+    /// Returns the children of one object, the oldest first, and the objects that it may adopt.
     pub(crate) fn of(&self, owner: &str, adopts: Option<&Adopts>) -> Vec<Live> {
         let mut found: Vec<(usize, Live)> = Vec::new();
         for (order, child) in self.kinds.iter().enumerate() {
@@ -72,7 +73,7 @@ impl Children {
         found.into_iter().map(|(_, live)| live).collect()
     }
 
-    /// The children that have this value in this field, whomever they were made for.
+    /// Returns the children with this value in this field, regardless of their owner.
     pub(crate) fn having(
         &self,
         sought: &Sought,
@@ -83,8 +84,8 @@ impl Children {
         Ok(having(store, sought, field, value))
     }
 
-    /// What else there is of the kind that has it; `None` if no watch has shown that, or not this field of each
-    /// that is there.
+    /// Returns the other objects of the kind with this value; `None` if no watch has shown them, or not this
+    /// field of each existing object.
     pub(crate) fn having_beside(
         &self,
         sought: &Sought,
@@ -104,7 +105,7 @@ impl Children {
         Some(found)
     }
 
-    /// The UIDs of all objects that have children.
+    /// Returns the UIDs of all objects that have children.
     pub(crate) fn owners(&self) -> std::collections::BTreeSet<String> {
         self.kinds
             .iter()
@@ -113,7 +114,7 @@ impl Children {
             .collect()
     }
 
-    /// The store of one kind.
+    /// Returns the store of one kind.
     pub(crate) fn kind(&self, resource: &ApiResource) -> Result<&ChildStore, Failure> {
         self.kinds
             .iter()
@@ -147,18 +148,18 @@ fn is_sought_here(child: &Packed, sought: &Sought) -> bool {
     child.meta().namespace == sought.namespace
 }
 
-/// Which objects that nobody controls one object may adopt.
+/// The objects without a controller that one object may adopt.
 pub(crate) struct Adopts {
-    /// `None` if they may be in any.
+    /// The namespace; `None` if they may be in any.
     pub(crate) namespace: Option<String>,
     pub(crate) selector: Selector,
 }
 
 impl Adopts {
-    /// What an object may adopt of what does not say whom it belongs to.
+    /// Returns the selection of objects without an owner that an object may adopt.
     pub(crate) fn of<C: Controller>(controller: &C, object: &C::Object) -> Option<Self> {
         let selector = controller.selects(object)?;
-        // One that selects everything selects nothing: it would take over a namespace.
+        // A selector that selects everything selects nothing: it would take over a namespace.
         (!selector.selects_all()).then(|| Self {
             namespace: object.meta().namespace.clone(),
             selector,
@@ -167,7 +168,7 @@ impl Adopts {
 
     pub(crate) fn takes(&self, orphan: &Packed) -> bool {
         let here = self.namespace.is_none() || orphan.meta().namespace == self.namespace;
-        // Most are told by their text.
+        // The text rules out most objects.
         let may_match = || {
             let mut expressions = self.selector.clone().into_iter();
             expressions.all(|expression| match &expression {
@@ -183,8 +184,9 @@ impl Adopts {
     }
 }
 
-/// The objects that went while this process watched, as they were last seen, until it is certain that
-/// nothing is left of them: what was made for them may be hidden, and only they can tell its name.
+/// The objects that were deleted while this process watched, as they were last seen, until it is
+/// certain that no children remain: the children may be hidden, and only the object contains their
+/// names.
 pub(crate) struct Departed<K>(Arc<Mutex<HashMap<String, Arc<K>>>>);
 
 impl<K> Clone for Departed<K> {
@@ -229,7 +231,7 @@ impl ChildStore {
         self.applied.forget(uid);
     }
 
-    /// Who is not told of a write of ours.
+    /// Returns the subscriber that receives no call for a write of the engine.
     fn by(&self) -> Option<SubscriberId> {
         (!self.tells_itself).then(|| self.subscription.id())
     }

@@ -1,5 +1,5 @@
-//! Running one controller: a queue of objects to look at, the pass that looks at one, and the
-//! writes that carry its plan out.
+//! The run of one controller: a queue of objects to reconcile, the pass over one object, and the
+//! writes that carry out its plan.
 
 mod applied;
 mod backoff;

@@ -1,5 +1,5 @@
-//! A child as it is kept: its JSON, and beside it only what the store asks for. A decoded object
-//! takes several times the room, and most are read once or twice in their life.
+//! A child in its stored form: its JSON, and only the values that the store needs. A decoded object
+//! needs several times the space, and most are read once or twice in their life.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
@@ -14,10 +14,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A child as it is kept: without its decoded content.
+/// A child in its stored form: without its decoded content.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// Name, namespace, UID and resource version only.
+    /// The metadata: name, namespace, UID and resource version only.
     metadata: ObjectMeta,
     owner: Option<Box<str>>,
     /// See [`Packed::controller`].
@@ -27,12 +27,14 @@ pub struct Packed {
     marks: Box<[u64]>,
 }
 
-/// The longest JSON that is kept of a child: more than any that oz makes. What others mark as such may
-/// take six bytes there for one in etcd, and is kept as long as it is there.
+/// The longest JSON of a child that is stored: more than any child that oz creates. Objects that other
+/// users mark as children may take six bytes there for one in etcd, and are stored as long as they
+/// exist.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
 
 impl Packed {
-    /// One that we wrote: what is too large to be kept is known by its metadata.
+    /// Packs an object that the engine wrote: of an object that is too large, only the metadata is
+    /// stored.
     pub(crate) fn new(object: DynamicObject) -> Self {
         let metadata = object.metadata.clone();
         Self::within_bounds(object).unwrap_or_else(|| Self::unread(metadata))
@@ -63,7 +65,7 @@ impl Packed {
         }
     }
 
-    /// How one is kept in less room while nobody asks for it.
+    /// The conversion for objects without recent reads, which need less space.
     pub(crate) const AS_TEXT: AsText<Self> = AsText {
         write: |packed| Some(packed.json.as_bytes().to_vec()),
         read: |text| {
@@ -73,50 +75,55 @@ impl Packed {
         },
     };
 
-    /// Of each of its fields but the metadata that it has it ([`mark`] of its name), and with which value ([`mark_of`]).
+    /// Returns two marks for each field but the metadata: the presence of the field ([`mark`] of its name), and its
+    /// value ([`mark_of`]).
     pub(crate) fn marks(&self) -> Vec<u64> {
         self.marks.to_vec()
     }
 
-    /// One of which only the metadata can be read.
+    /// Packs an object with only its metadata, because the rest cannot be read.
     pub(crate) fn unread(metadata: ObjectMeta) -> Self {
         let object = DynamicObject {
             types: None,
             metadata,
             data: serde_json::Value::Null,
         };
-        // It came as JSON.
+        // The metadata was decoded from JSON.
         let json = serde_json::to_string(&object).unwrap_or_default();
         Self::of(&object, json)
     }
 
-    /// UID of the object that it was made for.
+    /// Returns the UID of the owner of the object.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
     }
 
-    /// UID of the object whose controller reference it has. If it has none, what it says itself that it
-    /// belongs to, and else [`Packed::ORPHAN`]: it may be adopted.
+    /// Returns the UID in the controller reference of the object. Without a reference, returns the UID
+    /// in the label with which the object names its owner, and otherwise [`Packed::ORPHAN`]: the object
+    /// may be adopted.
     pub(crate) fn controller(&self) -> Option<&str> {
         self.controller.as_deref().or(Some(Self::ORPHAN))
     }
 
-    /// In place of a UID: nobody controls it, and it says nothing of whom it belongs to.
+    /// The group of objects without a controller and without a label that names their owner. It
+    /// replaces a UID.
     pub(crate) const ORPHAN: &str = "";
 
-    /// Whether it may have this label; whether it has is told when it is unpacked.
+    /// Checks whether the object may have this label; only the unpacked object shows whether it
+    /// has.
     pub(crate) fn may_have_label(&self, name: &str, value: &str) -> bool {
         self.json.contains(&format!("\"{name}\":\"{value}\""))
     }
 
-    /// Whether it has this value in this field. Looked up in its text, without unpacking it: members are
-    /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
+    /// Checks whether the object has this value in this field. This searches the text, without unpacking
+    /// it: members are sorted, so that one value has one text. Unpack the object to exclude a false
+    /// match.
     #[must_use]
     pub fn has(&self, field: &str, value: &Value) -> bool {
         self.json.contains(&format!("\"{field}\":{value}"))
     }
 
-    /// What is left of it when `change` has taken from it.
+    /// Returns the object after `change` has removed parts of it.
     #[must_use]
     pub fn changed(self, change: impl FnOnce(&mut DynamicObject)) -> Self {
         match self.unpack() {
@@ -128,14 +135,14 @@ impl Packed {
         }
     }
 
-    /// The object as it was; `None` is impossible for one that was made by [`Packed::new`].
+    /// Returns the original object; `None` is impossible for an object from [`Packed::new`].
     #[must_use]
     pub fn unpack(&self) -> Option<DynamicObject> {
         serde_json::from_str(&self.json).ok()
     }
 }
 
-/// Tells who has this value in this field.
+/// Returns the mark of objects with this value in this field.
 pub(crate) fn mark_of(field: &str, value: &Value) -> u64 {
     mark((field, value))
 }
@@ -147,8 +154,8 @@ fn marks_of(data: &Value) -> Vec<u64> {
         .collect()
 }
 
-/// UID of the object that controls it, or that it says it belongs to, by the label that composite
-/// controllers generate.
+/// Returns the UID of the controller of the object, or of the owner that the object names in the
+/// label that composite controllers generate.
 fn controller_of(metadata: &ObjectMeta) -> Option<&str> {
     match labels::controller(metadata) {
         Some(controller) => Some(&controller.uid),
@@ -163,7 +170,7 @@ impl<'de> Deserialize<'de> for Packed {
     }
 }
 
-/// A text that may not be longer than [`MAX_BYTES`].
+/// A text of at most [`MAX_BYTES`].
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -173,7 +180,7 @@ impl Write for Bounded {
             return Err(ErrorKind::FileTooLarge.into());
         }
         if self.0.capacity() - self.0.len() < part.len() {
-            // A quarter more each time, as where it came from.
+            // Grows by a quarter each time, as the splitter does.
             self.0.reserve_exact(self.0.len() / 4 + part.len());
         }
         self.0.extend_from_slice(part);

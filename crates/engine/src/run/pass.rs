@@ -1,4 +1,4 @@
-//! One look at one object.
+//! The pass over one object.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,24 +21,26 @@ use super::runner::{Runner, SLICE};
 use super::write::title;
 use crate::observe::{Observe, within};
 
-/// How often a pass begins anew because it found children that it had not known of, or because a plan asked for it.
+/// The maximum number of attempts of a pass, which begins again because it found unknown children, or because a
+/// plan requested it.
 const ATTEMPTS: usize = 5;
 
-/// How many questions a decision may ask.
+/// The maximum number of questions of a decision.
 const QUESTIONS: usize = 16;
 
-/// Why a pass has no decision.
+/// The reason why a pass has no decision.
 enum Undecided {
-    /// Another decision would be made now, whatever the answer would have been.
+    /// The controller would decide differently now, regardless of the answer.
     Overtaken,
-    /// It asks again and again.
+    /// The controller asks again and again.
     Endless,
 }
 
-/// What a pass led to, for the queue.
+/// The result of a pass, for the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
-    /// `None` if it did not get as far as a plan: the wake of the one before still holds.
+    /// The times of the plan; `None` if the pass ended before it had a plan: the wake of the one
+    /// before still holds.
     pub(crate) planned: Option<Planned>,
     pub(crate) failure: Option<Failure>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Passed {
 /// The times of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
-    /// The instant that it was made for.
+    /// The instant that the plan was made for.
     pub(crate) at: Timestamp,
     pub(crate) wake: Option<Timestamp>,
 }
@@ -86,20 +88,20 @@ where
     C: Controller,
     O: Observe<C>,
 {
-    /// Looks at one object, in these steps:
+    /// Reconciles one object, in these steps:
     ///
-    /// 1. **observe**: the object and its children come from stores, in which our own last writes
-    ///    are, as does [`Observe::known`].
-    /// 2. **decide**: [`Controller::decide`], for one instant. What it asks is read by
-    ///    [`Observe::answer`]; what is due asks nothing. An object that is gone has
-    ///    [`Controller::orphaned`] instead.
-    /// 3. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
-    ///    gone past the wake of a plan that does more than take away, the pass begins anew, since another plan
-    ///    would be made now. So it does after a plan that asks for it, with what that wrote.
+    /// 1. **observe**: the object and its children come from stores, which contain the engine's own last writes,
+    ///    as does [`Observe::known`].
+    /// 2. **decide**: [`Controller::decide`], for one instant. [`Observe::answer`] reads the data that it asks
+    ///    for; a due decision asks nothing. For an object that is deleted, [`Controller::orphaned`] is called
+    ///    instead.
+    /// 3. **carry out**: stage by stage. If a step finds an unknown child, or the wake of a plan that does more
+    ///    than remove objects is reached, the pass begins again, since the controller would make another plan
+    ///    now. The pass also begins again after a plan that requests it, with the objects that the plan wrote.
     /// 4. **status**: from the decision and the outcome; written at most once, only if it differs. Events follow
     ///    the write, once each.
-    /// 5. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
-    ///    failed, never later.
+    /// 5. **wake**: the queue returns the object at the plan's wake, and earlier if the pass failed, never
+    ///    later.
     pub(crate) async fn pass(&self, uid: &str) -> Passed {
         let mut found = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -117,7 +119,8 @@ where
         ))
     }
 
-    /// The children that the watch shows, and what earlier attempts of this pass have found besides.
+    /// Returns the children that the watch shows, and those that earlier attempts of this pass have
+    /// found in addition.
     fn live(&self, uid: &str, object: Option<&C::Object>, found: &[Live]) -> Vec<Live> {
         let adopts = object.and_then(|object| Adopts::of(self.controller.as_ref(), object));
         let mut live = self.children.of(uid, adopts.as_ref());
@@ -130,7 +133,8 @@ where
         live
     }
 
-    /// `None` if the pass has to begin anew; `found` is what it then knows besides.
+    /// Runs one attempt; returns `None` if the pass has to begin again; `found` then contains the
+    /// additional children.
     async fn object_pass(
         &self,
         uid: &str,
@@ -185,8 +189,8 @@ where
         Some(Passed::planned(now, plan.wake, failure))
     }
 
-    /// What a pass leads to that has to wait for lists. When they are complete everything is looked at
-    /// again.
+    /// Returns the result of a pass that has to wait for lists. When they are complete, all objects
+    /// are reconciled again.
     fn waits(&self, object: &C::Object, live: &[Live]) -> Option<Passed> {
         if self.complete.load(Ordering::Acquire) {
             return None;
@@ -197,14 +201,14 @@ where
             let decided = self.controller.is_decided(object, live);
             return (!decided).then(|| Passed::planned(now, None, None));
         }
-        // What looks changed or lost may be what a missing list would show. Time needs none.
+        // A missing list may contain the objects that seem changed or deleted. Time needs no list.
         let until = self.controller.lasts_until(Some(object), live);
         let over = until.is_some_and(|until| has_come(now, until));
         (!over).then(|| Passed::planned(now, until, None))
     }
 
-    /// Asks until the controller has decided, each time for the same instant. What is due waits for no
-    /// answer: as soon as time decides, or the object has changed, the pass begins anew.
+    /// Calls the controller until it has decided, each time for the same instant. A due decision waits
+    /// for no answer: as soon as time decides, or the object has changed, the pass begins again.
     async fn decide(
         &self,
         now: Timestamp,
@@ -227,7 +231,7 @@ where
         Err(Undecided::Endless)
     }
 
-    /// Waits until an instant has come, or the object is not what it was.
+    /// Waits until an instant is reached, or the object has changed.
     async fn overtaken(&self, until: Option<Timestamp>, uid: &str, object: &C::Object) {
         let changed = Arc::new(Notify::new());
         let (this, notify) = (uid.to_owned(), Arc::clone(&changed));
@@ -238,7 +242,7 @@ where
         });
         let version = &object.meta().resource_version;
         loop {
-            // After the subscription: what changed before it is seen here.
+            // After the subscription: a change before it is visible here.
             let known = self.objects.by_uid(uid);
             if known.is_none_or(|known| known.meta().resource_version != *version) {
                 return;
@@ -256,7 +260,8 @@ where
         }
     }
 
-    /// The object is gone or ending; children that are left are looked at as orphans.
+    /// Ends the pass of an object that is deleted or terminating; its remaining children are
+    /// reconciled as orphans.
     fn deleted_self(&self, uid: &str, now: Timestamp, carried: CarriedOut) -> Passed {
         if self.objects.by_uid(uid).is_none() && !carried.outcome.live.is_empty() {
             self.push_again(uid);
@@ -270,7 +275,7 @@ where
         if live.is_empty() && last.is_none() {
             return Some(Passed::planned(self.cx.now(), None, None));
         }
-        // Whatever became of the object, what was granted for it is over by then.
+        // The access that was granted for the object has expired by then, in any case.
         let until = self.controller.lasts_until(last.as_deref(), &live);
         let over = until.is_some_and(|until| has_come(self.cx.now(), until));
         if !over && let Err(failure) = self.confirm_gone(uid, &live).await {
@@ -289,14 +294,16 @@ where
         Some(Passed::planned(now, plan.wake, carried.outcome.failure))
     }
 
-    /// A store may lag behind: before children are given up, the API server itself says that
-    /// their object is gone. Not asked again when the watch has shown the deletion.
+    /// Confirms that an object is deleted. A store may lag behind: before children are deleted, the
+    /// API server itself must confirm that their object is gone. It is not asked again when the
+    /// watch has shown the deletion.
     async fn confirm_gone(&self, uid: &str, live: &[Live]) -> Result<(), Failure> {
         if self.objects.is_gone(uid) {
             return Ok(());
         }
-        // Every claim is looked at: the marks of a child can be forged. Without a name nobody can be
-        // asked; to end what the lists do not justify is the safe side of that doubt.
+        // Every claim is checked: the marks of a child can be forged. Without a name there is no
+        // object to ask for; to end access that the lists do not justify is the safe side of that
+        // doubt.
         for (namespace, name) in self.claims(uid, live) {
             if !self.exists(uid, namespace, name).await? {
                 continue;
@@ -316,7 +323,7 @@ where
         Ok(())
     }
 
-    /// Whether the API server has the object with this UID under this name.
+    /// Checks whether the API server has the object with this UID under this name.
     async fn exists(
         &self,
         uid: &str,
@@ -343,7 +350,7 @@ where
         Ok(found.is_some_and(|object| object.metadata.uid.as_deref() == Some(uid)))
     }
 
-    /// Namespaces and names of the objects that children say they were made for.
+    /// Returns the namespaces and names of the objects that children name as their owners.
     fn claims<'a>(&self, uid: &str, live: &'a [Live]) -> BTreeSet<(Option<&'a str>, &'a str)> {
         let claim = |child: &'a Live| {
             let metadata = &child.object.metadata;

@@ -1,4 +1,4 @@
-//! In which order writes go to the API server when many want to at once.
+//! The order in which concurrent writes are sent to the API server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// How long an ordinary write gives way at most, whatever else is due.
+/// The maximum time that an ordinary write waits for urgent ones, regardless of their number.
 const GIVES_WAY: Duration = Duration::from_secs(2);
 
-/// How many writes may be under way at once, for all controllers together. Each takes a
-/// connection, and more at once do not make the API server faster. Of two kinds: what takes something
-/// away first thing does not queue behind what comes after it, nor behind what gives something; and
-/// as long as it queues, nothing else begins. When a hundred grants end at one instant, all hundred
-/// are taken away before the first of them is reported.
+/// The limit of concurrent writes, for all controllers together. Each takes a connection, and more at
+/// once do not make the API server faster. There are two kinds: the deletions that a plan begins with
+/// do not queue behind the steps that follow them, nor behind writes that grant access; and as long
+/// as they queue, no other write begins. When a hundred grants end at one instant, all hundred are
+/// deleted before the first of them is reported.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteSlots {
     urgent: Arc<Semaphore>,
@@ -21,30 +21,30 @@ pub(crate) struct WriteSlots {
     due: Arc<Due>,
 }
 
-/// The urgent writes that wait or are under way.
+/// The urgent writes that wait or are in progress.
 #[derive(Debug, Default)]
 struct Due {
     count: AtomicUsize,
     none_left: Notify,
 }
 
-/// Which slots a write takes.
+/// The slots that a write takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// For a deletion that a plan begins with.
+    /// The slots for a deletion that a plan begins with.
     Urgent,
-    /// For everything else.
+    /// The slots for all other writes.
     Ordinary,
 }
 
-/// A slot, given up when this is dropped.
+/// A slot, released when this is dropped.
 pub(crate) struct WriteSlot<'a> {
-    /// `None` only if the slots were closed, which nobody does.
+    /// The permit; `None` only if the slots were closed, which never happens.
     _permit: Option<SemaphorePermit<'a>>,
     _due: Option<Counted<'a>>,
 }
 
-/// One that counts as due.
+/// A write that counts as due.
 struct Counted<'a>(&'a Due);
 
 impl<'a> Counted<'a> {
@@ -65,7 +65,7 @@ impl Drop for Counted<'_> {
 impl Due {
     async fn none(&self) {
         loop {
-            // Registered before the look: what ends in between is not missed.
+            // Registered before the check: a write that ends in between is not missed.
             let none_left = self.none_left.notified();
             if self.count.load(Ordering::SeqCst) == 0 {
                 return;
@@ -76,7 +76,7 @@ impl Due {
 }
 
 impl WriteSlots {
-    /// Slots of each priority: that many writes go through at once.
+    /// Creates slots for this number of concurrent writes of each priority.
     pub(crate) fn new(writes: usize) -> Self {
         Self {
             urgent: Arc::new(Semaphore::new(writes)),

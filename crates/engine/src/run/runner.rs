@@ -1,5 +1,5 @@
-//! The loop of one controller: takes what the queue gives, runs passes side by side, and sleeps
-//! until something changes or is due.
+//! The loop of one controller: takes keys from the queue, runs passes concurrently, and sleeps
+//! until an object changes or is due.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,16 +29,16 @@ use crate::metrics::Counts;
 use crate::observe::{Cx, Observe, Ready};
 use crate::ports::Ports;
 
-/// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
+/// The longest sleep before an awaited instant: a clock that is set is noticed within this.
 pub(crate) const SLICE: Duration = Duration::from_secs(1);
-/// A sleep when nothing is awaited. Every change ends it.
+/// The sleep without an awaited instant. Every change ends it.
 const IDLE: Duration = Duration::from_secs(3_600);
-/// How long lists are waited for before what was granted is looked after without them.
+/// The maximum wait for lists; after it, existing grants are reconciled without them.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long passes may take to finish once the controller stops.
+/// The maximum time in which passes may finish once the controller stops.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs one controller.
+/// The runner of one controller.
 pub(crate) struct Runner<C: Controller, O> {
     pub(crate) controller: Arc<C>,
     pub(crate) observe: O,
@@ -49,9 +49,9 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) children: Children,
     pub(crate) departed: Departed<C::Object>,
     pub(crate) awaited: Vec<Box<dyn Ready>>,
-    /// Whether all lists are complete, and so everything may be decided.
+    /// True if all lists are complete, so that all decisions may be made.
     pub(crate) complete: AtomicBool,
-    /// Whether they were waited for long enough: what was granted is looked after without them.
+    /// True if the wait for lists has timed out: existing grants are reconciled without them.
     pub(crate) waited: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
@@ -59,11 +59,11 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) events: Events,
     pub(crate) counts: Arc<Counts>,
     pub(crate) shared: Arc<Shared>,
-    /// Where ordinary passes run: what they compute takes no thread from what is due.
+    /// The runtime of ordinary passes: their computations take no thread from due passes.
     pub(crate) ordinary: Handle,
 }
 
-/// A pass that is under way.
+/// A running pass.
 struct UnderWay {
     turn: Turn,
     began: Instant,
@@ -74,8 +74,8 @@ where
     C: Controller,
     O: Observe<C>,
 {
-    /// Waits for the first lists, though not for ever, and for leadership, then reconciles until `stop`,
-    /// and lets the passes that are under way finish. What is over does not wait for lists of other kinds.
+    /// Waits for the first lists, up to a limit, and for leadership, then reconciles until `stop`, and
+    /// lets the running passes finish. Expired grants do not wait for lists of other kinds.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let deadline = tokio::time::Instant::now() + LISTS_TIMEOUT;
         let started = async {
@@ -127,12 +127,12 @@ where
                 controller = self.controller.name(),
                 "some passes did not finish in time"
             );
-            // Nothing of this controller goes on once it has stopped.
+            // No work of this controller continues once it has stopped.
             passes.shutdown().await;
         }
     }
 
-    /// Waits for the lists of the objects and of what is made for them.
+    /// Waits for the lists of the objects and of their children.
     async fn own_lists(&self) {
         self.objects.ready().await;
         for child in &self.children.kinds {
@@ -140,13 +140,13 @@ where
         }
     }
 
-    /// Whether those are complete: else an object that is missing may be there.
+    /// Checks whether those lists are complete: otherwise an object that is missing may exist.
     pub(super) fn own_are_listed(&self) -> bool {
         let mut children = self.children.kinds.iter();
         self.objects.is_ready() && children.all(|child| child.store.is_ready())
     }
 
-    /// Waits for all lists, those of other kinds among them.
+    /// Waits for all lists, those of other kinds included.
     async fn lists(&self) {
         self.own_lists().await;
         for store in &self.awaited {
@@ -155,7 +155,8 @@ where
         self.complete.store(true, Ordering::Release);
     }
 
-    /// Looks at what is over, or will be before the lists of other kinds are given up.
+    /// Queues the objects with grants that have expired, or will expire before the wait for lists
+    /// of other kinds times out.
     fn start_what_ends(&self) {
         let now = self.cx.now();
         let given_up = now.saturating_add(LISTS_TIMEOUT).unwrap_or(now);
@@ -174,14 +175,16 @@ where
         });
     }
 
-    /// Until when what was made for an object lasts, as far as its status tells: `now` if it does not.
+    /// Returns the expiry of the grant of an object, as far as the object's status contains it: `now`
+    /// if it does not.
     fn lasts(&self, object: &Closed<'_, C::Object>, now: Timestamp) -> Timestamp {
         let asked = || self.controller.lasts_until(Some(&*object.open()?), &[]);
         object.until().or_else(asked).unwrap_or(now)
     }
 
-    /// Looks at everything once. First what has children, and of that first what is over: time may be up for it.
-    /// Then children whose object may be gone, and only then the rest, which might ask for more.
+    /// Queues all objects once. The objects with children come first, and of those the ones with the earliest
+    /// expiry: they may have expired. Then come children of objects that may be deleted, and only then the rest,
+    /// which might request more.
     fn start(&self) {
         let now = self.cx.now();
         self.shared.start(|| {
@@ -208,7 +211,7 @@ where
             if !self.children.belonging.is_ours_alone() {
                 owners.clear();
             }
-            // What no known object stands behind may be forged, and must not hold the others up.
+            // Children without a known object may be forged, and must not delay the others.
             let forged = owners.into_iter().map(|owner| (owner, String::new()));
             let others = others.into_iter().map(|(_, uid, flow)| (uid, flow));
             Found {
@@ -246,7 +249,7 @@ where
         self.counts.queued(queue.depth());
     }
 
-    /// Tells the queue what a pass led to. One that panicked failed like any other.
+    /// Reports the result of a pass to the queue. A pass that panicked counts as a failed one.
     fn end(
         &self,
         ended: Result<(Id, Passed), JoinError>,
@@ -275,7 +278,7 @@ where
         let mut queue = self.shared.queue();
         let failures = queue.failures(&turn.key);
         if let Some(failure) = failure {
-            // Once at a level that is seen; the status and the metrics tell the rest.
+            // Logged once at a visible level; the status and the metrics show the rest.
             let (controller, uid) = (self.controller.name(), &turn.key);
             let (class, reason) = (&failure.class, failure.reason);
             if failures == 0 {
@@ -289,7 +292,7 @@ where
         queue.done(&turn.key, next, Instant::now());
     }
 
-    /// Says on an object that a pass over it failed, if its controller wants that said.
+    /// Publishes an event on an object about a failed pass, if its controller returns one.
     fn tell(&self, uid: &str, failure: &Failure) {
         let Some(object) = self.objects.by_uid(uid) else {
             return;
@@ -299,17 +302,17 @@ where
         }
     }
 
-    /// Looks at an object again right after the pass that is under way.
+    /// Reconciles an object again right after the running pass.
     pub(crate) fn push_again(&self, uid: &str) {
         self.shared.push(uid, Lane::Urgent);
     }
 
-    /// How long to sleep at most.
+    /// Returns the maximum duration of the next sleep.
     fn until_due(&self) -> Duration {
         let queue = self.shared.queue();
         let wake = queue.next_wake().map(|at| {
             let left = at.duration_since(self.cx.now());
-            // A negative one is due.
+            // A negative duration means due.
             Duration::try_from(left).unwrap_or_default().min(SLICE)
         });
         let retry = queue
@@ -319,7 +322,7 @@ where
     }
 }
 
-/// When a pass that led to this is followed by the next one.
+/// Returns the time of the pass after one with this result.
 fn next(passed: &Passed, failures: u32, lane: Lane) -> Next {
     let class = passed.failure.as_ref().map(|failure| failure.class);
     let retry = class.and_then(|class| pause(class, failures, lane));
@@ -331,7 +334,7 @@ fn next(passed: &Passed, failures: u32, lane: Lane) -> Next {
         };
     };
     if planned.wake.is_some_and(|wake| wake <= planned.at) {
-        // Asked for at an instant that had passed: the time is not what it waits for. With a
+        // The plan requested an instant that had passed: the pass does not wait for time. With a
         // pause, a defect in a plan does not become a storm.
         return Next {
             wake: Wake::At(None),

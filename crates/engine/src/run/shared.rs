@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 
 use super::queue::{Lane, Queue};
 
-/// The queue, and word of it.
+/// The queue, and the notification of its changes.
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
-    /// Whether a start looks at everything, or has.
+    /// True if a start is queueing all objects, or has done so.
     looks: AtomicBool,
     pub(super) changed: Notify,
 }
@@ -30,32 +30,33 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Queues a key because something changed, behind what waits of its flow.
+    /// Queues a key because of a change, behind the waiting keys of its flow.
     pub(crate) fn push_of(&self, key: &str, flow: String) {
         self.queue().push_of(key, flow);
         self.changed.notify_one();
     }
 
-    /// The pass of a key goes on without its slot.
+    /// Gives up the slot of a running pass.
     pub(crate) fn give_up_slot(&self, key: &str) {
         self.queue().give_up_slot(key);
         self.changed.notify_one();
     }
 
-    /// Whether what merely changes is to be queued: before, a start is going to look at it. What ends something
-    /// is always wanted.
+    /// Checks whether ordinary changes are to be queued: before that, a start is going to reconcile the
+    /// objects. Urgent changes are always queued.
     pub(crate) fn wants(&self, lane: Lane) -> bool {
         lane == Lane::Urgent || self.looks.load(Ordering::Acquire)
     }
 
-    /// Looks at everything, as [`Shared::begin_with`].
+    /// Queues all objects, as [`Shared::begin_with`].
     pub(super) fn start(&self, look: impl FnOnce() -> Found) {
         self.looks.store(true, Ordering::Release);
         self.begin_with(look);
     }
 
-    /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
-    /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
+    /// Queues the objects that `look` returns: those that come before all others, and the rest.
+    /// Pushes count from before `look`: an object that changes in the meantime is queued as well,
+    /// whether or not `look` saw the change.
     pub(super) fn begin_with(&self, look: impl FnOnce() -> Found) {
         self.queue().start();
         let found = look();
@@ -73,7 +74,7 @@ impl Shared {
     }
 }
 
-/// The UIDs that a start finds, of what may wait with its flow.
+/// The UIDs that a start finds, with the flows of those that may wait.
 pub(super) struct Found {
     pub(super) opening: Vec<String>,
     pub(super) others: Vec<(String, String)>,
@@ -98,7 +99,7 @@ mod tests {
         assert!(!shared.wants(Lane::Ordinary), "not everything is looked at");
         shared.start(|| {
             assert!(shared.wants(Lane::Ordinary));
-            // As a watch does, on another thread.
+            // A watch does this on another thread.
             shared.push("late", Lane::Ordinary);
             Found {
                 opening: vec!["granted".to_owned()],

@@ -1,5 +1,5 @@
-//! The calls that change something, each bounded in time, counted, and made only while this
-//! process may write.
+//! The calls that change objects, each with a timeout, counted, and made only while this process
+//! may write.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::failure::of_call;
 use crate::metrics::Counts;
 use crate::observe::{Belonging, within};
 
-/// How many objects one look may find; more would say nothing more.
+/// The maximum number of objects from one look; more would add no information.
 const MOST_FOUND: usize = 8;
 
-/// Writes on behalf of one controller.
+/// The writer of one controller.
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pub(crate) write_slots: WriteSlots,
@@ -35,19 +35,19 @@ pub(crate) struct Writer {
     pub(crate) manager: String,
 }
 
-/// What a creation led to.
+/// The result of a creation.
 pub(crate) enum Created {
-    /// The API server made it.
+    /// The API server created the object.
     New(DynamicObject),
-    /// Something of that name is there already.
+    /// An object of that name exists already.
     Exists(DynamicObject),
 }
 
-/// What a deletion led to.
+/// The result of a deletion.
 pub(crate) enum Deleted {
-    /// There is no such object any more.
+    /// The object does not exist any more.
     Gone,
-    /// It is ending: finalizers or a grace period keep it.
+    /// The object is terminating: finalizers or a grace period keep it.
     Ending(Box<DynamicObject>),
 }
 
@@ -59,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Whether this process may change anything at this moment.
+    /// Checks whether this process may write at this moment.
     pub(crate) fn permitted(&self) -> Result<(), Failure> {
         if self.tenure.holds() {
             return Ok(());
@@ -70,14 +70,14 @@ impl Writer {
         ))
     }
 
-    /// Every write comes through here first.
+    /// Checks the permission and counts the write; every write calls this first.
     fn allow(&self, verb: &'static str, kind: &str) -> Result<(), Failure> {
         self.permitted()?;
         self.counts.wrote(verb, kind);
         Ok(())
     }
 
-    /// Creates a child; what is there already is read and left alone.
+    /// Creates a child; an existing object is read and left unchanged.
     pub(crate) async fn create(&self, child: &Child) -> Result<Created, Failure> {
         let key = child.key();
         self.allow("create", &key.kind)?;
@@ -106,7 +106,7 @@ impl Writer {
         }
     }
 
-    /// What is there of what is sought, whatever its labels say.
+    /// Returns the existing objects that a plan looks for, regardless of their labels.
     pub(crate) async fn look(
         &self,
         sought: &Sought,
@@ -130,7 +130,8 @@ impl Writer {
                     found.extend(beside.into_iter().filter(has).take(MOST_FOUND));
                     return Ok(found);
                 }
-                // As many as there are grants need not be read for each of them.
+                // The store contains the children of this controller, which are as many as its
+                // grants: the scan for each grant need not read them.
                 let others = match &children.belonging {
                     Belonging::Marked(mark) => Some(labels::others_than_children_of(&[mark])),
                     Belonging::Controlled => None,
@@ -148,8 +149,8 @@ impl Writer {
         }
     }
 
-    /// Brings the fields of an existing child to the desired values. The UID in the body makes
-    /// the API server refuse when the name belongs to another object by now.
+    /// Sets the fields of an existing child to the desired values. The UID in the body makes the
+    /// API server reject the request when the name belongs to another object by now.
     pub(crate) async fn apply(&self, child: &Child, live: &Live) -> Result<DynamicObject, Failure> {
         let key = child.key();
         self.allow("apply", &key.kind)?;
@@ -213,7 +214,8 @@ impl Writer {
         if let Some(outcome) = attempt.await? {
             return Ok(outcome);
         }
-        // To take any conflict for "gone" could leave access standing, so look.
+        // Not every conflict means that the object is deleted: to assume so could leave access in
+        // place.
         match within(api.get_metadata_opt(&target.name), what).await? {
             Some(object) if object.metadata.uid.as_ref() == Some(&target.uid) => Err(
                 Failure::transient("Changed", format!("{}: it changed meanwhile", what())),
@@ -254,7 +256,7 @@ impl Writer {
         .await
     }
 
-    /// Adds to an object what `fields` says, by server-side apply.
+    /// Adds `owner` to the owners of an object, by server-side apply.
     pub(crate) async fn own<K>(
         &self,
         object: &K,
@@ -266,7 +268,7 @@ impl Writer {
     {
         self.allow("own", &K::kind(kind))?;
         let (namespace, name) = place(object);
-        // Owner references merge by UID: those of others stay.
+        // Owner references merge by UID: those of other managers remain.
         let body = Patch::Apply(json!({
             "apiVersion": K::api_version(kind),
             "kind": K::kind(kind),
@@ -285,7 +287,7 @@ impl Writer {
         .await
     }
 
-    /// Puts a finalizer on an object.
+    /// Adds a finalizer to an object.
     pub(crate) async fn hold<K>(
         &self,
         object: &K,
@@ -305,7 +307,7 @@ impl Writer {
         .await
     }
 
-    /// Takes a finalizer off an object. `None` if that was the end of it.
+    /// Removes a finalizer from an object. Returns `None` if the object was deleted with it.
     pub(crate) async fn release<K>(
         &self,
         object: &K,
@@ -339,8 +341,8 @@ impl Writer {
         Ok(stays.map(stripped))
     }
 
-    /// The request that gives an object these finalizers. A list of finalizers is replaced as a whole:
-    /// only if the object still is the one that we know.
+    /// Returns the request that sets the finalizers of an object. A list of finalizers is replaced as
+    /// a whole: only if the object still is the known version.
     fn finalizers<K: Resource>(
         &self,
         object: &K,
@@ -363,8 +365,8 @@ impl Writer {
         Request::new(K::url_path(kind, namespace)).patch(name, &parameters, &body)
     }
 
-    /// Gives a child these owners, if it still is the one that we know. `None` if it is gone, or another
-    /// has its name by now.
+    /// Sets the owners of a child, if it still is the known version. Returns `None` if it is deleted, or
+    /// another object has its name by now.
     pub(crate) async fn set_owners(
         &self,
         child: &Live,
@@ -416,7 +418,8 @@ impl Writer {
     }
 }
 
-/// The answer to a deletion holds the object as it was, when it is gone, or as it now is.
+/// Interprets the response to a deletion, which contains the object as it was, when it is deleted,
+/// or as it now is.
 fn deleted(object: DynamicObject, uid: &str) -> Deleted {
     let ending = object.metadata.deletion_timestamp.is_some()
         && object.metadata.uid.as_deref() == Some(uid)
@@ -446,7 +449,7 @@ fn place<K: Resource>(object: &K) -> (Option<&str>, &str) {
     )
 }
 
-/// Kind, namespace and name, for people.
+/// Returns kind, namespace and name, for users.
 pub(crate) fn title<K: Resource>(object: &K, kind: &K::DynamicType) -> String {
     match place(object) {
         (Some(namespace), name) => format!("{} {namespace}/{name}", K::kind(kind)),

@@ -1,4 +1,4 @@
-//! Children: whose they are, and what happens when others touch them.
+//! Children: their owners, and the effect of changes by other users.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ async fn a_foreign_object_in_the_way_is_left_alone_and_named_as_a_conflict() -> 
         let secrets = api::<Secret>(&admin, namespace);
         assert!(secrets.get_opt(&inner_name("a")).await?.is_none());
 
-        // Once it is out of the way, the box opens without anybody touching it.
+        // Once the other object is deleted, the box opens without another change.
         maps.delete(&outer_name("a"), &DeleteParams::default())
             .await?;
         phase(&boxes, "a", "Open").await?;
@@ -133,7 +133,7 @@ async fn an_object_that_does_not_decode_or_breaks_the_plan_stops_no_other() -> R
         let engine = run(cluster, "engine-undecodable", namespace).await?;
         boxes.create(&PostParams::default(), &timebox("a")).await?;
         phase(&boxes, "a", "Open").await?;
-        // Another one while the watch goes on, and a good one after it.
+        // A second broken object while the watch runs, and a good one after it.
         let mut again = broken.clone();
         again.metadata.name = Some("broken-again".to_owned());
         raw.create(&PostParams::default(), &again).await?;
@@ -176,7 +176,7 @@ async fn a_transition_is_told_once_as_an_event() -> Result<()> {
         let boxes = api::<Timebox>(&admin, namespace);
         boxes.create(&PostParams::default(), &timebox("a")).await?;
         phase(&boxes, "a", "Open").await?;
-        // Stopping publishes what waits.
+        // A stop publishes the waiting events.
         engine.stop().await?;
 
         let events = api::<Event>(&admin, namespace);

@@ -1,4 +1,5 @@
-//! One cluster for all tests of this binary, an engine per test, and waits for conditions.
+//! The cluster for all tests of this binary, an engine per test, and functions that wait for
+//! conditions.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::timebox::{ObserveTimeboxes, Timebox, TimeboxSpec, Timeboxes};
 
-/// The shared cluster, with the CRD installed.
+/// Returns the shared cluster, with the CRD installed.
 pub(crate) async fn cluster() -> Result<&'static Cluster> {
     let cluster = Cluster::shared().await?;
     install(cluster).await?;
@@ -29,7 +30,7 @@ pub(crate) async fn cluster() -> Result<&'static Cluster> {
 pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(cluster.client("admin").await?);
     let mut crd = serde_json::to_value(Timebox::crd())?;
-    // Lets objects through that do not decode.
+    // Accepts objects that do not decode.
     let slow = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/slow";
     if let Some(slow) = crd.pointer_mut(slow) {
         *slow = json!({"x-kubernetes-preserve-unknown-fields": true});
@@ -48,7 +49,7 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     .await
 }
 
-/// An engine at work; it stops when this is dropped.
+/// A running engine; it stops when this is dropped.
 pub(crate) struct Running {
     pub(crate) controller: Timeboxes,
     stop: CancellationToken,
@@ -62,27 +63,27 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Stops it as a signal would.
+    /// Stops the engine as a signal would.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
         (&mut self.task).await??;
         Ok(())
     }
 
-    /// Ends it without any clean-up, as `kill -9` would.
+    /// Ends the engine without any clean-up, as `kill -9` would.
     pub(crate) async fn kill(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
     }
 
-    /// Waits for it to end by itself.
+    /// Waits until the engine ends without a stop.
     pub(crate) async fn ended(mut self) -> Result<Result<(), RuntimeError>> {
         Ok(tokio::time::timeout(CONDITION_TIMEOUT, &mut self.task).await??)
     }
 }
 
-/// A client with the engine's own settings that acts as a user of its own, so that the audit log
-/// tells what the engine did.
+/// Returns a client with the engine's own settings that acts as a separate user, so that the audit
+/// log shows the requests of the engine.
 pub(crate) async fn engine_client(cluster: &Cluster, user: &str) -> Result<(Client, ServerClock)> {
     let path = cluster.issue_kubeconfig(user, &["system:masters"])?;
     let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
@@ -123,19 +124,19 @@ pub(crate) async fn run_with(
     })
 }
 
-/// A box that never ends.
+/// Returns a box that never ends.
 pub(crate) fn timebox(name: &str) -> Timebox {
     Timebox::new(name, TimeboxSpec::holding("gold"))
 }
 
-/// A box that ends.
+/// Returns a box that ends.
 pub(crate) fn timebox_until(name: &str, until: Timestamp) -> Timebox {
     let mut timebox = timebox(name);
     timebox.spec.until = Some(until.to_string());
     timebox
 }
 
-/// This much from now.
+/// Returns the instant after this number of milliseconds.
 pub(crate) fn from_now(milliseconds: u64) -> Timestamp {
     Timestamp::now() + Duration::from_millis(milliseconds)
 }
@@ -162,7 +163,7 @@ pub(crate) async fn phase(api: &Api<Timebox>, name: &str, phase: &str) -> Result
     .await
 }
 
-/// Waits until an object is gone.
+/// Waits until an object is deleted.
 pub(crate) async fn gone<K>(api: &Api<K>, name: &str) -> Result<()>
 where
     K: Resource + Clone + Debug + DeserializeOwned,

@@ -27,7 +27,7 @@ async fn the_scope_of_a_kind_is_what_the_api_server_says_it_is() -> Result<()> {
         };
         assert!(unknown.message.contains("Crown"), "{unknown}");
 
-        // Where only one namespace is watched, what is in none is watched all the same.
+        // If only one namespace is watched, cluster-scoped objects are watched all the same.
         let mut engine = Engine::new(Runtime::new("oz", client, clock));
         let feeds = engine.runtime().feeds().clone();
         feeds.restrict([namespace.name().to_owned()]);

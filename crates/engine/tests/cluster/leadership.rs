@@ -1,4 +1,4 @@
-//! Who may write: one at a time, and nobody who has lost the Lease.
+//! Leadership: one process writes at a time, and a process that has lost the Lease does not write.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::harness::{api, cluster, phase, run_with, timebox};
 use crate::timebox::{Timebox, outer_name};
 
-/// So long that no test passes by waiting for it.
+/// A duration so long that no test passes because it elapses.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 fn lease(namespace: &TestNamespace, identity: &str) -> Election {

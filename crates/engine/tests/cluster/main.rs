@@ -1,4 +1,4 @@
-//! The engine against a real API server: what only that can disprove.
+//! Tests of the engine that require a real API server.
 
 #[path = "../timebox/mod.rs"]
 mod timebox;

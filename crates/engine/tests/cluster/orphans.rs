@@ -1,4 +1,4 @@
-//! Children whose object is gone, also when it went while nobody watched.
+//! Children of deleted objects, also of objects that were deleted while no engine watched.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -50,7 +50,7 @@ async fn children_of_an_object_deleted_while_nobody_watched_go_at_the_start() ->
         let engine = run(cluster, "engine-orphan-2", namespace).await?;
         let maps = api::<ConfigMap>(&admin, namespace);
         gone(&maps, &outer_name("a")).await?;
-        // The other one keeps its children.
+        // The other box keeps its children.
         maps.get(&outer_name("b")).await?;
         api::<Secret>(&admin, namespace)
             .get(&inner_name("b"))

@@ -1,4 +1,4 @@
-//! What happens at an instant happens then: not before, and whatever else goes on.
+//! Actions that are due at an instant occur then: not before, and regardless of other work.
 
 use std::process::Command;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn children_exist_until_the_instant_and_cost_three_writes_each_way() -> Re
         boxes.create(&PostParams::default(), &created).await?;
         phase(&boxes, "a", "Open").await?;
         let inner = secrets.get(&inner_name("a")).await;
-        // On a machine that stalled for seconds the question is moot.
+        // The check does not apply on a machine that stalled for seconds.
         if Timestamp::now() < until {
             inner?;
         }
@@ -100,7 +100,7 @@ async fn an_end_does_not_wait_for_observations_that_hang() -> Result<()> {
             boxes.create(&PostParams::default(), &created).await?;
             phase(&boxes, &created.name_any(), "Open").await?;
         }
-        // More than there are slots, and each takes longer than this test may.
+        // More boxes than there are slots, and each takes longer than this test may.
         try_join_all((0..64).map(async |number| {
             let mut slow = timebox(&format!("slow-{number}"));
             slow.spec.slow = Some(3_600_000);
@@ -111,7 +111,7 @@ async fn an_end_does_not_wait_for_observations_that_hang() -> Result<()> {
         let expired = phase(&boxes, "expiring", "Expired").await?;
         let children = expired.status.map(|status| status.children);
         assert_eq!(children, Some(0));
-        // An object of another kind takes from a box what it needs.
+        // An object of another kind removes the object that a box needs.
         let mut taken = ConfigMap::default();
         taken.metadata.name = Some("taken".to_owned());
         taken.labels_mut().insert(TAKEN.to_owned(), String::new());
@@ -132,7 +132,7 @@ async fn open_boxes_cost_no_calls_while_nothing_happens() -> Result<()> {
         let engine = run(cluster, user, namespace).await?;
         let admin = cluster.client("admin").await?;
         let boxes = api::<Timebox>(&admin, namespace);
-        // The end of this one is the end of the time that is watched.
+        // The end of this box is the end of the observed time.
         let until = from_now(5_000);
         let clock = timebox_until("clock", until);
         boxes.create(&PostParams::default(), &clock).await?;
@@ -169,7 +169,7 @@ async fn open_boxes_cost_no_calls_while_nothing_happens() -> Result<()> {
     .await
 }
 
-/// Stops or continues the API server of a cluster that is this test's alone.
+/// Stops or continues the API server of a cluster that only this test uses.
 fn signal(cluster: &Cluster, signal: &str) -> Result<()> {
     let api_server = cluster.components().get("kube-apiserver");
     let pid = api_server.context("no API server among the components")?;
@@ -193,7 +193,7 @@ async fn an_expiry_that_falls_into_an_outage_of_the_api_server_follows_it() -> R
         phase(&boxes, "a", "Open").await?;
 
         signal(&cluster, "-STOP")?;
-        // The outage itself: long enough for requests to be given up and tried again.
+        // The outage is long enough for requests to time out and be retried.
         let over = until + Duration::from_secs(8);
         let outage = over.duration_since(Timestamp::now());
         tokio::time::sleep(outage.try_into().unwrap_or_default()).await;

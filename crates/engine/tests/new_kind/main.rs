@@ -1,5 +1,6 @@
-//! A kind that ends, whole. A Freeze asks that nothing is deployed into its namespace for a while: as long
-//! as it lasts there is a ConfigMap of its name. Beside each part stands where in oz it would be.
+//! A complete example of a kind that ends. A Freeze requests that no user deploys into its namespace for a
+//! while: as long as it lasts there is a ConfigMap of its name. A comment at each part states its location
+//! in oz.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "an example")]
 
@@ -21,7 +22,7 @@ use oz_trail::{Action, Decision as Way, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-// Its type: a file in `api/src/kinds`, and its line in `for_each_kind!` of `core/src/kinds`.
+// The type: a file in `api/src/kinds`, and its line in `for_each_kind!` of `core/src/kinds`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.wizardofoz.co", version = "v1", kind = "Freeze")]
 #[kube(namespaced, status = "FreezeStatus", shortname = "frz")]
@@ -70,7 +71,8 @@ impl Freeze {
     }
 }
 
-// Its decision: in `core/src/access`. It asks nothing; what a kind asks, `crates/operator` answers.
+// The decision: in `core/src/access`. It asks nothing; `crates/operator` answers the questions of a
+// kind.
 struct Freezes;
 type State = lifecycle::State<Window>;
 type Decided = Verdict<(), Decision<State>>;
@@ -85,7 +87,7 @@ fn assess(now: Timestamp, freeze: &Freeze, live: &[Live]) -> State {
         Ok(window) => Box::new(window),
         Err(failure) => return State::Refused(Phase::Failed, failure),
     };
-    // Time comes first, and an end that has begun stays the one it was.
+    // Time comes first, and an end that has begun does not change.
     let begun = status.ending.map(End::from);
     let deleted = freeze.meta().deletion_timestamp.is_some();
     if let Some(end) = lifecycle::due(now, begun, Some(window.until), deleted) {
@@ -159,7 +161,7 @@ impl Controller for Freezes {
     }
 }
 
-// Its hook: in `crates/webhook`.
+// The hook: in `crates/webhook`.
 impl Validate for Freezes {
     type Object = Freeze;
 
@@ -177,7 +179,7 @@ fn hook() -> Hook {
     Hook::validating(Freeze::NAME, Freezes).on([Operation::Create])
 }
 
-// Its explanation: in `crates/client`, which asks the operator's own decision.
+// The explanation: in `crates/client`, which calls the operator's own decision.
 fn explain(now: Timestamp, freeze: &Freeze) -> String {
     let decision = Freezes.decide(now, freeze, &(), &[]).decided();
     match decision.map(|decision| decision.state) {

@@ -9,7 +9,7 @@ fn freeze(duration: &str) -> Freeze {
     serde_json::from_value(json!({"metadata": metadata, "spec": {"duration": duration}})).unwrap()
 }
 
-/// The records of one pass, made as the engine makes it.
+/// Returns the audit records of one pass, which runs as in the engine.
 fn pass(second: i64, freeze: &mut Freeze, live: &mut Vec<Live>) -> Vec<Record> {
     let now = Timestamp::constant(second, 0);
     let decision = Freezes.decide(now, freeze, &(), live).decided().unwrap();

@@ -1,4 +1,4 @@
-//! What is due goes before everything, whatever else hangs or is slow.
+//! Due objects come before all others, regardless of other passes that hang or are slow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::objects::{BOXES, INNER, OUTER, SECRETS, inner, outer, timebox};
 use crate::steps::overdue;
 use crate::timebox::{PORT, Timeboxes};
 
-/// Never gets anywhere.
+/// A port that never completes an effect.
 #[derive(Clone, Default)]
 struct Hangs(Arc<AtomicUsize>);
 
@@ -30,7 +30,7 @@ impl Port for Hangs {
     }
 }
 
-/// The same object for another box.
+/// Returns the same object for another box.
 fn of(number: usize, mut object: Value) -> Value {
     let name = format!("b{number}");
     let metadata = &mut object["metadata"];
@@ -50,7 +50,7 @@ fn of(number: usize, mut object: Value) -> Value {
 
 #[tokio::test]
 async fn every_access_is_taken_away_although_no_effect_ends() {
-    // Many more than passes may run at once.
+    // Many more than the number of concurrent passes.
     const MANY: usize = 60;
     let mock = Mock::default();
     let all = |object: &dyn Fn() -> Value| -> Value {
@@ -80,12 +80,12 @@ async fn every_access_is_taken_away_although_no_effect_ends() {
         ..Timeboxes::default()
     };
     let running = mock.run_engine(engine, controller);
-    // No outer child is deleted: for none of them the effect has ended.
+    // No outer child is deleted: the effect has completed for none of them.
     running.finish().await;
     assert_eq!(hangs.0.load(Ordering::Relaxed), MANY);
 }
 
-/// Answers with the first of these that is left, and keeps what it was asked.
+/// A port that returns the first of the remaining answers, and records the effects.
 #[derive(Clone, Default)]
 struct QueuedAnswers {
     answers: Arc<Mutex<VecDeque<Result<Value, Failure>>>>,
@@ -101,7 +101,8 @@ impl Port for QueuedAnswers {
     }
 }
 
-/// A box whose time is up, and of which only the inner child can go before the port has answered.
+/// Returns an expired box with an inner child that may be deleted before the port has answered; no
+/// other child may.
 fn ends_with_an_effect(
     port: Option<QueuedAnswers>,
 ) -> (Mock, impl FnOnce(&Mock) -> crate::running::Running) {
@@ -148,12 +149,12 @@ async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_statu
 #[tokio::test]
 async fn an_effect_for_a_port_that_nobody_registered_ends_the_plan() {
     let (mock, run) = ends_with_an_effect(None);
-    // The outer child stays: nobody can say that what it stands for is done.
+    // The outer child remains: it is unknown whether the work that it represents is done.
     mock.expect_status(json!({"phase": "Failed", "reason": "UnknownPort", "children": 1}));
     run(&mock).finish().await;
 }
 
-/// The box `a` with both children, whose observation takes longer than any test.
+/// Returns the box `a` with both children and an observation that takes longer than any test.
 fn observed_for_ever(mock: &Mock, until: Timestamp) {
     let mut hangs = timebox(900);
     hangs["spec"]["slow"] = json!(u64::MAX);
@@ -180,7 +181,7 @@ async fn what_is_due_is_ended_although_an_observation_hangs() {
 #[tokio::test]
 async fn what_becomes_due_while_an_observation_hangs_is_ended() {
     let mock = Mock::default();
-    // The pass has begun long before that, and its observation would end long after.
+    // The pass begins long before that instant, and its observation would end long after.
     observed_for_ever(&mock, Timestamp::now() + SignedDuration::from_secs(3));
     mock.run().finish().await;
 }

@@ -1,4 +1,4 @@
-//! What happens when something fails: what is still done, what is not, and what is tried again.
+//! Failures: the steps that are still carried out, those that are not, and those that are retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ async fn what_the_api_server_rejects_is_not_sent_again_until_something_changes()
     engine.finish().await;
 }
 
-/// Fails as often as it says, then keeps nothing.
+/// A sink that fails for a number of calls, and then discards the records.
 struct Flaky(std::sync::atomic::AtomicUsize);
 
 impl Sink for Flaky {
@@ -150,7 +150,7 @@ async fn a_kind_that_is_not_installed_is_waited_for_and_named() {
     assert_eq!(readiness.waiting_for(), Vec::<String>::new());
 }
 
-/// Counts what it is given.
+/// A sink that counts its records.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicUsize>);
 
@@ -173,7 +173,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     mock.expect(Method::POST, leases, |call| {
         (201, stored(&call.body, "lease-uid", 1_001))
     });
-    // Its time is over as soon as it begins, and the next renewal is far away.
+    // The leadership ends as soon as it begins, and the next renewal is far away.
     let timing = LeaseTiming {
         duration: Duration::from_secs(15),
         renew_deadline: Duration::ZERO,
@@ -205,7 +205,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
             .await
             .is_ok()
     );
-    // Stopping, it gives the lease back.
+    // The engine releases the lease when it stops.
     mock.expect(Method::GET, &lease, |_| {
         let spec = json!({"holderIdentity": "me", "leaseTransitions": 1});
         let metadata = json!({"name": names::LEASE, "namespace": "oz", "resourceVersion": "1001"});
@@ -240,7 +240,7 @@ async fn a_renewal_whose_answer_was_lost_is_made_again_at_once() {
     mock.expect(Method::POST, leases, |call| {
         (201, stored(&call.body, "lease-uid", 1_001))
     });
-    // It was written, as the next one finds out: too late to wait for another.
+    // The lease was written, as the next request shows: it is too late to wait for another renewal.
     mock.expect(Method::PUT, &lease, conflict)
         .expect(Method::GET, &lease, held("me", "1002"))
         .expect(Method::PUT, &lease, |call| {

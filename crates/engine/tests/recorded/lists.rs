@@ -1,5 +1,5 @@
-//! A kind that cannot be listed at all keeps no end waiting that can be known from what is listed, and
-//! nothing else is done without it.
+//! A kind that cannot be listed delays no end that follows from the available lists, and no other step
+//! is carried out without its list.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const ALL_SECRETS: &str = "/api/v1/secrets";
 const PAST: &str = "2000-01-01T00:00:00Z";
 const FUTURE: &str = "2200-01-01T00:00:00Z";
 
-/// The outer child of the box, which carries until when the box lasts.
+/// Returns the outer child of the box, with the expiry of the box.
 fn told(until: &str) -> Value {
     let mut outer = outer(900);
     outer["metadata"]["annotations"][UNTIL] = json!(until);
@@ -42,7 +42,7 @@ fn expect_deletion(mock: &Mock, path: &str) {
     });
 }
 
-/// Waits until the engine has something to say of this.
+/// Waits until the readiness of the engine names this condition.
 async fn said(running: &Running, what: &str) {
     let said = async {
         while !running.readiness.waiting_for().join(" ").contains(what) {
@@ -73,13 +73,13 @@ async fn what_is_not_over_stays_while_its_object_is_not_known_and_goes_on_when_i
     mock.list(BOXES, json!([lasting(FUTURE)]));
     mock.list(ALL_MAPS, json!([told(FUTURE)]));
     mock.list(ALL_SECRETS, json!([inner(901)]));
-    // Somebody may have deleted it.
+    // A user may have deleted the box.
     mock.read(BOX, 500);
     let running = mock.run();
     said(&running, "Timebox list (").await;
     mock.watched(ALL_MAPS).await;
     mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
-    // Long enough for whoever would end it without knowing it.
+    // Long enough for an engine that would end the box without this information.
     mock.asked(BOX).await;
     mock.listed(BOXES);
     running.finish().await;
@@ -108,7 +108,8 @@ async fn children_of_one_kind_that_cannot_be_listed_keep_no_end_waiting() {
     mock.run().finish().await;
 }
 
-/// A box that lasts until then, with all its children, where no list of another kind comes.
+/// Returns a box with this expiry and all its children, and an API server that returns no list of
+/// another kind.
 fn without_needs(until: &str) -> Mock {
     let mock = Mock::default();
     mock.list(BOXES, json!([lasting(until)]));
@@ -158,7 +159,7 @@ async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are
         controller,
     );
     said(&running, "Secret list").await;
-    // The inner child is not known to be missing.
+    // The engine does not know that the inner child is missing.
     mock.list(ALL_SECRETS, json!([inner(901)]));
     assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 0);
     mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
@@ -166,7 +167,7 @@ async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are
     running.finish().await;
 }
 
-/// A store of ConfigMaps that has its first list, how its watch fares, and the watch.
+/// Returns a store of ConfigMaps with its first list, the state of its watch, and the watch.
 async fn watched(mock: &Mock) -> (Store<ConfigMap>, Health, JoinHandle<()>) {
     let client = mock.client();
     let (store, health, feed) = guarded_store(&client, None, Selection::default());
@@ -176,7 +177,7 @@ async fn watched(mock: &Mock) -> (Store<ConfigMap>, Health, JoinHandle<()>) {
     (store, health, feed)
 }
 
-/// Waits until what is wrong with a watch is this.
+/// Waits until a watch has this problem.
 async fn complains(health: &Health, of: Option<&str>) {
     let complains = async {
         loop {
@@ -205,7 +206,7 @@ async fn a_watch_that_is_refused_is_known_and_recovers() {
     mock.refused(ALL_MAPS, 403);
     mock.break_watches(ALL_MAPS);
     complains(&health, Some("fails: no list of that (403)")).await;
-    // What was known is not forgotten for it.
+    // The known objects remain in the store.
     assert_eq!(store.len(), 1);
     mock.listed(ALL_MAPS);
     mock.watched(ALL_MAPS).await;
@@ -219,7 +220,7 @@ async fn a_watch_that_stalls_is_known_and_recovers() {
     let mock = Mock::default();
     let (_store, health, feed) = watched(&mock).await;
     complains(&health, None).await;
-    // Nothing comes, not even a bookmark.
+    // No data arrives, not even a bookmark.
     complains(&health, Some("fails: the API server says nothing")).await;
     mock.break_watches(ALL_MAPS);
     mock.watched(ALL_MAPS).await;

@@ -1,5 +1,5 @@
-//! The engine against a scripted API server, which answers what the test says and reports every
-//! call that is missing or too many: for order, preconditions and what must not be written.
+//! The engine against a scripted API server, which sends the responses of the test and reports
+//! every call that is missing or unexpected: for order, preconditions and forbidden writes.
 
 #![allow(
     clippy::expect_used,

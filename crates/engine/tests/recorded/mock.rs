@@ -1,5 +1,5 @@
-//! An API server that follows a script. Lists and watches are answered from what the test put
-//! there; every other call must be the next one of the script.
+//! An API server that follows a script. The test provides the content of lists and watches; every
+//! other call must be the next one of the script.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,12 +19,12 @@ use tokio::sync::Notify;
 
 use crate::objects::{BOX_STATUS, BOXES, stored};
 
-/// A call that the script expects, and the answer to it.
+/// A call that the script expects, and the response to it.
 struct Expected {
     method: Method,
     path: String,
     answer: Answer,
-    /// Whether it may come before those that were expected earlier.
+    /// True if the call may occur before earlier expected calls.
     any_time: bool,
 }
 
@@ -62,7 +62,7 @@ impl Mock {
         self.state.lock()
     }
 
-    /// The next call and its answer.
+    /// Expects a call as the next one, and sets its response.
     pub(crate) fn expect(
         &self,
         method: Method,
@@ -78,7 +78,7 @@ impl Mock {
         self
     }
 
-    /// A call that comes at some time, and the answer to it.
+    /// Expects a call at any time, and sets its response.
     pub(crate) fn expect_any_time(
         &self,
         method: Method,
@@ -92,7 +92,7 @@ impl Mock {
         self
     }
 
-    /// The next call creates what it sends.
+    /// Expects as the next call one that creates the object in its body.
     pub(crate) fn expect_create(&self, path: &str, uid: &'static str) -> &Self {
         let version = self.next_version();
         self.expect(Method::POST, path, move |call| {
@@ -100,7 +100,7 @@ impl Mock {
         })
     }
 
-    /// The next call patches the status of the box `a` with this.
+    /// Expects as the next call one that patches the status of the box `a` with this.
     pub(crate) fn expect_status(&self, expected: Value) -> &Self {
         let version = self.next_version();
         let mock = self.clone();
@@ -131,28 +131,28 @@ impl Mock {
         })
     }
 
-    /// The objects that a list holds. `path` is the collection's, with `?need` for the needs.
+    /// Sets the objects in a list. `path` is the collection's, with `?need` for the needs.
     pub(crate) fn list(&self, path: &str, items: Value) -> &Self {
         self.state().lists.push((path.to_owned(), items));
         self
     }
 
-    /// The API server does not know this kind, until [`Mock::listed`].
+    /// Removes this kind from the API server, until [`Mock::listed`].
     pub(crate) fn unknown(&self, path: &str) {
         self.refused(path, 404);
     }
 
-    /// The API server answers this to lists and watches, until [`Mock::listed`].
+    /// Responds to lists and watches with this code, until [`Mock::listed`].
     pub(crate) fn refused(&self, path: &str, code: u16) {
         self.state().refused.push((path.to_owned(), code));
     }
 
-    /// Reads of this are answered so, however many there are.
+    /// Responds to all reads of this path with this code.
     pub(crate) fn read(&self, path: &str, code: u16) {
         self.state().reads.push((path.to_owned(), code, 0));
     }
 
-    /// It was read.
+    /// Waits until the path was read.
     pub(crate) async fn asked(&self, path: &str) {
         let was = |(read, _, times): &(String, u16, usize)| read == path && *times > 0;
         self.until(|state| state.reads.iter().any(was)).await;
@@ -162,12 +162,12 @@ impl Mock {
         self.state().refused.retain(|(refused, _)| refused != path);
     }
 
-    /// Every watch of this breaks.
+    /// Breaks every watch of this path.
     pub(crate) fn break_watches(&self, path: &str) {
         self.state().watches.retain(|(watched, _)| watched != path);
     }
 
-    /// A watch shows something.
+    /// Sends an event on a watch.
     pub(crate) fn show(&self, path: &str, kind: &str, object: &Value) {
         let event = json!({"type": kind, "object": object});
         for (watched, sender) in &self.state().watches {
@@ -177,7 +177,7 @@ impl Mock {
         }
     }
 
-    /// The watch of a collection has begun.
+    /// Waits until the watch of a collection has begun.
     pub(crate) async fn watched(&self, path: &str) {
         self.until(|state| state.watches.iter().any(|(watched, _)| watched == path))
             .await;
@@ -207,7 +207,7 @@ impl Mock {
         }
     }
 
-    /// Fails if anything was called that was not expected.
+    /// Fails if an unexpected call was made.
     pub(crate) fn nothing_else(&self) {
         let problems = self.state().problems.clone();
         assert!(problems.is_empty(), "{problems}");
@@ -278,7 +278,7 @@ impl Mock {
         drop(state);
         let problem = match expected {
             Some(next) if is_next(&next) => {
-                // A failed assertion of the script is the test's, not the engine's.
+                // A failed assertion of the script belongs to the test, not to the engine.
                 let answer = std::panic::AssertUnwindSafe(|| (next.answer)(call));
                 match std::panic::catch_unwind(answer) {
                     Ok((code, body)) => return respond(code, &body),
@@ -299,7 +299,7 @@ fn respond(code: u16, body: &Value) -> Response<Body> {
     response
 }
 
-/// A `Status` as the API server answers it.
+/// Returns a `Status` in the form of the API server.
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "code": code, "reason": reason, "message": message})

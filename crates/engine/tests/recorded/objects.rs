@@ -1,5 +1,5 @@
-//! The objects that scripts are about: the box `a` and its children, where they are, and as the API server
-//! knows them.
+//! The objects in the scripts: the box `a` and its children, their paths, and their form in the API
+//! server.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(crate) const OUTER: &str = "/api/v1/namespaces/dev/configmaps/a-outer";
 pub(crate) const SECRETS: &str = "/api/v1/namespaces/dev/secrets";
 pub(crate) const INNER: &str = "/api/v1/namespaces/dev/secrets/a-inner";
 
-/// What the API server makes of an object that is sent to it.
+/// Returns the stored form of an object that is sent to the API server.
 pub(crate) fn stored(sent: &Value, uid: &str, version: u64) -> Value {
     let mut object = sent.clone();
     object["metadata"]["uid"] = json!(uid);
@@ -20,7 +20,7 @@ pub(crate) fn stored(sent: &Value, uid: &str, version: u64) -> Value {
     object
 }
 
-/// The box `a`, which never ends.
+/// Returns the box `a`, which never ends.
 pub(crate) fn timebox(version: u64) -> Value {
     json!({
         "apiVersion": "test.wizardofoz.co/v1",
@@ -52,21 +52,21 @@ fn child(kind: &str, name: &str, uid: &str, version: u64) -> Value {
     })
 }
 
-/// The first child of the box, as it should be.
+/// Returns the first child of the box in its desired state.
 pub(crate) fn outer(version: u64) -> Value {
     let mut outer = child("ConfigMap", "a-outer", "outer-uid", version);
     outer["data"] = json!({"content": "gold"});
     outer
 }
 
-/// The second child of the box, as it should be.
+/// Returns the second child of the box in its desired state.
 pub(crate) fn inner(version: u64) -> Value {
     let mut inner = child("Secret", "a-inner", "inner-uid", version);
     inner["type"] = json!("Opaque");
     inner
 }
 
-/// The status of a box with both children.
+/// Returns the status of a box with both children.
 pub(crate) fn open() -> Value {
     json!({"phase": "Open", "reason": null, "children": 2})
 }

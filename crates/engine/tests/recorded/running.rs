@@ -1,4 +1,4 @@
-//! An engine at work on a scripted API server.
+//! A running engine with a scripted API server.
 
 use oz_audit::Sink;
 use oz_engine::Engine;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::mock::Mock;
 use crate::timebox::{ObserveTimeboxes, Timeboxes};
 
-/// The engine.
+/// The running engine.
 pub(crate) struct Running {
     pub(crate) controller: Timeboxes,
     pub(crate) readiness: oz_runtime::Readiness,
@@ -62,20 +62,20 @@ impl Mock {
 }
 
 impl Running {
-    /// Why the engine fails, by itself.
+    /// Returns the failure with which the engine ends.
     pub(crate) async fn lost(self) -> String {
         let ended = self.task.await.expect("the engine panicked");
         ended.expect_err("the engine stopped").to_string()
     }
 
-    /// Plays the script to its end and stops the engine, which finishes what it does. Fails if
-    /// anything else was called.
+    /// Plays the script to its end and stops the engine, which finishes its passes. Fails if an
+    /// unexpected call was made.
     pub(crate) async fn finish(self) {
         self.mock.played().await;
         self.stop_and_finish().await;
     }
 
-    /// The same, for a script whose end is played while the engine stops.
+    /// Does the same, for a script with an end that is played while the engine stops.
     pub(crate) async fn stop_and_finish(self) {
         self.stop.cancel();
         self.task

@@ -1,4 +1,4 @@
-//! What is written, in which order and under which conditions.
+//! The writes of the engine, their order and their conditions.
 
 use std::sync::Arc;
 
@@ -78,14 +78,14 @@ async fn what_is_as_it_should_be_is_not_written() {
     let mut settled = timebox(900);
     settled["status"] = open();
     mock.list(BOXES, json!([settled]));
-    // Defaults and other people's labels are no difference.
+    // Defaults and labels of other users are no difference.
     let mut outer = outer(900);
     outer["immutable"] = json!(false);
     outer["metadata"]["labels"]["theirs"] = json!("yes");
     mock.list("/api/v1/configmaps", json!([outer]));
     mock.list("/api/v1/secrets", json!([inner(900)]));
     let engine = mock.run();
-    // Something to wait for: another box, whose status is all that is missing.
+    // Another box to wait for: only its status is missing.
     let mut other = timebox(950);
     other["metadata"]["name"] = json!("b");
     other["metadata"]["uid"] = json!("other-uid");
@@ -127,7 +127,7 @@ async fn the_watch_showing_our_own_writes_leads_to_no_further_pass() {
     mock.show("/api/v1/configmaps", "ADDED", &outer(1_001));
     mock.show("/api/v1/secrets", "ADDED", &inner(1_002));
     mock.show(BOXES, "MODIFIED", &settled);
-    // A change that is not ours comes last, and is what the plan is made for.
+    // A change by another user arrives last, and the plan is made for it.
     let mut changed = settled.clone();
     changed["metadata"]["resourceVersion"] = json!("1004");
     changed["spec"]["content"] = json!("silver");
@@ -146,7 +146,7 @@ async fn the_watch_showing_our_own_writes_leads_to_no_further_pass() {
     assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
-/// A box whose time is up, with both children.
+/// Returns an expired box with both children.
 pub(crate) fn overdue() -> Mock {
     let mock = Mock::default();
     let mut overdue = timebox(900);
@@ -181,7 +181,7 @@ async fn children_are_deleted_by_uid_the_last_created_first() {
     mock.run().finish().await;
 }
 
-/// A clock that stands still until it is set.
+/// A clock that is stopped until it is set.
 #[derive(Clone)]
 struct SetClock(Arc<Mutex<Timestamp>>);
 
@@ -204,7 +204,7 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
         *slow.0.lock() = at("2026-11-21T11:00:00Z");
         (201, outer(1_001))
     });
-    // No Secret, which gives access; what was made is taken away at once.
+    // The engine creates no Secret, which grants access, and deletes the created child at once.
     mock.expect(Method::DELETE, OUTER, |_| {
         (404, status(404, "NotFound", "gone already"))
     });
@@ -235,7 +235,7 @@ async fn what_only_takes_away_goes_on_however_slow_the_server_is() {
         (404, status(404, "NotFound", "gone already"))
     });
     mock.expect(Method::DELETE, OUTER, move |_| {
-        // By the plan that knew why.
+        // The plan that knew the reason made this deletion.
         assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 1);
         (404, status(404, "NotFound", "gone already"))
     });
@@ -285,7 +285,7 @@ async fn a_deletion_refused_for_another_reason_is_tried_again() {
 async fn a_child_left_by_a_crash_is_found_and_the_plan_made_anew_with_it() {
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
-    // The watch has not shown it: the list was made before.
+    // The watch has not shown the object: the list is older.
     let taken = status(
         409,
         "AlreadyExists",
@@ -304,7 +304,7 @@ async fn a_child_left_by_a_crash_is_found_and_the_plan_made_anew_with_it() {
 #[tokio::test]
 async fn children_are_orphans_only_when_the_api_server_says_that_their_object_is_gone() {
     let mock = Mock::default();
-    // The list of boxes was made before the box was, the list of children after.
+    // The list of boxes is older than the box, the list of children is newer.
     mock.list("/api/v1/configmaps", json!([outer(900)]));
     mock.list("/api/v1/secrets", json!([inner(901)]));
     mock.expect(Method::GET, BOX, |_| (200, timebox(899)));
@@ -330,7 +330,7 @@ async fn a_child_that_takes_its_time_to_end_is_live_until_the_watch_shows_it_gon
     mock.expect(Method::DELETE, OUTER, |_| {
         (404, status(404, "NotFound", "gone already"))
     });
-    // Not yet over: one child is left.
+    // The end is not complete: one child remains.
     mock.expect_status(json!({"children": 1}));
     let engine = mock.run();
     mock.watched("/api/v1/secrets").await;
@@ -377,7 +377,7 @@ async fn an_owner_is_added_beside_the_others_and_only_if_it_is_not_there() {
         answer["metadata"]["resourceVersion"] = json!("1400");
         (200, answer)
     });
-    // The first pass after the next failure finds the owner there.
+    // The first pass after the next failure finds that the owner is set.
     mock.expect(Method::POST, MAPS, |_| {
         (503, status(503, "ServiceUnavailable", "busy"))
     });
@@ -411,7 +411,7 @@ async fn a_value_that_the_api_server_writes_differently_is_not_sent_again() {
     mock.watched("/api/v1/configmaps").await;
     mock.played().await;
 
-    // Somebody's label leads to a pass, which finds nothing to do; another content is drift.
+    // A label of another user causes a pass, which changes nothing; another content is drift.
     let labelled = rewritten("yes", "GOLD", 2_001);
     mock.show("/api/v1/configmaps", "MODIFIED", &labelled);
     let mut drifted = rewritten("yes", "LEAD", 2_002);

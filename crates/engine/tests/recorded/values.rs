@@ -1,4 +1,4 @@
-//! What a controller is called, and as whom it writes.
+//! The name of a controller, and the client and field manager of its writes.
 
 use http::Method;
 use oz_engine::{Engine, Setup, StartError};
@@ -12,7 +12,7 @@ use crate::timebox::{ObserveTimeboxes, Timeboxes};
 
 #[tokio::test]
 async fn a_controller_writes_with_its_own_client_and_field_manager() {
-    // Nothing but lists and watches is asked for here.
+    // The engine sends only lists and watches here.
     let shared = Mock::default();
     shared.list(BOXES, json!([timebox(900)]));
     let own = Mock::default();

@@ -1,5 +1,5 @@
-//! Controllers that come and go while their engine runs. In a process of its own, whose memory is looked
-//! at.
+//! Controllers that are started and stopped while their engine runs. This is a separate process, because
+//! the test measures its memory.
 
 #[path = "../cluster/harness.rs"]
 #[allow(dead_code, reason = "the engine's tests use the rest")]
@@ -26,14 +26,16 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::{api, cluster, engine_client, gone, phase, timebox};
 use crate::timebox::{NEED, ObserveTimeboxes, Timebox, Timeboxes, inner_name, outer_name};
 
-/// How often a controller is started and stopped.
+/// The number of starts and stops of a controller.
 const ROUNDS: usize = 1_000;
-/// After so many rounds nothing new is needed any more: connections, buffers, memory that is used again.
+/// The number of rounds after which nothing new is needed: connections, buffers, memory that is used
+/// again.
 const WARM: usize = 200;
-/// By how much the process may grow in all rounds after these. A watch that stays takes some 50 KiB.
+/// The maximum growth of the process in all rounds after these, in bytes. A watch that remains takes
+/// some 50 KiB.
 const GROWTH: usize = 8 * 1024 * 1024;
 
-/// Held by the test that counts: all share one API server and one process.
+/// The lock of the test that counts: all tests share one API server and one process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn start(controllers: &Controllers, name: &str) -> Result<(Timeboxes, Running)> {
@@ -46,7 +48,7 @@ fn start(controllers: &Controllers, name: &str) -> Result<(Timeboxes, Running)> 
     Ok((controller, running))
 }
 
-/// Waits until it has looked at something.
+/// Waits until the controller has made a plan.
 async fn looked(controller: &Timeboxes) -> Result<()> {
     let looked = async {
         while controller.plans.load(Ordering::Relaxed) == 0 {
@@ -57,7 +59,7 @@ async fn looked(controller: &Timeboxes) -> Result<()> {
     looked.context("the controller looks at nothing")
 }
 
-/// How many watches of its namespaced kinds the API server has open, by kind.
+/// Returns the number of open watches of the namespaced kinds at the API server, by kind.
 async fn watches(admin: &Client) -> Result<BTreeMap<String, u64>> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let text = admin.request_text(request).await?;
@@ -94,7 +96,7 @@ async fn watches_are(admin: &Client, expected: &BTreeMap<String, u64>) -> Result
     .await
 }
 
-/// What a probe of the engine shows.
+/// Returns the response of a probe of the engine.
 async fn shown(address: std::net::SocketAddr, path: &str) -> Result<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await?;
@@ -105,7 +107,7 @@ async fn shown(address: std::net::SocketAddr, path: &str) -> Result<String> {
     Ok(text)
 }
 
-/// How much memory this process has, in bytes.
+/// Returns the memory of this process, in bytes.
 fn resident() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -196,7 +198,7 @@ async fn controllers_that_come_and_go_leave_nothing_behind() -> Result<()> {
         for one in [r#"controller=""#, r#"kind=""#] {
             assert!(!metrics.contains(one), "{one} is in:\n{metrics}");
         }
-        // What they wrote stays.
+        // The objects that the controllers wrote remain.
         assert!(boxes.get_opt("a").await?.is_some());
         let secrets = api::<Secret>(&admin, namespace);
         assert!(secrets.get_opt(&inner_name("a")).await?.is_some());
@@ -228,7 +230,7 @@ async fn a_watch_that_several_use_ends_with_the_last_of_them() -> Result<()> {
         boxes.create(&PostParams::default(), &timebox("a")).await?;
         phase(&boxes, "a", "Open").await?;
         running.stop().await;
-        // What nobody looks at stays as it is, but the store goes on.
+        // Without a controller the box does not change, but the store continues.
         boxes.create(&PostParams::default(), &timebox("b")).await?;
         eventually(
             "the store to show the second box",
@@ -241,14 +243,14 @@ async fn a_watch_that_several_use_ends_with_the_last_of_them() -> Result<()> {
         .await?;
         assert!(maps.get_opt(&outer_name("b")).await?.is_none());
 
-        // One that starts where another one was finds all that came meanwhile.
+        // A controller that starts in the place of another finds all changes since then.
         let (_, running) = start(&engine.controllers, "timebox")?;
         phase(&boxes, "b", "Open").await?;
         boxes
             .delete("a", &kube::api::DeleteParams::default())
             .await?;
         gone(&maps, &outer_name("a")).await?;
-        // What it has used stays as long as others have it, and nothing else.
+        // The watches of a stopped controller remain only as long as others use them.
         let needs = Selection::default().labels(NEED);
         let needs = engine.controllers.feeds().store_with::<ConfigMap>(needs);
         running.stop().await;

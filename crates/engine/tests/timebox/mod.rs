@@ -1,5 +1,5 @@
-//! A controller with a kind of its own for the engine's tests: small enough to be read in one go,
-//! and yet with children, an expiry, a record, a status and a related kind.
+//! A controller with its own kind for the engine's tests: small enough to be read in one go, and
+//! yet with children, an expiry, an audit record, a status and a related kind.
 
 #![allow(
     dead_code,
@@ -66,7 +66,7 @@ pub struct TimeboxStatus {
 }
 
 impl TimeboxSpec {
-    /// What a box has that holds this and never ends.
+    /// Returns the spec of a box with this content that never ends.
     pub fn holding(content: &str) -> Self {
         Self {
             content: content.to_owned(),
@@ -83,28 +83,29 @@ impl TimeboxSpec {
 /// The controller.
 #[derive(Clone, Default)]
 pub(crate) struct Timeboxes {
-    /// What it is called, if not `timebox`.
+    /// The name of the controller, if not `timebox`.
     pub(crate) name: Option<String>,
-    /// How many plans were made.
+    /// The number of plans that were made.
     pub(crate) plans: Arc<AtomicUsize>,
-    /// Whether plans begin with a record.
+    /// True if plans begin with an audit record.
     pub(crate) recorded: bool,
-    /// Whether the inner child is planned once the outer one is seen, in a pass that follows at once.
+    /// True if the inner child is planned once the outer one is seen, in a pass that follows at once.
     pub(crate) in_two_passes: bool,
-    /// Whether a port is asked for something once the inner child is gone, before the outer one goes.
+    /// True if the plan has an effect after the inner child is deleted, before the outer one is
+    /// deleted.
     pub(crate) effects: bool,
-    /// Whether a box that ends is looked at again a second later.
+    /// True if a box that ends is reconciled again a second later.
     pub(crate) looks_again: bool,
 }
 
 /// The label of ConfigMaps that boxes may need.
 pub(crate) const NEED: &str = "test.wizardofoz.co/need";
-/// The label of ConfigMaps that take from the box of their name what it needs.
+/// The label of ConfigMaps that remove the needed object from the box of their name.
 pub(crate) const TAKEN: &str = "test.wizardofoz.co/taken";
 pub(crate) const KIND: &str = "Timebox";
-/// Name of the port that effects are for.
+/// The name of the port of the effects.
 pub(crate) const PORT: &str = "bell";
-/// Annotation on a child: until when its box lasts.
+/// The annotation on a child with the expiry of its box.
 pub(crate) const UNTIL: &str = "test.wizardofoz.co/until";
 
 pub(crate) fn outer_name(name: &str) -> String {
@@ -115,7 +116,7 @@ pub(crate) fn inner_name(name: &str) -> String {
     format!("{name}-inner")
 }
 
-/// Created first, deleted last.
+/// Returns the outer child, which is created first and deleted last.
 pub(crate) fn outer(timebox: &Timebox) -> Child {
     let mut outer = ConfigMap::default();
     outer.metadata.name = Some(outer_name(&timebox.name_any()));
@@ -129,7 +130,7 @@ pub(crate) fn outer(timebox: &Timebox) -> Child {
     Child::new(&outer)
 }
 
-/// Created when the outer one exists.
+/// Returns the inner child, which is created when the outer one exists.
 pub(crate) fn inner(timebox: &Timebox) -> Child {
     let mut inner = Secret::default();
     inner.metadata.name = Some(inner_name(&timebox.name_any()));
@@ -179,7 +180,7 @@ fn ending_with_effect(timebox: &Timebox, live: &[Live]) -> Plan {
         .then(delete(outer))
 }
 
-/// The question whether what a box needs is there.
+/// The question whether the object that a box needs exists.
 pub(crate) struct Needs;
 
 impl Timeboxes {
@@ -227,7 +228,7 @@ impl Timeboxes {
 
 impl Controller for Timeboxes {
     type Object = Timebox;
-    /// Whether what the box needs is there; `None` before that was asked.
+    /// The existence of the object that the box needs; `None` before the question was asked.
     type Facts = Option<bool>;
     type Question = Needs;
     type State = ();
@@ -289,7 +290,7 @@ impl Controller for Timeboxes {
         }
     }
 
-    /// The last created first, one after the other.
+    /// Deletes the children in the reverse order of their creation, one after the other.
     fn orphaned(&self, _: Timestamp, _: Option<&Timebox>, live: &[Live]) -> Plan {
         live.iter().rev().fold(Plan::default(), |plan, child| {
             plan.then([Step::Delete(child.reference())])

@@ -1,4 +1,4 @@
-//! Whether and where sessions are recorded, and what is put on record of it.
+//! The recording of sessions: which sessions are recorded and where, and the audit records about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::spool::{Recovered, ShareFull, Spool, Waiting};
 use crate::storage::Storage;
 use crate::tape::{Tape, Writer};
 
-/// How long a process that stops waits for recordings to be stored.
+/// The time for which a process that stops waits until recordings are stored.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a session that is to be opened waits for room in the share of its user.
+/// The time for which a session that is to be opened waits for room in the share of its user.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the trail is left alone after it did not take a record, at first and at most.
+/// The pause after the audit trail did not accept a record: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where recordings go.
+/// The places that recordings go to.
 #[derive(Clone, Debug)]
 pub(crate) struct Recordings {
     pub(crate) spool: Arc<Spool>,
@@ -38,18 +38,18 @@ pub(crate) struct Recordings {
     failed: Arc<Mutex<Option<String>>>,
 }
 
-/// What is to be done about one session.
+/// The plan for the recording of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Nobody asks for a recording.
+    /// No recording is requested.
     None,
-    /// It is recorded.
+    /// The session is recorded.
     Record(RecordingConfig),
-    /// It should be, and cannot.
+    /// The session should be recorded and cannot be, for this reason.
     Cannot(String),
 }
 
-/// About a session that is being opened.
+/// The data of a session that is being opened.
 pub(crate) struct Opening<'a> {
     pub(crate) grant: &'a Grant,
     pub(crate) user: &'a Requester,
@@ -60,23 +60,24 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Plan {
-    /// Whether there is no session without.
+    /// Checks whether the session requires the recording.
     pub(crate) fn is_required(&self) -> bool {
         matches!(self, Self::Record(config) if config.mode == RecordingMode::Required)
     }
 
-    /// For a session of this grant, by this user. Waits a little where the user has no room in the spool.
+    /// Returns the plan for a session of this grant by this user. Waits for a short time if the user has no room in the
+    /// spool.
     ///
     /// # Errors
-    /// Where it must be recorded, and cannot; and where recordings of the user take their share of the spool: a user
-    /// who fills it does not go on unrecorded.
+    /// When the session must be recorded and cannot be; and when recordings of the user take their whole share of the
+    /// spool: a user who fills it does not continue unrecorded.
     pub(crate) async fn of(
         recordings: Option<&Recordings>,
         (grant, user): (&Grant, &Requester),
         way: &str,
         asked: Option<&Upgrade>,
     ) -> Result<Self, Refused> {
-        // Forwarded ports and logs are no sessions that somebody types in; what they carried is counted.
+        // Forwarded ports and logs have no input of a user to record; the bytes that they carry are counted.
         let config = grant.sessions.recording.filter(|_| runs_command(way));
         let Some(config) = config else {
             return Ok(Self::None);
@@ -87,8 +88,8 @@ impl Plan {
         let why = match recordings {
             None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
                 .to_owned(),
-            // What would be so by whatever protocol is told first: kubectl that is refused over WebSockets asks
-            // again over SPDY, and shows what it is told then.
+            // The reasons that hold for every protocol come first: kubectl that is refused over WebSockets asks again
+            // over SPDY, and shows the second refusal.
             Some(recordings) => match recordings.spool.room() {
                 Err(full) => full.to_string(),
                 Ok(()) if asked.is_some_and(Upgrade::is_recorded) => {
@@ -125,10 +126,10 @@ impl Recordings {
         self.failed.lock()
     }
 
-    /// Waits for room in a user's share of the spool, a little.
+    /// Waits for a short time for room in a user's share of the spool.
     ///
     /// # Errors
-    /// That there is none.
+    /// When there is no room.
     async fn room_for(&self, user: &Requester) -> Result<(), Refused> {
         let share = self.spool.share(&user.user);
         let _ = tokio::time::timeout(SHARE_TIMEOUT, share.resumes()).await;
@@ -155,7 +156,7 @@ impl Recordings {
         begun.map_err(|message| Refused::unavailable("NotRecorded", message))
     }
 
-    /// Waits for what is in the spool to be stored, as long as a process that stops can.
+    /// Waits until the recordings in the spool are stored, for as long as a process that stops can wait.
     pub(crate) async fn flush(&self) {
         if let Err(Waiting {
             parts,
@@ -172,9 +173,9 @@ impl Recordings {
         }
     }
 
-    /// Puts on record what an earlier process left, which broke off.
+    /// Records the interrupted recordings of an earlier process in the audit trail.
     ///
-    /// Each is found again by the next process until its record is where it is to be.
+    /// The next process finds each of them again until its record is where it belongs.
     pub(crate) async fn recovered(&self, trail: &Trail, clock: &dyn Clock, left: Vec<Recovered>) {
         for Recovered {
             key,
@@ -209,7 +210,7 @@ impl Recordings {
     }
 }
 
-/// Waits until something is on record, for as long as that takes.
+/// Waits until a record is in the audit trail, without a timeout.
 pub(crate) async fn on_record(trail: &impl Sink, record: &Record) {
     let mut pause = FIRST_PAUSE;
     while let Err(failure) = trail.record(record).await {
@@ -219,7 +220,7 @@ pub(crate) async fn on_record(trail: &impl Sink, record: &Record) {
     }
 }
 
-/// That a recording is whole: which, its head, and to whom it is encrypted.
+/// Returns the record of a complete recording: its name, its head, and the recipients of its encryption.
 pub(crate) fn recorded(
     now: jiff::Timestamp,
     (key, head, recipients): (&SessionKey, &Head, &[Recipient]),
@@ -240,7 +241,7 @@ pub(crate) fn recorded(
     record
 }
 
-/// What a recording says about its session.
+/// Returns the data about a session that its recording contains.
 pub(crate) fn about(opening: &Opening<'_>) -> About {
     let Opening {
         grant,

@@ -114,7 +114,7 @@ fn sent(
     let grant = grant();
     let user = (&grant, &grant.requester);
     let plan = Plan::of(Some(recordings), user, path.rest.title(), Some(&asked));
-    // The user's share has room, so nothing is waited for.
+    // The user's share has room, so the plan does not wait.
     let plan = plan.now_or_never().ok_or("Waits")?;
     let plan = plan.map_err(|refused| refused.reason)?;
     let mut headers = HeaderMap::new();

@@ -35,7 +35,7 @@ use crate::tape::Tape;
 use crate::tape::tests::{about, place};
 use crate::traffic::Traffic;
 
-/// The number of streams between two looks at the clock.
+/// The number of streams between two checks of the elapsed time.
 const BATCH: u32 = 128;
 /// The first byte of the close of a channel in v5.
 const CLOSE: u8 = 255;
@@ -124,7 +124,7 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// All that a client sends.
+/// The bytes that a client sends.
 #[derive(Clone, Debug)]
 struct Sent {
     how: How,
@@ -146,13 +146,13 @@ impl Sent {
 /// The end of a stream of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// At the end of a message.
+    /// The end of a message.
     Between,
-    /// Inside a frame or a message.
+    /// The middle of a frame or a message.
     Within,
-    /// At a close.
+    /// A close.
     Closed,
-    /// At an error by RFC 6455 or by the sub-protocol.
+    /// An error by RFC 6455 or by the sub-protocol.
     Refused,
 }
 
@@ -264,8 +264,8 @@ fn closes_well(how: How, message: &[u8]) -> bool {
     }
 }
 
-/// Whether the gate forwards a message that its client is allowed to send. Of the resize messages that it reads, it forwards those
-/// with exactly one size.
+/// Checks whether the gate forwards a message that its client may send. Of the resize messages that it reads, it
+/// forwards those with exactly one size.
 fn is_forwarded(how: How, message: &[u8]) -> bool {
     match message {
         [RESIZE, size @ ..] if how.protocol != Subprotocol::V4Base64 => {
@@ -484,7 +484,7 @@ impl Comparison {
     /// Compares the gate with the reader of Kubernetes.
     ///
     /// # Errors
-    /// If they differ, with the difference.
+    /// When they differ; the error contains the difference.
     fn compare(&mut self, sent: &Sent) -> Result<(), String> {
         let (how, bytes) = (sent.how, sent.bytes());
         let meant = Meaning::new(how, &bytes);

@@ -1,6 +1,6 @@
-//! A session over a WebSocket. Both connections end here: a message is read whole, recorded and shown, and sent on in
-//! frames of the gate's own. So nothing reaches the other side that the gate did not read, by construction; frames that
-//! are none close the session.
+//! A session over a WebSocket. Both connections end at the gate: it reads a whole message, records and shows it, and
+//! sends it on in new frames. So the other side receives nothing that the gate did not read, by construction; invalid
+//! frames close the session.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -35,7 +35,7 @@ const TOO_LONG: &str = "MessageTooLong";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spoken {
     pub(crate) framing: Framing,
-    /// The meaning of messages; `None` if the gate does not read them, and sends none of its own.
+    /// The meaning of messages; `None` if the gate neither reads messages nor sends any.
     pub(crate) words: Option<Words>,
 }
 
@@ -71,16 +71,16 @@ pub(crate) fn runs_command(way: &str) -> bool {
     matches!(way, "exec" | "attach")
 }
 
-/// A session that waits for so long was held: its client's pings have come meanwhile, and are old.
+/// The minimum wait after which a session counts as held: the pings that its client sent during the wait are old.
 const HELD: Duration = Duration::from_secs(1);
-/// How long pings are not passed on after that. An API server that closes a connection with a ping unread resets it, and
-/// what it had not sent yet is lost.
+/// The time after such a wait in which pings are not passed on. An API server that closes a connection with an unread
+/// ping resets it, and loses the data that it had not sent yet.
 const PINGS_PAUSE: Duration = Duration::from_secs(4);
 
 type Reader<S> = SplitStream<WebSocketStream<S>>;
 type Writer<S> = SplitSink<WebSocketStream<S>, Message>;
 
-/// Carries messages until both sides have closed, or until `ended` says why it is over.
+/// Carries messages until both sides have closed, or until `ended` returns the reason for the end.
 pub(crate) async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
@@ -100,8 +100,8 @@ pub(crate) async fn relay(
         let mut down = pin!(carrier.outward(from_upstream, &mut to_client, &mut exit));
         let both = async {
             tokio::select! {
-                // Who has nothing more to say may still have much to hear; and a command that reads no more may have
-                // printed something before.
+                // A side that has nothing more to send may still have much to receive; and a command that no longer
+                // reads may have printed output before.
                 done = &mut up => match done {
                     Ok(()) | Err(Broken::Destination) => down.await.err(),
                     Err(broken) => Some(broken),
@@ -136,13 +136,13 @@ pub(crate) async fn relay(
 fn config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(BUFFER)
-        // What is sent is written at once.
+        // Messages are written at once.
         .write_buffer_size(0)
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
 }
 
-/// Tells a client why its session is over, and closes.
+/// Sends a client the reason for the end of its session, and closes the connection.
 async fn take_leave<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut Writer<S>,
     why: &Refusal,
@@ -162,7 +162,7 @@ async fn take_leave<S: AsyncRead + AsyncWrite + Unpin>(
     client.close().await
 }
 
-/// Carries the messages of a session.
+/// The carrier of the messages of a session.
 #[derive(Clone, Copy)]
 struct Carrier<'a> {
     spoken: Spoken,
@@ -170,7 +170,7 @@ struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// From the user to the API server.
+    /// Carries messages from the user to the API server.
     async fn inward<C, U>(
         self,
         mut from: Reader<C>,
@@ -202,7 +202,7 @@ impl Carrier<'_> {
                         continue;
                     }
                     for (channel, part) in self.spoken.framing.divide(&message) {
-                        // It may have been held meanwhile.
+                        // The session may have been held since the last check.
                         self.ready().await;
                         let Some(part) = self.normal(&message, channel, part) else {
                             continue;
@@ -220,7 +220,7 @@ impl Carrier<'_> {
                     drain(&mut from).await;
                     break;
                 }
-                // It is answered already. The way to the API server stays in use by it.
+                // The ping is already answered. Passing it on keeps the connection to the API server in use.
                 Message::Ping(ref payload) => {
                     held.passed(payload.len());
                     let flows = self.ready().now_or_never().is_some();
@@ -235,7 +235,7 @@ impl Carrier<'_> {
         to.close().await.map_err(|_| Broken::Destination)
     }
 
-    /// From the API server to the user.
+    /// Carries messages from the API server to the user.
     async fn outward<C, U>(
         self,
         mut from: Reader<U>,
@@ -249,7 +249,7 @@ impl Carrier<'_> {
         loop {
             let next = async {
                 self.ready().await;
-                // The last thing that is waited for: what is dropped here was not read.
+                // The last await of this future: if the future is dropped before it completes, it has read nothing.
                 read(&mut from, "the API server").await
             };
             let message = tokio::select! {
@@ -281,13 +281,13 @@ impl Carrier<'_> {
                 }
                 Some(message @ Message::Ping(_)) => write(to, message).await?,
                 Some(Message::Pong(_) | Message::Frame(_)) => {}
-                // It broke off without a word.
+                // The connection broke without a close message.
                 None => return write(to, close(CloseCode::Error)).await,
             }
         }
     }
 
-    /// Ready when something may pass.
+    /// Waits until data may pass.
     async fn ready(&self) {
         if let Some(tape) = self.beside.tape {
             tape.room().await;
@@ -295,7 +295,7 @@ impl Carrier<'_> {
         self.beside.traffic.flows().await;
     }
 
-    /// Ready when something may pass to the client, which hears meanwhile what oz has to say.
+    /// Waits until data may pass to the client, and sends it the messages of oz during the wait.
     async fn ready_and_heard<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         to: &mut Writer<S>,
@@ -309,14 +309,14 @@ impl Carrier<'_> {
         }
     }
 
-    /// Ready with what oz has to say to the client.
+    /// Waits for the next message of oz to the client.
     async fn word(&self) -> Message {
         let Some(words) = self.spoken.words else {
             return pending().await;
         };
         match self.beside.traffic.word().await {
             Word::Line(text) => Message::binary(notice(&text, words.tty)),
-            // A pong that nobody asked for (RFC 6455, 5.5.3).
+            // An unsolicited pong (RFC 6455, 5.5.3).
             Word::Alive => Message::Pong(Bytes::new()),
         }
     }
@@ -330,7 +330,7 @@ impl Carrier<'_> {
         Some([&[RESIZE], &size[..]].concat().into())
     }
 
-    /// Whether messages are read as what somebody says.
+    /// Checks whether the gate reads the content of messages.
     fn is_read(&self) -> bool {
         self.spoken.words.is_some()
     }
@@ -365,7 +365,7 @@ impl Carrier<'_> {
     }
 }
 
-/// The message with this part of the content of one that was divided.
+/// Returns a message with one part of the content of a divided message.
 fn join(message: &Bytes, channel: Option<u8>, part: &[u8]) -> Bytes {
     match channel {
         _ if message.len() == part.len() + usize::from(channel.is_some()) => message.clone(),
@@ -381,7 +381,7 @@ fn close(code: CloseCode) -> Message {
     }))
 }
 
-/// The next message; `None` when there is none any more.
+/// Returns the next message; `None` at the end of the stream.
 async fn read<S: AsyncRead + AsyncWrite + Unpin>(
     from: &mut Reader<S>,
     side: &str,
@@ -427,7 +427,7 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
     to.send(message).await.map_err(|_| Broken::Destination)
 }
 
-/// Waits for the connection to end on which a close was read: the answer to it is written meanwhile.
+/// Waits for the end of a connection on which a close was read: the reply to the close is written during the wait.
 async fn drain<S: AsyncRead + AsyncWrite + Unpin>(from: &mut Reader<S>) {
     let rest = async { while let Some(Ok(_)) = from.next().await {} };
     let _ = timeout(CLOSE_TIMEOUT, rest).await;

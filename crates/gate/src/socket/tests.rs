@@ -1,4 +1,4 @@
-//! What reaches each side of a session, by whatever frames a client sends.
+//! The data that reaches each side of a session, for every kind of frames that a client sends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn on_a_terminal() -> Spoken {
     spoken(Subprotocol::V5, "stdin=true&tty=true", "exec")
 }
 
-/// A session that goes on.
+/// An open session.
 struct Session {
     /// The client's side, as bytes.
     alice: DuplexStream,
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// What the API server's side hears next; `None` once there is nothing more.
+    /// Returns the next message at the API server's side; `None` at the end.
     async fn heard(&mut self) -> Option<Message> {
         self.pod.next().await.and_then(Result::ok)
     }
@@ -112,7 +112,7 @@ impl Session {
     }
 }
 
-/// What was typed, as who watches has seen it.
+/// Returns the input that a viewer has seen.
 fn typed(view: &mut View) -> String {
     let mut text = view.header.to_vec();
     while let Ok(lines) = view.lines.try_recv() {
@@ -123,7 +123,7 @@ fn typed(view: &mut View) -> String {
     typed.map(|event| event.2.as_str()).collect()
 }
 
-/// A frame of a client's, masked.
+/// Returns a masked frame of a client.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [7, 8, 9, 10];
     let mut bytes = head(first, payload.len() as u64);
@@ -137,7 +137,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A masked head, without its mask.
+/// Returns a masked head, without its mask.
 fn head(first: u8, length: u64) -> Vec<u8> {
     let mut bytes = vec![first];
     match u16::try_from(length) {
@@ -154,7 +154,7 @@ fn head(first: u8, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// All that a client hears from here on.
+/// Returns all messages that a client receives from now on.
 async fn rest(alice: DuplexStream) -> Vec<Message> {
     let socket = WebSocketStream::from_raw_socket(alice, Role::Client, None).await;
     let heard = socket.filter_map(|message| std::future::ready(message.ok()));
@@ -224,7 +224,7 @@ async fn frame_that_is_none_closes_the_session_and_nothing_of_it_passes() {
         let mut session = Session::open(on_a_terminal()).await;
         let mut view = session.watch();
         session.says(frame(0x82, b"\0ls\r")).await;
-        // What comes behind it is not read.
+        // Bytes after the invalid frame are not read.
         let behind = frame(0x82, b"\0rm\r");
         session.says([bytes, vec![0; 4], behind].concat()).await;
         let (why, carried) = session.relayed.await.unwrap();
@@ -322,7 +322,7 @@ async fn message_that_is_too_long_in_its_parts_closes_the_session() {
     let part = vec![0; 4 << 20];
     let mut first = 0x02;
     for _ in 0..=MAX_MESSAGE / part.len() {
-        // The last one may find it closed.
+        // The last frame may find the connection closed.
         let _ = session.alice.write_all(&frame(first, &part)).await;
         first = 0x00;
     }
@@ -368,7 +368,7 @@ async fn text_on_channels_arrives_as_bytes_and_base64_as_text() {
     session.says(frame(0x82, b"0\xff")).await;
     let (why, _) = session.relayed.await.unwrap();
     assert_eq!(why.map(|why| why.reason), Some(MALFORMED));
-    // It is closed without a word on channels that it does not have.
+    // The gate closes without a message on channels that the sub-protocol does not have.
     let told = rest(session.alice).await;
     assert_eq!((told.len(), code(&told)), (1, Some(1002)), "{told:?}");
 }
@@ -403,7 +403,7 @@ async fn exit_status_and_close_of_the_api_server_reach_the_client() {
             Message::Close(Some(close)),
         ];
         let told = tokio::spawn(rest(session.alice));
-        // The answer to its close, and then it closes the connection.
+        // The pod receives the reply to its close; then it closes the connection.
         while let Some(Ok(_)) = session.pod.next().await {}
         drop(session.pod);
         assert_eq!(told.await.unwrap(), expected);
@@ -432,7 +432,7 @@ async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
     drop(session.pod);
     assert_eq!(session.relayed.await.unwrap().0, None);
 
-    // Without a close, too: it has nothing more to say, and may hear what was printed.
+    // Also without a close: the client has nothing more to send, and may receive output.
     let mut session = Session::open(on_a_terminal()).await;
     session.alice.shutdown().await.unwrap();
     assert_eq!(session.heard().await, Some(Message::Close(None)));
@@ -443,7 +443,7 @@ async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
 #[tokio::test]
 async fn client_is_told_why_its_session_ends_also_in_the_middle_of_a_message() {
     let mut session = Session::open(on_a_terminal()).await;
-    // Half of a message each way.
+    // Half of a message in each direction.
     session.says(&frame(0x82, b"\0half")[..8]).await;
     session
         .pod
@@ -465,7 +465,7 @@ async fn client_is_told_why_its_session_ends_also_in_the_middle_of_a_message() {
 #[tokio::test(start_paused = true)]
 async fn while_it_is_held_nothing_passes_but_what_oz_says_and_nothing_is_lost() {
     let mut session = Session::open(on_a_terminal()).await;
-    // Both directions wait for something to be read when it is held.
+    // Both directions wait for data to read when the session is held.
     tokio::task::yield_now().await;
     session.traffic.hold(true);
     session.traffic.tell("held".to_owned());
@@ -575,7 +575,8 @@ async fn client_that_reads_nothing_keeps_no_session_open() {
     flood.await.unwrap();
 }
 
-/// The standard input of a command, in all that the API server was sent. It answers nothing: who pings may have gone.
+/// Returns the standard input of a command, from all bytes that the API server received. The reader sends no replies: a
+/// client that pings may have disconnected.
 async fn standard_input(bytes: Vec<u8>) -> Vec<u8> {
     let sent = tokio::io::join(std::io::Cursor::new(bytes), tokio::io::sink());
     let mut sent = WebSocketStream::from_raw_socket(sent, Role::Server, None).await;
@@ -590,7 +591,7 @@ async fn standard_input(bytes: Vec<u8>) -> Vec<u8> {
     input
 }
 
-/// A frame with any head, or a good one, on the channel of the standard input.
+/// Returns frames with any head, or valid frames on the channel of the standard input.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let content = "[a-z]{0,6}";
     let good = (prop_oneof![Just(0x82_u8), Just(0x81)], content);
@@ -624,7 +625,7 @@ proptest! {
             let mut session = Session::open(on_a_terminal()).await;
             let mut view = session.watch();
             for piece in frames.concat().chunks(cut) {
-                // It may have been closed.
+                // The connection may be closed.
                 let _ = session.alice.write_all(piece).await;
                 tokio::task::yield_now().await;
             }
@@ -649,7 +650,7 @@ async fn ping_that_came_while_a_session_was_held_is_answered_and_not_passed_on()
     session.says(frame(0x82, b"\0in")).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     session.traffic.hold(false);
-    // The input that came after it is the first thing that passes.
+    // The input that followed the ping is the first message that passes.
     let input = Message::binary(&b"\0in"[..]);
     assert_eq!(session.heard().await, Some(input));
     let mut pong = [0; 6];

@@ -1,5 +1,6 @@
-//! The directories of sessions: `NAMESPACE/REQUEST/SESSION`, as they are named where recordings are stored. They are
-//! made and removed one at a time, as one session's may be removed while another's is made below the same.
+//! The directories of sessions: `NAMESPACE/REQUEST/SESSION`, the same names as in the store of recordings. Only one is
+//! made or removed at a time, as the directory of one session may be removed while that of another session is made
+//! below the same parent.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -12,23 +13,23 @@ use parking_lot::Mutex;
 use super::disk::Disk;
 use super::state;
 
-/// The file whose lock says who has the spool.
+/// The file with the lock of the spool's owner.
 const LOCK: &str = "lock";
 
-/// See the module.
+/// The directories of the [module](self).
 #[derive(Debug)]
 pub(super) struct Directories {
     root: PathBuf,
     pub(super) disk: Disk,
-    /// To whom what is written into them is encrypted.
+    /// The recipients for the encryption of the files in the directories.
     pub(super) recipients: Vec<Recipient>,
     turn: Mutex<()>,
-    /// It is held as long as it is open.
+    /// The lock, which is held as long as the file is open.
     _lock: File,
 }
 
 impl Directories {
-    /// Opens the spool in `root`, which no other process may have meanwhile.
+    /// Opens the spool in `root`, which no other process may have open.
     pub(super) fn open(root: &Path, recipients: &[Recipient], disk: Disk) -> io::Result<Self> {
         disk.make(root)?;
         let path = root.join(LOCK);
@@ -53,7 +54,7 @@ impl Directories {
         above.join(&key.session)
     }
 
-    /// Makes the directory of a session. One that is there is another session's.
+    /// Makes the directory of a session. An existing directory belongs to another session.
     pub(super) fn make(&self, directory: &Path) -> io::Result<()> {
         let _turn = self.turn.lock();
         if directory.try_exists()? {
@@ -63,13 +64,13 @@ impl Directories {
         self.disk.make(directory)
     }
 
-    /// Has it on the disk that a session's directory is there, with what is in it.
+    /// Syncs the directory of a session and its parents, with their entries, to the disk.
     pub(super) fn sync(&self, directory: &Path) -> io::Result<()> {
         let above = directory.ancestors();
         for directory in above.take_while(|one| one.starts_with(&self.root)) {
             match File::open(directory) {
                 Ok(directory) => directory.sync_all()?,
-                // Removed meanwhile.
+                // The directory was removed in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -77,8 +78,8 @@ impl Directories {
         Ok(())
     }
 
-    /// Removes the directory of a session, of which nothing is needed any more. Its state goes last: without it,
-    /// nobody knows what the rest is.
+    /// Removes the directory of a session of which no data is needed any more. The state is removed last: without it,
+    /// the other files cannot be identified.
     pub(super) fn remove(&self, directory: &Path) -> io::Result<()> {
         let _turn = self.turn.lock();
         for entry in entries(directory)? {
@@ -96,7 +97,7 @@ impl Directories {
         Ok(())
     }
 
-    /// The sessions that have directories, with these, in order.
+    /// Returns the sessions that have directories, with their directories, in order.
     pub(super) fn sessions(&self) -> io::Result<Vec<(SessionKey, PathBuf)>> {
         let mut sessions = Vec::new();
         for namespace in entries(&self.root)? {
@@ -117,7 +118,7 @@ impl Directories {
     }
 }
 
-/// What is in a directory, if it is one.
+/// Returns the entries of a directory; none if it is not a directory.
 pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

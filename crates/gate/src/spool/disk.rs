@@ -1,41 +1,41 @@
-//! What the spool does to files, step by step. A process may be killed between any two of them, and in the middle of
-//! a write; tests do so here, at each.
+//! The file operations of the spool, step by step. A process may be killed between any two of them, and in the middle
+//! of a write; the tests do so at each step.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// How the names of files end that are not whole.
+/// The suffix of the names of incomplete files.
 pub(super) const PARTIAL: &str = ".partial";
 
-/// Clones count the same steps.
+/// The disk operations. Clones count the same steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
-    /// How many steps are left until the process is killed.
+    /// The number of steps until the process is killed.
     #[cfg(test)]
     pub(super) left: Option<std::sync::Arc<std::sync::atomic::AtomicI64>>,
 }
 
 impl Disk {
-    /// Makes a directory with those above it, for nobody else.
+    /// Makes a directory and its parents, accessible to the owner only.
     pub(super) fn make(&self, directory: &Path) -> io::Result<()> {
         self.step()?;
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory)
     }
 
-    /// Makes a file that is not there yet.
+    /// Creates a file that does not exist yet.
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         self.step()?;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(path)
     }
 
-    /// Writes at the end of a file of that length. What failed leaves nothing behind.
+    /// Writes at the end of a file of the given length. A failed write leaves nothing behind.
     pub(super) fn append(&self, file: &File, length: u64, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.step() {
-            // Killed in the middle of it.
+            // The process is killed in the middle of the write.
             let _ = (&mut &*file).write_all(&bytes[..bytes.len() / 2]);
             return Err(error);
         }
@@ -48,7 +48,7 @@ impl Disk {
         written
     }
 
-    /// Puts a file in the place of what has its name, all or nothing, and on the disk where `sync` says so.
+    /// Replaces the file with this name, all or nothing, and syncs it to the disk if `sync` is true.
     pub(super) fn replace(&self, path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(PARTIAL);
@@ -71,13 +71,13 @@ impl Disk {
         }
     }
 
-    /// Has a directory, or a file that is known by its name alone, on the disk.
+    /// Syncs a directory, or a file that is known by its name only, to the disk.
     pub(super) fn sync(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         File::open(path)?.sync_all()
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         match fs::remove_file(path) {
@@ -86,7 +86,7 @@ impl Disk {
         }
     }
 
-    /// Removes a directory; `false` if something is in it.
+    /// Removes a directory; `false` if it is not empty.
     pub(super) fn remove_empty(&self, directory: &Path) -> io::Result<bool> {
         self.step()?;
         match fs::remove_dir(directory) {

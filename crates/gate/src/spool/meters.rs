@@ -1,4 +1,4 @@
-//! What is counted of the spool. Labels are of this program's own words.
+//! The metrics of the spool. Labels have values of this program only.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Why a part was not stored.
+/// The reason for which a part was not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct FailureLabels {
     reason: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct SpoolMeters {
 }
 
 impl SpoolMeters {
-    /// Into a registry that has the program's prefix.
+    /// Registers the metrics in a registry that has the program's prefix.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("recording");
         registry.register(

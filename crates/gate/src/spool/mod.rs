@@ -1,5 +1,5 @@
-//! Recordings on the gate's own disk, until they are stored: lines come in, parts go out. The terminal waits for no
-//! store; what a process leaves, the next one takes up.
+//! Recordings on the gate's own disk, until they are stored: the spool takes lines and gives parts. A terminal does
+//! not wait for the store; the next process takes up the recordings that a process leaves.
 
 mod directories;
 mod disk;
@@ -41,38 +41,39 @@ use session::{Sealed, Session};
 use uploads::{Part, Uploads};
 use usage::Usage;
 
-/// How many parts are packed at once: each is in memory meanwhile.
+/// The number of parts that are packed at once: each is in memory during this.
 const SEALS_AT_ONCE: usize = 4;
 
-/// What a spool needs to know.
+/// The options of a spool.
 #[derive(Clone, Debug)]
 pub(crate) struct SpoolOptions {
-    /// The directory, which no other process has.
+    /// The directory, which no other process uses.
     pub(crate) directory: PathBuf,
-    /// How many bytes it takes. What is being sealed may be there twice for a moment: four parts at most.
+    /// The capacity in bytes. Parts that are being sealed may take space twice for a moment: four parts at most.
     pub(crate) limit: u64,
-    /// To whom recordings are encrypted, before anything of them is on the disk; to nobody if there are none.
+    /// The recipients for the encryption of recordings before any data of them is on the disk; unencrypted if there are
+    /// none.
     pub(crate) recipients: Vec<Recipient>,
-    /// Where it counts.
+    /// The metrics of the spool.
     pub(crate) meters: SpoolMeters,
 }
 
-/// A session that an earlier process left open, sealed as far as whole lines were on the disk. It is found again at
-/// each start until it is forgotten ([`Spool::forget`]).
+/// A session that an earlier process left open, sealed up to the last whole line on the disk. Each start finds it again
+/// until it is forgotten ([`Spool::forget`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    /// Which.
+    /// The key of the session.
     pub(crate) key: SessionKey,
-    /// Its head, after its last part.
+    /// The head of the session after its last part.
     pub(crate) head: Head,
-    /// Its first line without its end, the header of the asciicast, if it was no longer than 64 KiB; without the
-    /// command, if it is encrypted.
+    /// The first line without its line break, the header of the asciicast, if it was no longer than 64 KiB; without the
+    /// command, if the recording is encrypted.
     pub(crate) header: Option<Vec<u8>>,
-    /// To whom it is encrypted.
+    /// The recipients for the encryption of the recording.
     pub(crate) recipients: Vec<Recipient>,
 }
 
-/// See the module.
+/// The spool of the [module](self).
 #[derive(Debug)]
 pub(crate) struct Spool {
     directories: Arc<Directories>,
@@ -80,15 +81,15 @@ pub(crate) struct Spool {
     uploads: Arc<Uploads>,
     seals: Arc<Semaphore>,
     left_open: Mutex<BTreeMap<SessionKey, Arc<Session>>>,
-    /// They end with the spool.
+    /// The upload tasks, which end with the spool.
     workers: JoinSet<()>,
 }
 
 impl Spool {
-    /// Opens the directory, takes up what an earlier process left there, and starts storing it.
+    /// Opens the directory, takes up the recordings that an earlier process left there, and starts storing them.
     ///
     /// # Errors
-    /// When the directory cannot be used, or another process has it.
+    /// When the directory cannot be used, or another process has it open.
     pub(crate) async fn start(
         options: SpoolOptions,
         storage: Storage,
@@ -142,7 +143,7 @@ impl Spool {
                 }
             }
         }
-        // The oldest first, of whichever session.
+        // The oldest part first, of any session.
         parts.sort_by_key(|part: &Part| part.since);
         for part in parts {
             spool.uploads.push(part);
@@ -181,34 +182,35 @@ impl Spool {
         self.left_open.lock()
     }
 
-    /// To whom what is recorded now is encrypted.
+    /// Returns the recipients for the encryption of new recordings.
     fn recipients(&self) -> &[Recipient] {
         &self.directories.recipients
     }
 
-    /// That one more recording has room.
+    /// Checks whether one more recording has room.
     ///
     /// # Errors
-    /// When it has not: what waits cannot be stored, or too much is being recorded.
+    /// When it has no room: waiting parts cannot be stored, or too much is being recorded.
     pub(crate) fn room(&self) -> Result<(), Full> {
         self.usage.room()
     }
 
-    /// The part of the spool that a user has.
+    /// Returns the share of a user.
     pub(crate) fn share(&self, user: &str) -> Arc<Share> {
         self.usage.share(Some(user))
     }
 
-    /// Begins to record a session of a user, of which nothing may be there yet.
+    /// Begins to record a session of a user, of which no data may exist yet.
     pub(crate) fn begin(self: &Arc<Self>, key: SessionKey, user: &str) -> Recording {
         let session = Session::new(&self.directories, key, self.share(user));
         Recording::new(Arc::clone(self), session)
     }
 
-    /// Has a session that was recovered not be found again. To be called once its head is on record.
+    /// Removes a recovered session from the sessions that the next start finds. To be called once its head is in the
+    /// audit trail.
     ///
     /// # Errors
-    /// When the disk does not do it.
+    /// When the disk operation fails.
     pub(crate) async fn forget(&self, key: &SessionKey) -> io::Result<()> {
         let Some(session) = self.left_open().get(key).cloned() else {
             return Ok(());
@@ -218,16 +220,16 @@ impl Spool {
         Ok(())
     }
 
-    /// What waits to be stored.
+    /// Returns the parts that wait to be stored.
     fn waiting(&self) -> Waiting {
         self.uploads.waiting()
     }
 
-    /// Waits until all parts are stored, but no longer than that. A process that stops calls it after its last session:
-    /// what is on the disk of a pod is gone with the pod.
+    /// Waits until all parts are stored, but no longer than `within`. A process that stops calls it after its last
+    /// session: data on the disk of a pod is lost with the pod.
     ///
     /// # Errors
-    /// What still waits.
+    /// When parts still wait; the error counts them.
     pub(crate) async fn flush(&self, within: Duration) -> Result<(), Waiting> {
         let stored = self.uploads.all_stored();
         let stored = tokio::time::timeout(within, stored).await;
@@ -235,7 +237,7 @@ impl Spool {
     }
 }
 
-/// Since when a part waits that an earlier process left.
+/// Returns the time since which a part of an earlier process waits.
 fn since(sealed: &Sealed) -> Instant {
     let modified = std::fs::metadata(&sealed.path).and_then(|metadata| metadata.modified());
     let age = modified.ok().and_then(|modified| {
@@ -246,13 +248,13 @@ fn since(sealed: &Sealed) -> Instant {
     now.checked_sub(age.unwrap_or_default()).unwrap_or(now)
 }
 
-/// Whose the files in a directory are that could not be taken up, as far as its state says so.
+/// Returns the user of a session with files that could not be taken up, if its state names the user.
 fn user(directory: &std::path::Path, key: &SessionKey) -> Option<String> {
     let state = state::State::read(directory, key).ok().flatten();
     state.and_then(|state| state.user())
 }
 
-/// How many bytes the files in a directory have.
+/// Returns the total size of the files in a directory in bytes.
 fn size(directory: &std::path::Path) -> u64 {
     let entries = directories::entries(directory).unwrap_or_default();
     let sizes = entries
@@ -262,7 +264,7 @@ fn size(directory: &std::path::Path) -> u64 {
     sizes.sum()
 }
 
-/// Does what waits for a disk where nothing else waits for it. It is done also if nobody waits for its end.
+/// Runs work that waits for a disk on a thread for blocking work. The work is completed even if the future is dropped.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

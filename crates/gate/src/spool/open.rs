@@ -1,5 +1,5 @@
-//! The part of a session that is open: a file to which lines are appended, encrypted where that is asked for. The key
-//! is in memory alone, so that what a process leaves is for the recipients, and not for the next process.
+//! The open part of a session: a file to which lines are appended, encrypted if recipients are configured. The key
+//! exists only in memory, so that the recipients, and not the next process, can read the data that a process leaves.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,19 +11,19 @@ use oz_recording::frames::{OVERHEAD, Sealer};
 
 use super::disk::Disk;
 
-/// See the module.
+/// The open part of the [module](self).
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) file: Arc<File>,
     path: PathBuf,
     length: u64,
     sealer: Option<Sealer>,
-    /// How long it was when it was made: less than 5 KiB, which are not counted as room that is taken.
+    /// The length of the file when it was made: less than 5 KiB, which do not count as used room.
     beginning: u64,
 }
 
 impl Open {
-    /// Makes the file, in `directory`.
+    /// Makes the file in `directory`.
     pub(super) fn make(
         disk: &Disk,
         directory: &Path,
@@ -55,14 +55,14 @@ impl Open {
                 ..open
             }),
             Err(error) => {
-                // Another attempt makes it anew.
+                // Another attempt makes the file anew.
                 let _ = disk.remove(&open.path);
                 Err(error)
             }
         }
     }
 
-    /// Appends whole lines. After an error the file is as long as before, or what is in it is not known.
+    /// Appends whole lines. After an error the file is as long as before, or its content is not known.
     pub(super) fn append(&mut self, disk: &Disk, lines: &[u8]) -> io::Result<()> {
         let length = match &mut self.sealer {
             None => {
@@ -79,7 +79,7 @@ impl Open {
         Ok(())
     }
 
-    /// The lines in it. What failed to be written may be there in part, and is left out.
+    /// Returns the lines in the file. A failed write may have left bytes, which are left out.
     pub(super) fn lines(&self) -> io::Result<Vec<u8>> {
         let mut bytes = fs::read(&self.path)?;
         bytes.truncate(usize::try_from(self.length).unwrap_or(usize::MAX));
@@ -89,7 +89,7 @@ impl Open {
         }
     }
 
-    /// How many bytes on the disk were appended.
+    /// Returns the number of appended bytes on the disk.
     pub(super) const fn appended(&self) -> u64 {
         self.length - self.beginning
     }
@@ -99,7 +99,7 @@ impl Open {
     }
 }
 
-/// How many bytes more than lines come to the disk when they are appended.
+/// Returns the number of bytes that appending adds on the disk to the length of the lines.
 pub(super) const fn overhead(recipients: &[Recipient]) -> u64 {
     if recipients.is_empty() {
         0
@@ -117,7 +117,7 @@ fn name(number: u32, encrypted: bool) -> String {
     format!("{OPEN}{number:06}{CAST}{ending}")
 }
 
-/// Reads a name: which part, and whether it is encrypted.
+/// Reads a name: the number of the part, and whether it is encrypted.
 pub(super) fn read_name(text: &str) -> Option<(u32, bool)> {
     let rest = text.strip_prefix(OPEN)?;
     let (rest, encrypted) = match rest.strip_suffix(FRAMES) {

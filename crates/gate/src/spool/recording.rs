@@ -1,4 +1,4 @@
-//! The recording of one session that is open.
+//! The recording of one open session.
 
 use std::fs::File;
 use std::io;
@@ -14,26 +14,27 @@ use super::session::Session;
 use super::uploads::Part;
 use super::{Full, Share, Spool, blocking};
 
-/// How long lines may not be on the disk, and how often a session's are brought there.
+/// The maximum time until lines are on the disk, and the interval at which a session's lines are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why something could not be recorded.
+/// The reason for which data could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    /// There is no room, and nothing was appended.
+    /// The spool has no room, and nothing was appended.
     #[error(transparent)]
     Full(#[from] Full),
-    /// The disk did not do it.
+    /// The disk operation failed.
     #[error("failed to record session {session}: {source}")]
     Io {
-        /// Which.
+        /// The session.
         session: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// See the module. One that is dropped is left as if the process had been killed: the next one recovers it.
+/// The recording of the [module](self). If it is dropped, it is left as if the process had been killed: the next
+/// process recovers it.
 #[derive(Debug)]
 pub(crate) struct Recording {
     spool: Arc<Spool>,
@@ -50,10 +51,12 @@ impl Recording {
         }
     }
 
-    /// Appends whole lines to the open part. They survive the process at once, and a loss of power after a second.
+    /// Appends whole lines to the open part. They survive the end of the process at once, and a loss of power after a
+    /// second.
     ///
     /// # Errors
-    /// When they are not appended. After anything but [`SpoolError::Full`], nothing is until the part is sealed.
+    /// When the lines are not appended. After any error but [`SpoolError::Full`], no lines are appended until the part
+    /// is sealed.
     pub(crate) async fn append(&mut self, lines: &[u8]) -> Result<(), SpoolError> {
         debug_assert!(lines.is_empty() || lines.ends_with(b"\n"), "lines end");
         if lines.is_empty() {
@@ -75,10 +78,10 @@ impl Recording {
         Ok(())
     }
 
-    /// Closes the open part, which is stored from then on. Gives the head after it.
+    /// Closes the open part, which is stored from then on. Returns the head after it.
     ///
     /// # Errors
-    /// When the disk does not do it. The part is still open then, and may be sealed again.
+    /// When the disk operation fails. The part is still open then, and may be sealed again.
     pub(crate) async fn seal(&mut self) -> Result<Head, SpoolError> {
         let turn = Arc::clone(&self.spool.seals).acquire_owned().await;
         let (session, spool) = (Arc::clone(&self.session), Arc::clone(&self.spool));
@@ -100,11 +103,11 @@ impl Recording {
         blocking(seal).await.map_err(|error| self.failed(error))
     }
 
-    /// Seals what is open, and forgets the session: no later process recovers it. So put the head on record first,
-    /// that [`Recording::seal`] gives; this one is the same then.
+    /// Seals the open part, and forgets the session: no later process recovers it. Therefore the caller first records
+    /// the head that [`Recording::seal`] returns; the head that this function returns is then the same.
     ///
     /// # Errors
-    /// When the disk does not do it.
+    /// When the disk operation fails.
     pub(crate) async fn finish(mut self) -> Result<Head, SpoolError> {
         let head = self.seal().await?;
         let session = Arc::clone(&self.session);
@@ -116,7 +119,7 @@ impl Recording {
     /// Discards the recording of a session that was not opened, except for stored parts.
     ///
     /// # Errors
-    /// When the disk does not do it.
+    /// When the disk operation fails.
     pub(crate) async fn discard(self) -> Result<(), SpoolError> {
         let (session, usage) = (Arc::clone(&self.session), Arc::clone(&self.spool.usage));
         let discarded = blocking(move || {
@@ -127,12 +130,12 @@ impl Recording {
         discarded.await.map_err(|error| self.failed(error))
     }
 
-    /// The part of the spool that its user has.
+    /// Returns the share of the session's user.
     pub(crate) fn share(&self) -> &Arc<Share> {
         &self.session.share
     }
 
-    /// To whom it is encrypted.
+    /// Returns the recipients for the encryption of the recording.
     pub(crate) fn recipients(&self) -> &[Recipient] {
         self.spool.recipients()
     }
@@ -148,7 +151,7 @@ impl Recording {
     }
 }
 
-/// When lines are brought to the disk: at once, and then each second as long as some come.
+/// The schedule of the syncs of lines to the disk: at once, and then each second as long as lines are appended.
 #[derive(Debug, Default)]
 struct Syncs {
     inner: Mutex<Requested>,
@@ -175,7 +178,7 @@ impl Syncs {
                 tokio::time::sleep_until(due).await;
             }
             syncs.begun();
-            // It may be over.
+            // The session may be over.
             let Some(session) = session.upgrade() else {
                 return;
             };
@@ -187,7 +190,7 @@ impl Syncs {
         });
     }
 
-    /// What is appended from now on needs another one.
+    /// Records the begin of a sync: lines that are appended from now on need another sync.
     fn begun(&self) {
         let mut inner = self.inner.lock();
         inner.requested = false;
@@ -200,12 +203,12 @@ impl Syncs {
 
 #[cfg(test)]
 impl Recording {
-    /// The head after the last part that was sealed.
+    /// Returns the head after the last sealed part.
     pub(super) fn head(&self) -> Head {
         self.session.head()
     }
 
-    /// When lines were brought to the disk.
+    /// Returns the times at which lines were synced to the disk.
     pub(super) fn synced(&self) -> Vec<Instant> {
         let inner = self.syncs.inner.lock();
         inner.begun.clone()

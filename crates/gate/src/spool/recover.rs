@@ -1,4 +1,4 @@
-//! Takes up what an earlier process left in the directory of a session, wherever it was killed.
+//! Takes up the data that an earlier process left in the directory of a session, at whichever step it was killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,27 +15,27 @@ use super::session::{Inner, Sealed, Session, is_partial, whole_lines};
 use super::state::{self, State};
 use super::usage::Usage;
 
-/// A session that was taken up, with the parts that are still to be stored.
+/// A recovered session, with the parts that are still to be stored.
 #[derive(Debug)]
 pub(super) struct TakenUp {
     pub(super) session: Arc<Session>,
     pub(super) sealed: Vec<Sealed>,
-    /// Whether an earlier process left it open.
+    /// True if an earlier process left the session open.
     pub(super) was_open: bool,
 }
 
-/// What is in the directory of a session.
+/// The content of the directory of a session.
 #[derive(Default)]
 struct Found {
     sealed: BTreeMap<u32, Sealed>,
-    /// With whether they are encrypted.
+    /// The open parts, and whether they are encrypted.
     open: BTreeMap<u32, (PathBuf, bool)>,
 }
 
-/// Takes the session up, and closes its open part; `None` if nothing of it is needed any more.
+/// Takes the session up, and closes its open part; `None` if none of its data is needed any more.
 ///
 /// # Errors
-/// When what is there is nothing that a process of ours leaves, or cannot be read. It stays as it is.
+/// When a file is not one that a gate process leaves, or cannot be read. The directory stays unchanged.
 pub(super) fn take_up(
     directories: &Arc<Directories>,
     usage: &Usage,
@@ -58,7 +58,7 @@ pub(super) fn take_up(
         inner.waiting = found.sealed.len();
         let next = inner.state.head().parts;
         if let Some(sealed) = found.sealed.get(&next) {
-            // It has its name, but the state does not say so: nobody has seen it yet.
+            // The part has its name, but the state does not include it: no reader has seen the part yet.
             let state = inner.state.after(&fs::read(&sealed.path)?);
             state.write(&directories.disk, &directory, true)?;
             inner.state = state;
@@ -93,8 +93,8 @@ pub(super) fn take_up(
     }))
 }
 
-/// Seals what is whole of a part that was open, if anything is. What is encrypted stays so, as its key is gone with the
-/// process that wrote it.
+/// Seals the whole lines or frames of an open part, if it has any. An encrypted part stays encrypted, as its key is
+/// lost with the process that wrote it.
 fn seal(
     session: &Session,
     inner: &mut Inner,
@@ -117,7 +117,7 @@ fn seal(
     sealed.map(Some)
 }
 
-/// What is in the directory. What was to get another name is removed.
+/// Returns the content of the directory. Removes files that were to be renamed.
 fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
     let mut found = Found::default();
     for path in entries(directory)? {

@@ -1,12 +1,12 @@
-//! A session's directory in the spool: its state, the part that is open, and those that wait to be stored.
+//! The directory of a session in the spool: its state, the open part, and the parts that wait to be stored.
 //!
 //! A part is sealed in steps, each of which may be the last of the process:
 //! 1. the lines are packed, and encrypted, into a file of another name, which is synced,
-//! 2. it gets its name,
-//! 3. the state says so (until now nobody has seen the part, and it may be made anew),
+//! 2. the file gets its name,
+//! 3. the state records the part (before this no reader has seen the part, and it may be made anew),
 //! 4. the open file is removed, and the part may be stored.
 //!
-//! All of this waits for a disk, and is to be called where nothing else waits for it.
+//! All of this waits for a disk, and is to be called on a thread for blocking work.
 
 use std::fs::File;
 use std::io;
@@ -23,13 +23,13 @@ use super::open::Open;
 use super::state::State;
 use super::usage::Share;
 
-/// See the module.
+/// The session of the [module](self).
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) key: SessionKey,
     pub(super) directory: PathBuf,
     directories: Arc<Directories>,
-    /// Whose part of the spool it takes.
+    /// The share of the spool that the session takes room from.
     pub(super) share: Arc<Share>,
     pub(super) inner: Mutex<Inner>,
 }
@@ -37,12 +37,13 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) state: State,
-    /// Whether the directory is there.
+    /// True if the directory exists.
     pub(super) exists: bool,
     pub(super) open: Option<Open>,
-    /// How many parts wait to be stored.
+    /// The number of parts that wait to be stored.
     pub(super) waiting: usize,
-    /// Why nothing can be appended: what is on the disk is not known, until a part has been sealed.
+    /// The reason for which no lines can be appended: the content of the file is not known until a part has been
+    /// sealed.
     pub(super) broken: Option<String>,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct Sealed {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) length: u64,
-    /// How long its lines were on the disk, which no longer take up room.
+    /// The size on the disk of its lines, which no longer take room.
     pub(super) lines: u64,
 }
 
@@ -62,7 +63,7 @@ impl Session {
         Self::with(directories, key, share, (state, false))
     }
 
-    /// One whose directory is there, or not.
+    /// Creates a session, with or without an existing directory.
     pub(super) fn with(
         directories: &Arc<Directories>,
         key: SessionKey,
@@ -92,12 +93,12 @@ impl Session {
         &self.directories.disk
     }
 
-    /// How many bytes more than lines come to the disk when they are appended.
+    /// Returns the number of bytes that appending adds on the disk to the length of the lines.
     pub(super) fn overhead(&self) -> u64 {
         super::open::overhead(&self.directories.recipients)
     }
 
-    /// Appends lines to the open part, which is made if there is none. Gives its file.
+    /// Appends lines to the open part, which is made if it does not exist. Returns its file.
     pub(super) fn append(&self, lines: &[u8]) -> io::Result<Arc<File>> {
         let mut inner = self.inner();
         if let Some(why) = &inner.broken {
@@ -129,7 +130,7 @@ impl Session {
         Ok(Arc::clone(&open.file))
     }
 
-    /// Has on the disk what was appended to a part, if it is still open.
+    /// Syncs the appended lines of a part to the disk, if the part is still open.
     pub(super) fn sync(&self, file: &Arc<File>) {
         let is_open = |inner: &Inner| match &inner.open {
             Some(open) => Arc::ptr_eq(&open.file, file),
@@ -138,13 +139,13 @@ impl Session {
         if !is_open(&self.inner()) {
             return;
         }
-        // Without the lock: what is appended meanwhile does not wait.
+        // Without the lock: appending does not wait for the sync.
         let synced = self.try_sync(file);
         let mut inner = self.inner();
         if let Err(error) = synced
             && is_open(&inner)
         {
-            // What the disk has lost is not written again by another attempt.
+            // Another attempt does not write the data again that the disk has lost.
             inner.broken = Some(format!("failed to write to the disk: {error}"));
         }
     }
@@ -154,7 +155,7 @@ impl Session {
         let state = self.directory.join(super::state::NAME);
         match File::open(state) {
             Ok(state) => state.sync_data()?,
-            // Finished meanwhile.
+            // The session was finished in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -188,13 +189,13 @@ impl Session {
         inner.open = None;
         inner.broken = None;
         if let Err(error) = self.disk().remove(&path) {
-            // The state says that it is over: whoever takes the directory up removes it.
+            // The state records the end of the part: the process that takes the directory up removes the file.
             tracing::warn!(session = %self.key, %error, "failed to remove a part that is sealed");
         }
         Ok(Some(sealed))
     }
 
-    /// Steps 1 to 3, for the next part with these lines.
+    /// Runs steps 1 to 3 for the next part with these lines.
     pub(super) fn seal_lines(&self, inner: &mut Inner, lines: &[u8]) -> io::Result<Sealed> {
         let packed = oz_recording::pack(lines)?;
         let recipients = &self.directories.recipients;
@@ -205,7 +206,7 @@ impl Session {
         self.seal_as(inner, Form::Encrypted, &encrypted)
     }
 
-    /// The same for what is to be stored as it is.
+    /// Runs steps 1 to 3 for a part that is stored unchanged.
     pub(super) fn seal_as(
         &self,
         inner: &mut Inner,
@@ -227,7 +228,7 @@ impl Session {
         })
     }
 
-    /// A part is stored: nothing of it is needed any more.
+    /// Records that a part is stored: none of its data is needed any more.
     pub(super) fn stored(&self, sealed: &Sealed) -> io::Result<()> {
         let mut inner = self.inner();
         self.disk().remove(&sealed.path)?;
@@ -235,7 +236,7 @@ impl Session {
         self.remove_if_over(&inner)
     }
 
-    /// Nobody has to be told of this session any more.
+    /// Records that the session needs no further audit record.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.finished(&mut self.inner())
     }
@@ -272,13 +273,13 @@ impl Session {
     }
 }
 
-/// The last segment of a name.
+/// Returns the last segment of a name.
 pub(super) fn file_name(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// As many whole lines as were written for certain. After a machine has lost its power, a file may be longer than what
-/// of it is on the disk, and the rest is zeros.
+/// Returns the whole lines that were certainly written. After a loss of power, a file may be longer than its data on
+/// the disk, and the rest is zeros.
 pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
     let written = bytes.iter().position(|byte| *byte == 0);
     let written = &bytes[..written.unwrap_or(bytes.len())];
@@ -286,7 +287,7 @@ pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
     &written[..end.map_or(0, |end| end + 1)]
 }
 
-/// Whether a file is one that was to get another name.
+/// Checks whether a file is one that was to be renamed.
 pub(super) fn is_partial(path: &Path) -> bool {
     path.to_string_lossy().ends_with(super::disk::PARTIAL)
 }

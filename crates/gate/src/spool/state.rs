@@ -1,5 +1,5 @@
-//! What is remembered of a session beside its parts: how far its chain is. It is written after a part is there and
-//! before anybody else may see that part, so that a part that was given away is never made anew.
+//! The stored state of a session in addition to its parts: the head of its chain. It is written after a part exists and
+//! before a reader may see that part, so that a part that a reader may have seen is never made anew.
 
 use std::path::Path;
 use std::{fs, io};
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
 
-/// Its name in the directory of a session.
+/// The name of the state file in the directory of a session.
 pub(super) const NAME: &str = "state.json";
-/// How long a header may be that is remembered.
+/// The maximum size of a remembered header, in bytes.
 pub(super) const MAX_HEADER: usize = 64 << 10;
-/// How much of a file is read as a state.
+/// The maximum size of a state file that is read, in bytes.
 const MAX_STATE: u64 = 8 * MAX_HEADER as u64;
 
-/// See the module.
+/// The state of the [module](self).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
     session: String,
@@ -26,10 +26,10 @@ pub(super) struct State {
     /// The first line of the recording, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) header: Option<String>,
-    /// To whom it is encrypted.
+    /// The recipients for the encryption of the recording.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     recipients: Vec<String>,
-    /// Whether nobody has to be told of it any more.
+    /// True if the session needs no further audit record.
     #[serde(default)]
     pub(super) finished: bool,
 }
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// The same after one more part.
+    /// Returns the state after one more part.
     pub(super) fn after(&self, stored: &[u8]) -> Self {
         let Head { parts, digest } = self.head().after(stored);
         Self {
@@ -65,8 +65,8 @@ impl State {
         }
     }
 
-    /// The same with the header that these lines begin with; of one that is encrypted, what the audit trail has as
-    /// well.
+    /// Returns the state with the header with which these lines begin; of an encrypted recording, only the fields that
+    /// the audit trail contains as well.
     pub(super) fn with_header(mut self, lines: &[u8], recipients: &[Recipient]) -> Self {
         let line = lines.split(|byte| *byte == b'\n').next();
         let line = line.filter(|line| line.len() <= MAX_HEADER);
@@ -79,13 +79,13 @@ impl State {
         self
     }
 
-    /// The user whose session it is, if the header says so.
+    /// Returns the user of the session, if the header names the user.
     pub(super) fn user(&self) -> Option<String> {
         let header: Header = serde_json::from_str(self.header.as_deref()?).ok()?;
         Some(header.oz.user)
     }
 
-    /// To whom it is encrypted.
+    /// Returns the recipients for the encryption of the recording.
     pub(super) fn recipients(&self) -> Vec<Recipient> {
         let read = self.recipients.iter().filter_map(|one| one.parse().ok());
         read.collect()
@@ -96,7 +96,7 @@ impl State {
         disk.replace(&directory.join(NAME), &text, sync)
     }
 
-    /// `None` if there is none.
+    /// Reads the state; `None` if the file does not exist.
     pub(super) fn read(directory: &Path, key: &SessionKey) -> io::Result<Option<Self>> {
         let path = directory.join(NAME);
         match fs::metadata(&path) {
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-/// The header in this line, without what may be of the recording's content.
+/// Returns the header in this line, without fields that may contain content of the recording.
 fn without_command(line: &[u8]) -> Option<String> {
     let mut header: Header = serde_json::from_slice(line).ok()?;
     header.oz.command.clear();

@@ -1,4 +1,5 @@
-//! The spool as a whole: what is stored of what was recorded, wherever the process was killed, whatever the store does.
+//! The spool as a whole: the stored part of the recorded data, for a process that is killed at any step, and for every
+//! failure of the store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +20,11 @@ use crate::storage::S3Args;
 const LIMIT: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A spool's directory and a store beside it.
+/// The directory of a spool, and a store next to it.
 struct Directories {
     directory: TempDir,
     meters: SpoolMeters,
-    /// To whom it is encrypted, if it is.
+    /// The identity of the recipient, if the spool encrypts.
     identity: Option<Identity>,
 }
 
@@ -65,7 +66,7 @@ impl Directories {
         }
     }
 
-    /// A spool that stores nothing by itself, and is killed after so many steps.
+    /// Opens a spool that stores no parts automatically, and that is killed after the given number of steps.
     async fn open(&self, steps: Option<i64>) -> anyhow::Result<(Arc<Spool>, Vec<Recovered>)> {
         let opened = async || {
             let disk = Disk {
@@ -74,7 +75,7 @@ impl Directories {
             let opened = Spool::open(&self.options(LIMIT), self.storage(), disk);
             match opened {
                 Ok((spool, recovered)) => Ok(Some(Ok((Arc::new(spool), recovered)))),
-                // Something of the one before is just being written to the disk.
+                // A task of the previous spool is still writing to the disk.
                 Err(error) if is_locked(&error) => Err(error),
                 Err(error) => Ok(Some(Err(error))),
             }
@@ -82,7 +83,7 @@ impl Directories {
         eventually("the lock of the spool", DEADLINE, opened).await?
     }
 
-    /// The lines of a session as they are stored, and the head of what is.
+    /// Returns the stored lines of a session, and the head of the stored parts.
     async fn stored(&self, key: &SessionKey) -> (Vec<u8>, Head) {
         let storage = self.storage();
         let mut lines = Vec::new();
@@ -97,7 +98,7 @@ impl Directories {
         (lines, head)
     }
 
-    /// The lines of a part.
+    /// Returns the lines of a part.
     fn lines(&self, form: Form, stored: &[u8]) -> Vec<u8> {
         let identities = self.identity.as_slice();
         assert_eq!(form != Form::Plain, self.identity.is_some(), "{form:?}");
@@ -120,7 +121,7 @@ fn key(name: &str) -> SessionKey {
     SessionKey::read(&format!("shop/fix/20261125t190000z-gate-{name}")).unwrap()
 }
 
-/// All files below a directory.
+/// Returns all files below a directory.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in directories::entries(directory).unwrap() {
@@ -133,22 +134,22 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What is known of a session when the process is killed.
+/// The known state of a session when the process is killed.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// What was appended for certain.
+    /// The lines that were certainly appended.
     appended: Vec<u8>,
-    /// What may have been appended besides.
+    /// The lines that may have been appended as well.
     perhaps: Vec<u8>,
-    /// The last head that was told.
+    /// The last head that was returned.
     head: Option<Head>,
-    /// Whether `finish` was asked for: the session may be forgotten.
+    /// True if `finish` was called: the session may be forgotten.
     finishing: bool,
 }
 
 type World = BTreeMap<SessionKey, Known>;
 
-/// Records two sessions, one of which ends. Breaks off where the process is killed.
+/// Records two sessions, one of which ends. Stops when the process is killed.
 async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError> {
     let (first, second) = (key("0"), key("1"));
     let mut one = spool.begin(first.clone(), "alice");
@@ -165,7 +166,7 @@ async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError>
             }
         }
         for (recording, key) in [(&mut one, &first), (&mut other, &second)] {
-            // One has a part that is open at the end.
+            // One session has an open part at the end.
             if round < 2 || key == &first {
                 let head = recording.seal().await?;
                 assert_eq!(head, recording.head());
@@ -183,7 +184,7 @@ async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError>
     Ok(())
 }
 
-/// Takes up what is there, and looks whether it is what was recorded.
+/// Takes up the existing data, and checks that it is the recorded data.
 async fn recover_and_check(place: &Directories, world: &World, case: &str) {
     let (spool, recovered) = place.open(None).await.unwrap();
     while spool.uploads.upload_one().await {}
@@ -197,7 +198,7 @@ async fn recover_and_check(place: &Directories, world: &World, case: &str) {
             Some(recovered) => {
                 assert_eq!(recovered.head, head, "{case}: {key}");
                 let header = all.split(|byte| *byte == b'\n').next();
-                // What is encrypted has its header nowhere else, and this is none.
+                // The header of an encrypted recording is stored nowhere else, and this one has no header.
                 let header = header.filter(|_| place.identity.is_none());
                 assert_eq!(recovered.header.as_deref(), header, "{case}");
             }
@@ -221,8 +222,8 @@ async fn recover_and_check(place: &Directories, world: &World, case: &str) {
     assert_eq!(place.meters.damaged.get(), 0, "{case}");
 }
 
-/// The process is killed after `steps` steps on files, and the next one after `again`, if there is one. Whether it was
-/// killed before it was done.
+/// Kills the process after `steps` steps on files, and the next process after `again`, if it is set. Returns for each
+/// whether it was done before.
 async fn killed(mut place: Directories, steps: i64, again: Option<i64>) -> (bool, bool) {
     let mut world = World::new();
     let mut done = false;
@@ -237,7 +238,7 @@ async fn killed(mut place: Directories, steps: i64, again: Option<i64>) -> (bool
                 while spool.uploads.upload_one().await {}
                 let mut forgotten = true;
                 for recovered in &recovered {
-                    // It is on record already: by whom it is recovered, matters no more.
+                    // The head is in the audit trail already: the process that recovers it no longer matters.
                     let known = world.entry(recovered.key.clone()).or_default();
                     known.finishing = true;
                     known.head = Some(recovered.head.clone());
@@ -248,7 +249,7 @@ async fn killed(mut place: Directories, steps: i64, again: Option<i64>) -> (bool
             }
             Err(_) => false,
         };
-        // What could not be taken up since the process was killed is counted as damaged, by nobody who lives.
+        // Data that could not be taken up because the process was killed is counted as damaged by a dead process.
         place.meters = SpoolMeters::default();
     }
     recover_and_check(&place, &world, &format!("{steps} steps, then {again:?}")).await;
@@ -350,7 +351,7 @@ async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
     };
     assert!(matches!(error, SpoolError::Full(error) if error == full));
     assert_eq!(spool.room(), Err(full));
-    // What is sealed takes the place of what was open.
+    // A sealed part replaces the open part.
     recording.seal().await.unwrap();
     assert_eq!(spool.room(), Ok(()));
     recording.append(&line).await.unwrap();
@@ -488,7 +489,7 @@ async fn lines_are_on_the_disk_after_a_second_and_not_brought_there_more_often()
     }
 }
 
-/// The first line of a recording, of a session with a command.
+/// Returns the first line of a recording, of a session with a command.
 fn header() -> Header {
     Header {
         version: 2,
@@ -540,7 +541,7 @@ async fn nothing_that_is_encrypted_is_ever_on_the_disk_as_it_was() {
     assert_eq!(forms, [Form::Encrypted, Form::Frames]);
     let (lines, head) = place.stored(&key("0")).await;
     assert_eq!(lines, [&appended, line.as_slice(), line].concat());
-    // Who recorded it is known to the process that takes it up.
+    // The process that takes the recording up knows its user.
     assert_eq!(recovered[0].head, head);
     assert_eq!(recovered[0].recipients, place.options(0).recipients);
     let kept: Header = serde_json::from_slice(recovered[0].header.as_ref().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Stores parts, a few at once, the oldest first, again and again until each is stored. What cannot be stored keeps
-//! nothing else from it.
+//! Stores parts, a few at once, the oldest first, and retries each until it is stored. A part that cannot be stored
+//! does not block the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::session::{Sealed, Session};
 use super::usage::Usage;
 use crate::storage::{Put, Storage, StorageError};
 
-/// How many parts are stored at once.
+/// The number of parts that are stored at once.
 pub(super) const AT_ONCE: usize = 4;
-/// How long after the first failure a part is tried again; twice as long after each further one.
+/// The backoff of a part after the first failure; it doubles after each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// How long after a failure at most.
+/// The maximum backoff after a failure.
 const LAST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// What waits to be stored.
+/// The parts that wait to be stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// How many parts.
+    /// The number of parts.
     pub(crate) parts: usize,
-    /// How many bytes they have, as they are stored.
+    /// The total size of the parts in bytes, in the stored form.
     pub(crate) bytes: u64,
-    /// For how long the oldest has waited.
+    /// The time for which the oldest part has waited.
     pub(crate) oldest: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Part {
 struct Entry {
     part: Part,
     failures: u32,
-    /// When it may be tried; nobody tries it meanwhile if there is none.
+    /// The time of the next attempt; `None` during an attempt.
     due: Option<Instant>,
 }
 
@@ -53,20 +53,20 @@ struct Entry {
 struct Queue {
     entries: BTreeMap<u64, Entry>,
     next: u64,
-    /// Whether the last attempt failed: what fails for long is told once.
+    /// True if the last attempt failed: a lasting failure is logged once.
     failing: bool,
 }
 
-/// What came of looking for a part to store.
+/// The result of the search for a part to store.
 enum Next {
     Part(u64, Part),
     At(Instant),
     Nothing,
 }
 
-/// Why a part was not stored.
+/// The reason for which a part was not stored.
 enum Failure {
-    /// Something else is there. Another try has no other end.
+    /// The store has different content under this name. Another attempt has the same result.
     Different,
     Storage(StorageError),
     Disk(std::io::Error),
@@ -96,7 +96,7 @@ impl Uploads {
         self.queue.lock()
     }
 
-    /// Has a part stored, after those that came before.
+    /// Queues a part to be stored, after the parts that were queued before.
     pub(super) fn push(&self, part: Part) {
         let mut queue = self.queue();
         let number = queue.next;
@@ -126,7 +126,7 @@ impl Uploads {
         }
     }
 
-    /// Returns once nothing waits.
+    /// Returns once no part waits.
     pub(super) async fn all_stored(&self) {
         loop {
             let changed = self.changed.notified();
@@ -139,7 +139,7 @@ impl Uploads {
         }
     }
 
-    /// Stores one part after the other, for ever.
+    /// Stores one part after the other, without end.
     pub(super) async fn run(self: Arc<Self>) {
         loop {
             let changed = self.changed.notified();
@@ -248,7 +248,7 @@ impl Uploads {
         removed.map_err(Failure::Disk)
     }
 
-    /// That what is there is what was to be put there: an answer may have been lost.
+    /// Checks that the stored content is the content to store: the response of an earlier attempt may have been lost.
     async fn check_same(&self, name: &str, bytes: &Bytes) -> Result<(), Failure> {
         match self.storage.get(name, bytes.len()).await {
             Ok(Some(stored)) if stored == bytes => Ok(()),
@@ -263,7 +263,7 @@ impl Uploads {
     }
 }
 
-/// How long after that many failures before the last one.
+/// Returns the backoff after the given number of failures before the last one.
 fn backoff(failures: u32) -> Duration {
     FIRST_BACKOFF
         .saturating_mul(2_u32.saturating_pow(failures))

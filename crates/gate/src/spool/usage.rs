@@ -1,6 +1,6 @@
-//! How much of the spool is taken: by parts that are open as well as by those that wait, altogether and by each user. A user
-//! has a share, beyond which their sessions are slowed down: nothing more is read from their clients and containers until
-//! enough of it was stored. What was read is recorded in any case, as long as the spool has room.
+//! The usage of the spool, in total and by user, by open parts as well as by waiting parts. A user has a share, beyond
+//! which the user's sessions are slowed down: the gate reads no more from their clients and containers until enough was
+//! stored. Data that the gate has read is recorded in any case, as long as the spool has room.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,27 +14,28 @@ use tokio::time::Instant;
 
 use super::meters::SpoolMeters;
 
-/// How much has to be left for one more recording, at most: a part.
+/// The maximum room that one more recording requires: a part.
 const PART_ROOM: u64 = 4 << 20;
-/// How many shares the spool has. More users may have one, and then it may be full before one of these is.
+/// The number of shares in the spool. More users may have one; then the spool may be full before any of their shares
+/// is.
 const SHARES: u64 = 8;
-/// How often the log has it that the share of a user is taken.
+/// The interval of the log line that the share of a user is taken.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The spool has no room.
+/// The error of a spool without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to record: {used} of {limit} bytes are taken by recordings that wait to be stored; see whether \
      --recordings can be reached, or raise --recording-spool-bytes"
 )]
 pub(crate) struct Full {
-    /// How many bytes are taken.
+    /// The number of used bytes.
     pub(crate) used: u64,
-    /// How many there are.
+    /// The capacity in bytes.
     pub(crate) limit: u64,
 }
 
-/// The share of a user is taken.
+/// The error of a share without room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "recordings of {user} that wait to be stored take {used} of the {limit} bytes that one user has \
@@ -50,30 +51,30 @@ pub(crate) struct ShareFull {
 pub(super) struct Usage {
     used: AtomicU64,
     limit: u64,
-    /// By user; `None` for those that no user is known of.
+    /// The shares by user; `None` for recordings without a known user.
     shares: Mutex<HashMap<Option<String>, Arc<Share>>>,
     meters: SpoolMeters,
 }
 
-/// What one user takes of the spool.
+/// The usage of the spool by one user.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// `None` if it is not known whose it is.
+    /// The user; `None` if the user is not known.
     user: Option<String>,
     limit: u64,
     taken: Mutex<Taken>,
-    /// It is full, or is not any more.
+    /// Notifies of a share that becomes full, or stops being full.
     changed: Notify,
     meters: SpoolMeters,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Bytes in the spool.
+    /// The bytes in the spool.
     used: u64,
-    /// Bytes of lines in memory that are about to come there.
+    /// The bytes of lines in memory that are about to be written to the spool.
     coming: u64,
-    /// Whether sessions are slowed down.
+    /// True if the user's sessions are slowed down.
     is_full: bool,
     warned: Option<Instant>,
 }
@@ -91,7 +92,7 @@ impl Usage {
         }
     }
 
-    /// Returns the share of a user, or that of those whose user is not known.
+    /// Returns the share of a user, or the common share of recordings without a known user.
     pub(super) fn share(&self, user: Option<&str>) -> Arc<Share> {
         let mut shares = self.shares.lock();
         // An empty share of a user without recordings is made anew when it is needed.
@@ -116,7 +117,7 @@ impl Usage {
         }
     }
 
-    /// Whether one more recording has room.
+    /// Checks whether one more recording has room.
     pub(super) fn room(&self) -> Result<(), Full> {
         let full = self.full();
         if full.used.saturating_add(room_of(self.limit)) > self.limit {
@@ -125,7 +126,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Takes bytes, if there are as many, for a user: also beyond their share, as what was read is recorded.
+    /// Takes bytes for a user, if the spool has them: also beyond the user's share, as data that was read is recorded.
     pub(super) fn take(&self, share: &Share, bytes: u64) -> Result<(), Full> {
         let taken = self
             .used
@@ -140,12 +141,12 @@ impl Usage {
         taken.inspect(|()| share.update(|taken| taken.used += bytes))
     }
 
-    /// Takes bytes, also beyond the limit: they are there already.
+    /// Takes bytes, also beyond the limit: they are on the disk already.
     pub(super) fn take_anyway(&self, share: &Share, bytes: u64) {
         self.replace(share, 0, bytes);
     }
 
-    /// Takes the bytes of what is sealed, also beyond the limit, in place of those that were open.
+    /// Takes the bytes of a sealed part, also beyond the limit, and returns those of the open part.
     pub(super) fn replace(&self, share: &Share, open: u64, sealed: u64) {
         self.used.fetch_add(sealed, Ordering::SeqCst);
         self.used.fetch_sub(open, Ordering::SeqCst);
@@ -165,13 +166,14 @@ impl Usage {
     }
 }
 
-/// How much has to be left of so many bytes for one more recording, or for sessions to go on.
+/// Returns the room, out of a limit, that one more recording requires, or that sessions require to continue.
 fn room_of(limit: u64) -> u64 {
     PART_ROOM.min(limit / 8)
 }
 
 impl Share {
-    /// Whether sessions are slowed down: from when all of it is taken, until there is room for a part.
+    /// Checks whether sessions are slowed down: from the time when the whole share is taken, until it has room for a
+    /// part.
     pub(crate) fn is_full(&self) -> bool {
         self.taken().is_full
     }
@@ -179,7 +181,7 @@ impl Share {
     /// Checks whether another session may be opened.
     ///
     /// # Errors
-    /// How much is taken, and what to do.
+    /// When the share is full; the error contains the usage and the next step.
     pub(crate) fn room(&self) -> Result<(), ShareFull> {
         let taken = self.taken();
         if !taken.is_full {
@@ -192,12 +194,12 @@ impl Share {
         })
     }
 
-    /// Ready when it is full or is not any more, from now on.
+    /// Waits for the next change, from now on, to or from a full share.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// Ready when it is not full.
+    /// Waits until the share is not full.
     pub(crate) async fn resumes(&self) {
         loop {
             let changed = self.changed();
@@ -208,12 +210,12 @@ impl Share {
         }
     }
 
-    /// So many bytes are about to come into the spool.
+    /// Adds bytes that are about to be written to the spool.
     pub(crate) fn expects(&self, bytes: usize) {
         self.update(|taken| taken.coming = taken.coming.saturating_add(bytes as u64));
     }
 
-    /// So many bytes that were expected come, or will not.
+    /// Removes expected bytes that were written to the spool, or are not going to be.
     pub(crate) fn came(&self, bytes: usize) {
         self.update(|taken| taken.coming = taken.coming.saturating_sub(bytes as u64));
     }
@@ -223,7 +225,7 @@ impl Share {
         change(&mut taken);
         let all = taken.used.saturating_add(taken.coming);
         let was_full = taken.is_full;
-        // Not with each byte that is given back: every part that is closed for want of room is a file.
+        // Not with each byte that is given back: every part that is closed for lack of room is a file.
         let limit = match was_full {
             true => self.limit - room_of(self.limit) + 1,
             false => self.limit,
@@ -258,7 +260,7 @@ impl Share {
 
 #[cfg(test)]
 impl Share {
-    /// How many bytes are in the spool.
+    /// Returns the number of bytes in the spool.
     pub(crate) fn used(&self) -> u64 {
         self.taken().used
     }
@@ -283,7 +285,7 @@ mod tests {
             (1023, 0, false),
             (1, 0, true),
             (500, 0, true),
-            // 1024 and less, but not less by an eighth.
+            // 1024 and below, but by less than an eighth.
             (0, 500, true),
             (0, 127, true),
             (0, 1, false),
@@ -333,7 +335,7 @@ mod tests {
         usage.give_back(&usage.share(Some("alice")), 10);
         drop(usage.share(Some("bob")));
         assert_eq!(usage.shares.lock().len(), 1, "the share of bob");
-        // What has no known user is no user's.
+        // Data without a known user does not count for any user.
         let unknown = usage.share(None);
         usage.take_anyway(&unknown, LIMIT);
         assert!(usage.share(Some("")).is_full());

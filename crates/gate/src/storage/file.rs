@@ -1,5 +1,5 @@
-//! Recordings as files below a directory. What is half written has another name, and becomes visible whole, by a
-//! rename that writes over nothing; then it is on the disk.
+//! Recordings as files below a directory. An incomplete file has another name, and becomes visible complete, by a
+//! rename that overwrites no file; then it is on the disk.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -11,10 +11,10 @@ use hyper::body::Bytes;
 
 use super::{Put, StorageError};
 
-/// How the names of files begin that are not whole. No name of ours does.
+/// The prefix of the names of incomplete files. No name of a stored file has it.
 const PARTIAL: &str = ".partial-";
 
-/// See the module.
+/// The directory of the [module](self).
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// # Errors
-    /// When it is no absolute path, or cannot be made.
+    /// When the path is not absolute, or the directory cannot be made.
     pub(super) fn open(path: &str) -> anyhow::Result<Self> {
         let root = PathBuf::from(path);
         if !root.is_absolute() {
@@ -77,7 +77,7 @@ impl Directory {
     }
 }
 
-/// Does what waits for a disk where nothing else waits for it.
+/// Runs work that waits for a disk on a thread for blocking work.
 async fn apart<T: Send + 'static>(
     what: &'static str,
     name: &str,
@@ -101,7 +101,7 @@ fn private() -> DirBuilder {
 fn put(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<Put> {
     let parent = path.parent().unwrap_or(root);
     private().create(parent)?;
-    // Its mode is 0600.
+    // The mode of the file is 0600.
     let mut partial = tempfile::Builder::new()
         .prefix(PARTIAL)
         .tempfile_in(parent)?;
@@ -112,7 +112,7 @@ fn put(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<Put> {
         Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Put::Exists,
         Err(error) => return Err(error.error),
     };
-    // Also where something was there: whoever put it may not have come so far.
+    // Also when the file existed: the process that wrote it may not have reached this step.
     let directories = parent.ancestors();
     for directory in directories.take_while(|directory| directory.starts_with(root)) {
         File::open(directory)?.sync_all()?;
@@ -120,7 +120,7 @@ fn put(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<Put> {
     Ok(put)
 }
 
-/// One byte more than `limit`, where there are as many.
+/// Reads the file, up to one byte more than `limit`.
 fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -136,7 +136,7 @@ fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// What is asked for, and what was found of it.
+/// A request for names, and the names found so far.
 struct Listing {
     prefix: String,
     after: String,
@@ -145,7 +145,7 @@ struct Listing {
 }
 
 impl Listing {
-    /// Adds what is below `directory`, whose names begin with `path`.
+    /// Adds the names below `directory`, which begin with `path`.
     fn walk(&mut self, directory: &Path, path: &str) -> io::Result<()> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -187,7 +187,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Whether anything below a directory, whose name ends in a slash, may be asked for.
+    /// Checks whether a directory, given by a name that ends in a slash, may contain requested names.
     fn reaches(&self, directory: &str) -> bool {
         let within = directory.starts_with(&self.prefix) || self.prefix.starts_with(directory);
         within && (directory > self.after.as_str() || self.after.starts_with(directory))

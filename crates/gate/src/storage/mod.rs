@@ -1,5 +1,5 @@
-//! Where recordings are stored for good: a directory, or a bucket of S3. What is there is never written over, by whom ever it
-//! was put: a part of a recording is what it was first.
+//! The permanent store of recordings: a directory, or a bucket of S3. Stored data is never overwritten, by any writer:
+//! the first content of a part of a recording remains.
 
 mod file;
 mod s3;
@@ -13,71 +13,71 @@ use file::Directory;
 use s3::S3;
 pub(crate) use s3::S3Args;
 
-/// How many bytes a name has at most: what S3 allows.
+/// The maximum length of a name in bytes: the limit of S3.
 const MAX_NAME: usize = 1024;
-/// How many bytes one of its segments has: what file systems allow.
+/// The maximum length of a segment of a name in bytes: the limit of file systems.
 const MAX_SEGMENT: usize = 255;
 
-/// A store. Clones are the same.
+/// A store. Clones refer to the same store.
 #[derive(Clone, Debug)]
 pub(crate) enum Storage {
-    /// Below a directory, which may be a volume that others have as well.
+    /// A directory, which may be a volume that other pods mount as well.
     File(Arc<Directory>),
-    /// In a bucket.
+    /// A bucket.
     S3(Arc<S3>),
 }
 
-/// What came of putting something.
+/// The result of storing a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is stored.
+    /// The part is stored.
     Stored,
-    /// Something was there already, and still is.
+    /// The name already existed, and its content is unchanged.
     Exists,
 }
 
-/// Why something was not stored or read.
+/// The reason for which a part was not stored or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StorageError {
-    /// Nothing is stored by such a name.
+    /// The name is not valid in the store.
     #[error(
         "failed to use {0:?} as a name: it must be segments of a-z, 0-9, '-' and '.' between slashes"
     )]
     Name(String),
-    /// It has more bytes than are read.
+    /// The content has more bytes than the reader accepts.
     #[error("failed to read {name}: it has more than {limit} bytes")]
     TooLarge {
-        /// Of what.
+        /// The name.
         name: String,
-        /// How many are read.
+        /// The maximum size in bytes.
         limit: usize,
     },
-    /// The store does not answer, or fails: another try may succeed.
+    /// The store does not respond, or fails: another attempt may succeed.
     #[error("failed to {what} {name}: {why}")]
     Unavailable {
-        /// What was done: "store", "read" or "list".
+        /// The operation: "store", "read" or "list".
         what: &'static str,
-        /// To what.
+        /// The name.
         name: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// The store does not allow it, until somebody changes something there or here.
+    /// The store denies the operation until an administrator changes the configuration of the store or of the gate.
     #[error(
         "failed to {what} {name}: {why}; see what the credentials may do, and whether the bucket is the right one"
     )]
     Refused {
-        /// What was done, as above.
+        /// The operation, as above.
         what: &'static str,
-        /// To what.
+        /// The name.
         name: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
 }
 
 impl StorageError {
-    /// In a word, for metrics.
+    /// Returns the reason as one word, for metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Name(_) => "Name",
@@ -89,10 +89,10 @@ impl StorageError {
 }
 
 impl Storage {
-    /// The store that a URL names: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
+    /// Returns the store that a URL names: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
     ///
     /// # Errors
-    /// When it names none, or one that cannot be used.
+    /// When the URL names no store, or one that cannot be used.
     pub(crate) fn new(url: &str, s3: &S3Args) -> anyhow::Result<Self> {
         let name = || format!("failed to use --recordings={url}");
         if let Some(path) = url.strip_prefix("file://") {
@@ -109,10 +109,10 @@ impl Storage {
         );
     }
 
-    /// Stores what is not there yet. What is there stays.
+    /// Stores a part that does not exist yet. An existing part is unchanged.
     ///
     /// # Errors
-    /// When it could not be stored; it may have been nevertheless, where the answer was lost.
+    /// When the part could not be stored; it may be stored nevertheless, if the response was lost.
     pub(crate) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
         check(name)?;
         match self {
@@ -121,10 +121,10 @@ impl Storage {
         }
     }
 
-    /// What is stored, of at most `limit` bytes; `None` if nothing is.
+    /// Returns the stored content, of at most `limit` bytes; `None` if the name does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is larger.
+    /// When the content cannot be read, or is larger.
     pub(crate) async fn get(
         &self,
         name: &str,
@@ -137,10 +137,10 @@ impl Storage {
         }
     }
 
-    /// The names that begin with `prefix` and come after `after`, at most `limit`, in the order of their bytes.
+    /// Returns the names that begin with `prefix` and follow `after`, at most `limit`, in the order of their bytes.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the names cannot be listed.
     pub(crate) async fn list(
         &self,
         prefix: &str,
@@ -155,14 +155,14 @@ impl Storage {
     }
 }
 
-/// That a name stays below where things are stored, and is one in every store.
+/// Checks that a name stays below the root of the store, and is valid in every store.
 fn check(name: &str) -> Result<(), StorageError> {
     let fine = name.len() <= MAX_NAME && name.split('/').all(is_segment);
     fine.then_some(())
         .ok_or_else(|| StorageError::Name(quotable(name)))
 }
 
-/// As [`check`], of the beginning of a name.
+/// Checks the beginning of a name, as [`check`] does.
 fn check_prefix(prefix: &str) -> Result<(), StorageError> {
     let whole = prefix.rsplit_once('/').map_or("", |(whole, _)| whole);
     let last = &prefix[prefix
@@ -176,13 +176,13 @@ fn check_prefix(prefix: &str) -> Result<(), StorageError> {
 
 fn is_segment(segment: &str) -> bool {
     let letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-    // What begins with a dot is not yet whole.
+    // A name that begins with a dot is not yet complete.
     (1..=MAX_SEGMENT).contains(&segment.len())
         && segment.bytes().all(letter)
         && !segment.starts_with('.')
 }
 
-/// Of a name that is none, what is told.
+/// Returns the part of an invalid name that an error quotes.
 fn quotable(name: &str) -> String {
     name.chars().take(80).collect()
 }

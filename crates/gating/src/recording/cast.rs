@@ -1,64 +1,64 @@
-//! The lines of a recording: asciicast v2, a header and events, each one line of JSON. What the `oz` object of the
-//! header says is about the session, and about where in it a part stands.
+//! The lines of a recording in asciicast v2: a header and events, each as one line of JSON. The `oz` object of the
+//! header describes the session, and the position of a part in it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The longest line that is read, in bytes.
+/// The maximum length of a line that is read, in bytes.
 pub const MAX_LINE: usize = 8 << 20;
 
 /// The first line of each part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// 2.
+    /// The version of asciicast: 2.
     pub version: u8,
-    /// Columns.
+    /// The number of columns.
     pub width: u16,
-    /// Rows.
+    /// The number of rows.
     pub height: u16,
-    /// When the session was opened, in seconds since 1970.
+    /// The time at which the session was opened, in seconds since 1970.
     pub timestamp: i64,
-    /// About the session.
+    /// The description of the session.
     pub oz: About,
 }
 
-/// About a session and a part of its recording.
+/// The description of a session and of one part of its recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
     /// `NAMESPACE/REQUEST/SESSION`.
     pub session: String,
-    /// UID of the request.
+    /// The UID of the request.
     pub request_uid: String,
     /// `ExecAccessRequest` or `PodAccessRequest`.
     pub request_kind: String,
-    /// Name of the user.
+    /// The name of the user.
     pub user: String,
     /// The identity provider's unique id, if it gave one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user_uid: String,
-    /// The pod.
+    /// The name of the pod.
     pub pod: String,
-    /// Its UID.
+    /// The UID of the pod.
     pub pod_uid: String,
-    /// The container, if it is known.
+    /// The name of the container, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// `exec` or `attach`.
     pub way: String,
-    /// Whether on a terminal.
+    /// True for a session on a terminal.
     pub tty: bool,
-    /// The command, as far as the template has it kept.
+    /// The command, as far as the template permits its recording.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Digest of the whole command.
+    /// The digest of the complete command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_digest: Option<String>,
-    /// When the session was opened.
+    /// The time at which the session was opened.
     pub opened_at: Timestamp,
-    /// Which part this is, from 0.
+    /// The number of this part, from 0.
     #[serde(default)]
     pub part: u32,
     /// The head of the recording before this part.
@@ -66,42 +66,42 @@ pub struct About {
     pub previous: String,
 }
 
-/// What happened.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Code {
-    /// Was shown.
+    /// Output of the session.
     #[serde(rename = "o")]
     Output,
-    /// Was typed or piped in.
+    /// Input, typed or piped.
     #[serde(rename = "i")]
     Input,
-    /// The terminal has another size: `COLUMNSxROWS`.
+    /// A new size of the terminal: `COLUMNSxROWS`.
     #[serde(rename = "r")]
     Resize,
-    /// Something that oz says about the session.
+    /// A message of oz about the session.
     #[serde(rename = "m")]
     Mark,
-    /// What the event before this one was, in bytes (base64): it was no UTF-8. Players pass over it.
+    /// The bytes of the preceding event in base64, if they are not UTF-8. Players skip it.
     #[serde(rename = "b")]
     Bytes,
 }
 
-/// One line.
+/// One line of a recording after the header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event(
-    /// Seconds since the session was opened.
+    /// The seconds since the session was opened.
     pub f64,
-    /// What happened.
+    /// The type of the event.
     pub Code,
-    /// With what.
+    /// The data of the event.
     pub String,
 );
 
 impl Event {
-    /// One `at` this long after the session was opened.
+    /// Creates an event at the time `at` since the session was opened.
     #[must_use]
     pub fn new(at: Duration, code: Code, data: impl Into<String>) -> Self {
-        // To the microsecond: whoever reads the lines reads these numbers.
+        // Microseconds: users read these numbers in the lines.
         let micros = u32::try_from(at.as_micros() % 1_000_000).unwrap_or_default();
         let seconds = u32::try_from(at.as_secs()).unwrap_or(u32::MAX);
         Self(
@@ -112,12 +112,12 @@ impl Event {
     }
 }
 
-/// A part as it is read.
+/// A part of a recording, after reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Its first line.
+    /// The first line of the part.
     pub header: Header,
-    /// The others.
+    /// The other lines of the part.
     pub events: Vec<Event>,
 }
 
@@ -125,7 +125,7 @@ impl Part {
     /// Reads the lines of a part.
     ///
     /// # Errors
-    /// Which line is none of asciicast v2 with oz's header.
+    /// If a line is not a line of asciicast v2 with oz's header. The error names the line.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         let mut lines = text
             .split(|byte| *byte == b'\n')

@@ -1,22 +1,22 @@
-//! The parts of a recording as a chain: what each part was, as it is stored, is in the head after it. Whoever knows
-//! the last head knows of a part that was changed, left out or exchanged, and needs nothing to read them with.
+//! The parts of a recording as a chain: the head after a part covers the stored bytes of that part. A reader with the
+//! last head detects a part that was changed, omitted or exchanged, and requires no identity to do so.
 
 use oz_api::encode::hex;
 use sha2::{Digest, Sha256};
 
 const PURPOSE: &str = "oz.wizardofoz.co/recording/v1";
 
-/// The head of a recording, before its first part or after one.
+/// The head of a recording, before its first part or after a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// How many parts there are.
+    /// The number of parts.
     pub parts: u32,
-    /// `sha256:` and 64 digits.
+    /// The digest: `sha256:` and 64 digits.
     pub digest: String,
 }
 
 impl Head {
-    /// Before the first part of the session with this key.
+    /// Returns the head before the first part of the session with this key.
     #[must_use]
     pub fn start(session: &str) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Head {
         }
     }
 
-    /// After one more part, which is stored as `bytes`.
+    /// Returns the head after one more part, which is stored as `bytes`.
     #[must_use]
     pub fn after(&self, bytes: &[u8]) -> Self {
         let part = hex(&Sha256::digest(bytes));

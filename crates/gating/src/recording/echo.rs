@@ -1,49 +1,50 @@
-//! What was typed, and whether it came back. What did not is a password as far as anybody can tell, and only how
-//! long it was is kept.
+//! The decision which input of a terminal is recorded, by its echo in the output. Input without an echo may be a
+//! password, and only its length is recorded.
 //!
-//! What is typed on one line while some of it waits to come back is one burst. It has come back if what is shown after
-//! it begins with it, or, since four letters in a row are no accident, has it somewhere; all of it or nothing. What
-//! has not within a second is hidden, and so is all else that is typed on its line: it errs towards hiding.
+//! Input on one line, while a piece of it waits for its echo, is one burst. A burst has been echoed if the output after
+//! it begins with the burst or, since four letters in a row are not a coincidence, contains it anywhere. A burst counts
+//! only as a whole. A burst without an echo within a second is hidden, and so is all other input on its line: the
+//! decision errs towards hiding.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::plain::Plain;
 
-/// How long what was typed may take to come back.
+/// The timeout for the echo of input.
 pub(super) const WAIT: Duration = Duration::from_secs(1);
-/// From how many letters on they may come back anywhere in what is shown.
+/// The number of letters from which the echo may be anywhere in the output.
 const DISTINCT: usize = 4;
-/// How much of what was shown after a burst is looked at, in letters.
+/// The number of letters of the output after a burst that are searched.
 const LOOKED_AT: usize = 8 << 10;
-/// The longest burst that is looked for: what is pasted is cut here.
+/// The maximum length of a burst, in letters: pasted text is divided here.
 const MAX_BURST: usize = 4 << 10;
-/// How many bursts after the first one are looked for.
+/// The number of bursts after the first one that are searched for.
 const LATER: usize = 4;
-/// How many letters wait at most; beyond that the first are hidden.
+/// The maximum number of waiting letters. Beyond it, the first burst is hidden.
 const MAX_WAITING: usize = 64 << 10;
 
-/// What was typed, as it may be kept.
+/// Input in the form in which it may be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Typed {
-    /// When the first of it was typed.
+    /// The time of its first letter.
     pub at: Duration,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
-/// Follows what is typed and what is shown.
+/// The state of the decision: the input that waits for its echo, and the output.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Echo {
     typing: Plain,
     showing: Plain,
-    /// What waits to come back, in order.
+    /// The bursts that wait for their echo, in order.
     bursts: VecDeque<Burst>,
-    /// How many letters all of it has.
+    /// The number of letters in all bursts.
     waiting: usize,
-    /// What was shown since the first of it was typed.
+    /// The output since the first burst began.
     shown: Vec<char>,
-    /// Whether what is typed until the end of the line is hidden.
+    /// True if the input until the end of the line is hidden.
     hides: bool,
 }
 
@@ -51,15 +52,15 @@ pub(super) struct Echo {
 struct Burst {
     began: Duration,
     text: String,
-    /// The letters of it that would be seen.
+    /// The visible letters of the burst.
     letters: Vec<char>,
-    /// Whether no more belongs to it.
+    /// True if the burst is complete.
     over: bool,
     hide: bool,
 }
 
 impl Echo {
-    /// What is typed; gives back what is decided by it.
+    /// Adds input. Returns the input that is decided.
     pub(super) fn typed(&mut self, at: Duration, text: &str) -> Vec<Typed> {
         let mut decided = self.passed(at);
         for letter in text.chars() {
@@ -85,12 +86,12 @@ impl Echo {
         decided
     }
 
-    /// What is shown.
+    /// Adds output. Returns the input that is decided.
     pub(super) fn shown(&mut self, at: Duration, text: &str) -> Vec<Typed> {
         let mut decided = self.passed(at);
         let waits = !self.bursts.is_empty();
         for letter in text.chars() {
-            // The end of an escape sequence is looked for in any case.
+            // The state follows escape sequences even if no input waits.
             if self.showing.shows(letter) && waits && self.shown.len() < LOOKED_AT {
                 self.shown.push(letter);
             }
@@ -99,21 +100,21 @@ impl Echo {
         decided
     }
 
-    /// What has waited for too long by now.
+    /// Hides the input after its timeout. Returns the input that is decided.
     pub(super) fn passed(&mut self, now: Duration) -> Vec<Typed> {
         let mut decided = Vec::new();
         while let Some(first) = self.bursts.front_mut()
             && now.saturating_sub(first.began) >= WAIT
         {
             first.hide = true;
-            // More of its line may be to come.
+            // More input on the same line may follow.
             self.hides |= !first.over;
             self.settle(now, &mut decided);
         }
         decided
     }
 
-    /// Decides about what is still open at the end.
+    /// Decides all remaining input at the end of the session.
     pub(super) fn end(&mut self) -> Vec<Typed> {
         let mut decided = Vec::new();
         while let Some(first) = self.bursts.front_mut() {
@@ -123,7 +124,7 @@ impl Echo {
         decided
     }
 
-    /// What the next letter belongs to.
+    /// Returns the burst of the next letter.
     fn burst(&mut self, at: Duration) -> &mut Burst {
         if self.bursts.is_empty() {
             self.shown.clear();
@@ -138,7 +139,7 @@ impl Echo {
         &mut self.bursts[last]
     }
 
-    /// Whether something came back that was typed after what is waited for: then that will not.
+    /// Checks whether the echo of a later burst has arrived: then the first burst will have no echo.
     fn later_came_back(&self) -> bool {
         let mut later = self.bursts.iter().skip(1).take(LATER);
         later.any(|burst| {
@@ -146,11 +147,11 @@ impl Echo {
         })
     }
 
-    /// Decides about what can be decided now, in order.
+    /// Decides all bursts that can be decided now, in order.
     fn settle(&mut self, now: Duration, decided: &mut Vec<Typed>) {
         while let Some(first) = self.bursts.front() {
             if first.hide {
-                // More of it may come: it is told as one.
+                // The burst may continue: it is recorded as one.
                 if !first.over && now.saturating_sub(first.began) < WAIT {
                     return;
                 }
@@ -178,7 +179,7 @@ impl Echo {
     }
 }
 
-/// Where in what was shown these letters end; `None` if they have not come back.
+/// Returns the end position of these letters in the output; `None` if they were not echoed.
 fn come_back(letters: &[char], shown: &[char]) -> Option<usize> {
     if shown.starts_with(letters) {
         return Some(letters.len());
@@ -192,7 +193,7 @@ fn come_back(letters: &[char], shown: &[char]) -> Option<usize> {
     Some(at + letters.len())
 }
 
-/// The text, with the number of its letters in place of them.
+/// Returns the text with the number of its letters instead of the letters.
 fn hidden(text: &str) -> String {
     let (mut kept, mut count, mut plain) = (String::new(), 0_usize, Plain::default());
     for letter in text.chars() {

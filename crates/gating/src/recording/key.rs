@@ -1,27 +1,27 @@
-//! Where a recording is: `NAMESPACE/REQUEST/SESSION`, and below it its parts.
+//! The path of a recording: `NAMESPACE/REQUEST/SESSION`, with its parts below.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use oz_core::validate::dns_subdomain;
 
-/// In which form a part is stored.
+/// The form in which a part is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Form {
     /// Lines of asciicast, compressed by zstd.
     #[default]
     Plain,
-    /// The same, encrypted by age.
+    /// Lines of asciicast, compressed by zstd and encrypted by age.
     Encrypted,
-    /// Encrypted lines in frames, as they were in the spool of a gate that broke off: who took them up could not read
-    /// them.
+    /// Encrypted lines in frames, from the spool of a gate that stopped abruptly: the gate that stored them could not
+    /// read them.
     Frames,
 }
 
 impl Form {
     const ALL: [Self; 3] = [Self::Plain, Self::Encrypted, Self::Frames];
 
-    /// How the names of such parts end.
+    /// Returns the suffix of the names of parts in this form.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Plain => ".cast.zst",
@@ -31,19 +31,19 @@ impl Form {
     }
 }
 
-/// One session of a request.
+/// The key of one session of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
     /// The namespace of the request.
     pub namespace: String,
     /// The name of the request.
     pub request: String,
-    /// The session: when it was opened, by which replica, and its number there. Sorts by time.
+    /// The session: the time at which it was opened, the replica, and its number there. Sorts by time.
     pub session: String,
 }
 
 impl SessionKey {
-    /// The session that `replica` opened at `at` as its `number`th.
+    /// Creates the key of the `number`th session of `replica`, opened at `at`.
     #[must_use]
     pub fn new(namespace: &str, request: &str, at: Timestamp, replica: &str, number: u64) -> Self {
         let at = at.strftime("%Y%m%dt%H%M%S%3fz");
@@ -62,7 +62,7 @@ impl SessionKey {
         }
     }
 
-    /// Reads what [`fmt::Display`] writes; `None` for anything else.
+    /// Reads the text that [`fmt::Display`] writes; `None` for any other text.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
@@ -79,7 +79,7 @@ impl SessionKey {
             })
     }
 
-    /// The name of its part with this number, from 0.
+    /// Returns the name of the part with this number, from 0.
     #[must_use]
     pub fn part(&self, number: u32, form: Form) -> String {
         format!("{self}/{number:06}{}", form.suffix())
@@ -97,19 +97,19 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// A part, by its name.
+/// The name of a part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartName {
-    /// Its session.
+    /// The session of the part.
     pub session: SessionKey,
-    /// Its number, from 0.
+    /// The number of the part, from 0.
     pub number: u32,
-    /// In which form it is stored.
+    /// The form in which the part is stored.
     pub form: Form,
 }
 
 impl PartName {
-    /// Reads what [`SessionKey::part`] writes; `None` for anything else.
+    /// Reads the text that [`SessionKey::part`] writes; `None` for any other text.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (session, name) = text.rsplit_once('/')?;

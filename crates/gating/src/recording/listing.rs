@@ -1,4 +1,4 @@
-//! Which recordings there are.
+//! The list of stored recordings.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::key::PartName;
 /// The recordings of one request, by session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// In the order in which they were opened.
+    /// The sessions, in the order in which they were opened.
     pub sessions: Vec<Recorded>,
 }
 
@@ -18,12 +18,12 @@ pub struct Listing {
 pub struct Recorded {
     /// `NAMESPACE/REQUEST/SESSION`.
     pub session: String,
-    /// The names of its parts, in their order. One that is not stored is not among them.
+    /// The names of the stored parts, in their order.
     pub parts: Vec<String>,
 }
 
 impl Listing {
-    /// Of these parts.
+    /// Creates the listing of these parts.
     #[must_use]
     pub fn of(parts: impl IntoIterator<Item = PartName>) -> Self {
         let mut sessions: BTreeMap<_, Vec<PartName>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Recordings of sessions: what is kept of one, in which form, and how it is known to be whole. Pure: the gate
-//! says what passed and when, and stores what comes of it.
+//! Recordings of sessions: their content, their form and the verification of their completeness. This module is pure:
+//! the gate supplies the data of a session with its times, and stores the results.
 
 mod cast;
 mod chain;
@@ -19,6 +19,6 @@ pub use listing::{Listing, Recorded};
 pub use recorder::{KEPT, Recorder, Stream};
 pub use verify::{Finding, Stored, check};
 
-/// The detail of `SessionRecorded` that names to whom a recording is encrypted, with commas between; it is absent where
-/// none is.
+/// The detail of `SessionRecorded` with the recipients of the recording, separated by commas. It is absent if there are
+/// no recipients.
 pub const ENCRYPTED_TO: &str = "encryptedTo";

@@ -1,28 +1,28 @@
-//! What of a terminal's bytes is letters that somebody sees: no control characters, and nothing of an escape
+//! The detection of visible letters in the bytes of a terminal: no control characters, and no part of an escape
 //! sequence.
 
-/// Goes from letter to letter.
+/// The state of the detection between two letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Plain {
-    /// In text.
+    /// Inside text.
     #[default]
     Text,
     /// After ESC.
     Escape,
     /// After ESC and one of `#%()*+ -./`, which one letter follows.
     One,
-    /// In a control sequence, until its final letter.
+    /// Inside a control sequence, until its final letter.
     Control,
-    /// In a string, such as a title, until BEL or ESC `\`.
+    /// Inside a string, such as a title, until BEL or ESC `\`.
     String,
 }
 
 impl Plain {
-    /// Whether this letter is seen.
+    /// Reads a letter and returns whether it is visible.
     pub(super) fn shows(&mut self, letter: char) -> bool {
         let (next, seen) = match (*self, letter) {
             (_, '\u{1b}') => (Self::Escape, false),
-            // What cancels a sequence.
+            // These letters cancel a sequence.
             (_, '\u{18}' | '\u{1a}') => (Self::Text, false),
             (Self::Text, _) => (Self::Text, !letter.is_control()),
             (Self::Escape, '[' | 'O') => (Self::Control, false),

@@ -1,4 +1,4 @@
-//! From what passes in a session to the lines of its recording.
+//! The conversion of the data of a session into the lines of its recording.
 
 use std::time::Duration;
 
@@ -13,68 +13,68 @@ use super::cast::{About, Code, Event, Header};
 use super::chain::Head;
 use super::echo::{Echo, Typed};
 
-/// How long a part goes on.
+/// The duration after which a part is full.
 const PART_TIME: Duration = Duration::from_secs(30);
-/// How many bytes of lines a part has.
+/// The number of bytes of lines at which a part is full.
 const PART_BYTES: usize = 4 << 20;
-/// How much of each stream is kept where there is no terminal.
+/// The number of bytes of each stream that are recorded without a terminal, if only its beginning is recorded.
 pub const KEPT: u64 = 1 << 20;
-/// The longest text of one event, in bytes.
+/// The maximum length of the text of one event, in bytes.
 const MAX_TEXT: usize = 64 << 10;
-/// What a terminal is taken for until it says how large it is.
+/// The assumed size of a terminal until the client sends its size.
 const SIZE: (u16, u16) = (80, 24);
 
-/// A direction of a session.
+/// A stream of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum Stream {
-    /// What goes in.
+    /// Standard input.
     Stdin,
-    /// What comes out.
+    /// Standard output.
     Stdout,
-    /// What comes out as errors.
+    /// Standard error.
     Stderr,
 }
 
 const STREAMS: [Stream; 3] = [Stream::Stdin, Stream::Stdout, Stream::Stderr];
 
-/// Makes the lines of a recording. All times are since the session was opened.
+/// The writer of the lines of a recording. All times count from the opening of the session.
 #[derive(Debug)]
 pub struct Recorder {
     about: About,
     timestamp: i64,
     size: (u16, u16),
     input: RecordedInput,
-    /// Whether only the beginning of each stream is kept.
+    /// True if only the beginning of each stream is recorded.
     digests: bool,
     echo: Echo,
     streams: [Followed; 3],
     lines: Vec<u8>,
-    /// When the last event was: what is typed is told once it is decided, and no time goes backwards.
+    /// The time of the last event. Input is recorded once it is decided, and times do not decrease.
     last: Duration,
     part: PartState,
 }
 
-/// About the part that is being written.
+/// The state of the part that is being written.
 #[derive(Debug)]
 struct PartState {
     began: Duration,
     bytes: usize,
-    /// Whether its header was written.
+    /// True if the header of the part was written.
     headed: bool,
 }
 
-/// What is known of one stream.
+/// The state of one stream.
 #[derive(Clone, Debug, Default)]
 struct Followed {
     bytes: u64,
     digest: Sha256,
-    /// The beginning of a letter whose end has not come yet.
+    /// The first bytes of a letter that is still incomplete.
     begun: Vec<u8>,
 }
 
 impl Recorder {
-    /// For a session that nothing was said in yet; `about` without part and head.
+    /// Creates the recorder of a session without data; `about` has no part and no head yet.
     #[must_use]
     pub fn new(about: About, config: &RecordingConfig) -> Self {
         let start = Head::start(&about.session);
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Something passed on a stream.
+    /// Records data of a stream.
     pub fn passed(&mut self, at: Duration, stream: Stream, bytes: &[u8]) {
         let followed = &mut self.streams[stream as usize];
         let kept = if self.digests {
@@ -141,7 +141,7 @@ impl Recorder {
         }
     }
 
-    /// The terminal has another size.
+    /// Records a new size of the terminal.
     pub fn resized(&mut self, at: Duration, columns: u16, rows: u16) {
         self.size = (columns, rows);
         if self.part.headed {
@@ -149,44 +149,44 @@ impl Recorder {
         }
     }
 
-    /// oz says something about the session.
+    /// Records a message of oz about the session.
     pub fn mark(&mut self, at: Duration, text: &str) {
         self.event(at, Code::Mark, format!("oz: {text}"));
     }
 
-    /// Time has passed.
+    /// Records the input after its timeout for the echo.
     pub fn tick(&mut self, at: Duration) {
         let typed = self.echo.passed(at);
         self.typed(typed);
     }
 
-    /// The lines since this was called before.
+    /// Returns the lines since the previous call.
     #[must_use]
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)
     }
 
-    /// How many bytes of lines wait to be taken.
+    /// Returns the number of bytes of lines that were not taken yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether the part has any line.
+    /// Returns whether the part has any line.
     #[must_use]
     pub const fn is_begun(&self) -> bool {
         self.part.headed
     }
 
-    /// Whether the part is to be closed by now.
+    /// Returns whether the part must be closed at this time.
     #[must_use]
     pub fn is_full(&self, at: Duration) -> bool {
         self.part.headed
             && (self.part.bytes >= PART_BYTES || at.saturating_sub(self.part.began) >= PART_TIME)
     }
 
-    /// Begins another part, which has the lines that were not taken yet; `head` is the recording's after the one before
-    /// it, all lines of which were taken.
+    /// Begins the next part, which contains the lines that were not taken yet; `head` is the head of the recording
+    /// after the preceding part, all lines of which were taken.
     pub fn next_part(&mut self, at: Duration, head: &Head) {
         self.part = PartState {
             began: at,
@@ -203,7 +203,7 @@ impl Recorder {
         }
     }
 
-    /// The session is over, and why.
+    /// Records the end of the session and its reason.
     pub fn end(&mut self, at: Duration, why: &str) {
         for stream in STREAMS {
             let begun = std::mem::take(&mut self.streams[stream as usize].begun);
@@ -230,7 +230,7 @@ impl Recorder {
         self.mark(at, why);
     }
 
-    /// How much passed on a stream, and its digest; `None` if nothing did.
+    /// Returns the number of bytes of a stream, and its digest; `None` if it had no data.
     #[must_use]
     pub fn digest_of(&self, stream: Stream) -> Option<(u64, String)> {
         let followed = &self.streams[stream as usize];
@@ -277,7 +277,7 @@ impl Recorder {
 
     fn line(&mut self, line: &impl Serialize) {
         let before = self.lines.len();
-        // Neither can fail: the types are plain, and it is memory.
+        // Neither call can fail: the types are plain, and the destination is memory.
         let _ = serde_json::to_writer(&mut self.lines, line);
         self.lines.push(b'\n');
         self.part.bytes += self.lines.len() - before;
@@ -285,7 +285,8 @@ impl Recorder {
 }
 
 impl Followed {
-    /// Bytes as text, from what was begun before; and as bytes, if they are no UTF-8.
+    /// Returns the bytes as text, after the incomplete letter from the previous call, and as bytes if they are not
+    /// UTF-8.
     fn text(&mut self, bytes: &[u8]) -> (String, Option<Vec<u8>>) {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);

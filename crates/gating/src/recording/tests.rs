@@ -1,4 +1,4 @@
-//! What is kept of what passes, and that it can be read again.
+//! The content of recordings, and that they can be read again.
 
 use std::time::Duration;
 
@@ -58,13 +58,13 @@ fn read(recorder: &mut Recorder) -> Part {
     Part::read(&recorder.take()).unwrap()
 }
 
-/// All that an event of this code says, in one.
+/// Returns the text of all events with this code.
 fn all(part: &Part, code: Code) -> String {
     let events = part.events.iter().filter(|event| event.1 == code);
     events.map(|event| event.2.as_str()).collect()
 }
 
-/// What is typed (`i`) and shown (`o`) at which millisecond, and what is kept of what was typed.
+/// Records input (`i`) and output (`o`) at these milliseconds, and returns the input as it is recorded.
 fn kept(steps: &[(u64, char, &str)]) -> String {
     let mut recorder = terminal();
     recorder.mark(ms(0), "here");
@@ -254,7 +254,7 @@ fn what_is_kept_of_input_is_the_templates_choice() {
         assert_eq!(all(&part, Code::Input), expected, "{input:?} {tty}");
         assert_eq!(all(&part, Code::Output), "shown");
         let marks = all(&part, Code::Mark);
-        // Without a terminal it is said how much there was.
+        // Without a terminal, the recording states the size of each stream.
         assert_eq!(
             marks.contains("oz: stdin: 6 bytes, sha256:2bb80d537b1da3e3"),
             !tty,
@@ -323,7 +323,7 @@ fn lines_that_come_while_a_part_is_closed_are_in_the_next_one_after_its_header()
     recorder.passed(ms(10), Stream::Stdout, b"first");
     let lines = recorder.take();
     let head = Head::start("a/b/c").after(&lines);
-    // The part is packed meanwhile.
+    // The gate packs the part during these events.
     recorder.passed(ms(20), Stream::Stdout, b"second");
     recorder.next_part(ms(30), &head);
     recorder.passed(ms(40), Stream::Stdout, b"third");
@@ -334,7 +334,7 @@ fn lines_that_come_while_a_part_is_closed_are_in_the_next_one_after_its_header()
     );
     let said: Vec<&str> = next.events.iter().map(|event| event.2.as_str()).collect();
     assert_eq!(said, ["second", "third"]);
-    // Without any, the header comes with the first line.
+    // Without waiting lines, the header is written with the first line.
     recorder.next_part(ms(50), &head.after(b"2"));
     assert_eq!(recorder.take(), b"");
 }
@@ -450,7 +450,7 @@ proptest! {
             if *over {
                 recorder.passed(ms(at), Stream::Stdin, b"\r");
             }
-            // What is shown has none of these letters.
+            // The output contains none of these letters.
             recorder.passed(ms(at), Stream::Stdout, b"\r\n\x1b[1mPASSWORD\x1b[0m: ");
             at += pause;
         }
@@ -464,7 +464,7 @@ proptest! {
     }
 }
 
-/// Three parts of a session, and the head that is on record.
+/// Returns three parts of a session, and the recorded head.
 fn three() -> (Vec<Stored>, Head) {
     let session = SessionKey::read("default/mine/s-1").unwrap();
     let mut head = Head::start(&session.to_string());
@@ -488,7 +488,7 @@ fn three() -> (Vec<Stored>, Head) {
 
 type Deed = fn(&mut Vec<Stored>);
 
-/// What is done, and what is found then.
+/// Returns changes of a recording, and the expected findings of each.
 fn tampered() -> Vec<(&'static str, Deed, Vec<Finding>)> {
     vec![
         ("nothing", |_| {}, vec![]),
@@ -573,9 +573,9 @@ fn whatever_is_done_to_what_is_stored_is_found() {
         );
     }
     let (parts, head) = three();
-    // Another session's parts are whole, but not this one's.
+    // The parts of another session are complete, but do not belong to this one.
     assert!(!check("default/mine/s-2", Some(&head), &parts).is_empty());
-    // Of an open session nothing is on record yet.
+    // For an open session, no head is recorded yet.
     assert_eq!(check("default/mine/s-1", None, &parts[..2]), []);
     assert_eq!(
         check("default/mine/s-1", None, &parts[1..]),

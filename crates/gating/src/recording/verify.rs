@@ -1,18 +1,18 @@
-//! Whether what is stored of a recording is what was recorded.
+//! The verification that a stored recording is unchanged.
 
 use std::fmt;
 
 use super::chain::Head;
 use super::key::PartName;
 
-/// What is wrong with a recording.
+/// A defect of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
-    /// This part is not there.
+    /// The part with this number is missing.
     Missing(u32),
-    /// A part is not what it was; which one, if the parts after it say so.
+    /// A part was changed, with its number if the parts after it show it.
     Changed(Option<u32>),
-    /// There are more parts than were recorded, from this one on.
+    /// The recording has additional parts, from this number on.
     Surplus(u32),
 }
 
@@ -33,16 +33,16 @@ impl fmt::Display for Finding {
 /// A part as it is stored.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its name.
+    /// The name of the part.
     pub name: PartName,
-    /// What is stored.
+    /// The stored bytes.
     pub bytes: Vec<u8>,
-    /// The head before it, as it says itself, if that can be read.
+    /// The head before the part, as its header states it, if it can be read.
     pub previous: Option<String>,
 }
 
-/// What is wrong with the parts of the session with this key; `recorded` is the head that is on record, `None` if there
-/// is none, as of a session that is open.
+/// Returns the defects of the parts of the session with this key; `recorded` is the recorded head, or `None` if there
+/// is none, as for an open session.
 #[must_use]
 pub fn check(session: &str, recorded: Option<&Head>, parts: &[Stored]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -55,7 +55,7 @@ pub fn check(session: &str, recorded: Option<&Head>, parts: &[Stored]) -> Vec<Fi
         }
         let expected = stored.previous.as_deref();
         if suspect.is_none() && expected.is_some_and(|previous| previous != head.digest) {
-            // Of what came before, the last is the first that the next one disagrees with; the first part has none.
+            // The suspect is the last part before the first header that disagrees. The first part has no predecessor.
             suspect = Some(head.parts.saturating_sub(1));
         }
         if recorded.is_some_and(|recorded| recorded.parts == stored.name.number) {

@@ -48,14 +48,14 @@ pub(crate) struct CompositeArgs {
     pub(crate) hook_address: Vec<HookAddress>,
 }
 
-/// Reads KEY=VALUE.
+/// Parses KEY=VALUE.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     let (key, value) = parts.ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Where a host is.
+/// The address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HookAddress {
     pub(crate) host: String,

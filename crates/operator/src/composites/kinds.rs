@@ -1,4 +1,4 @@
-//! Kinds that are named at run time.
+//! The kinds that are named at run time.
 
 use oz_composites::declared::{KindName, Placed};
 use oz_composites::supervise::KIND_MISSING;
@@ -6,7 +6,7 @@ use oz_core::controller::Failure;
 use oz_engine::Cx;
 use oz_runtime::{Kind, within};
 
-/// A kind as the runtime has it.
+/// Returns a kind in the form of the runtime.
 pub(super) fn kind(placed: &Placed) -> Kind {
     Kind {
         resource: placed.resource.clone(),
@@ -14,7 +14,7 @@ pub(super) fn kind(placed: &Placed) -> Kind {
     }
 }
 
-/// A kind by its plural, and whether it has a status subresource.
+/// Returns a kind by its plural, and whether it has a status subresource.
 pub(super) async fn placed(cx: &Cx, name: &KindName) -> Result<(Placed, bool), Failure> {
     let what = || format!("failed to look up {name}");
     let listed = async {

@@ -1,6 +1,6 @@
-//! Composites: CompositeControllers and RegoControllers that are found in the cluster are looked up ([`survey`]), started and
-//! stopped ([`runs`]), and run: what a pass over a parent asks ([`parents`]), and how a function behind HTTP
-//! is asked ([`webhook`]).
+//! Composites: the CompositeControllers and RegoControllers in the cluster are surveyed
+//! ([`survey`]), started and stopped ([`runs`]), and run: the questions of a pass over a parent
+//! ([`parents`]), and the calls of functions behind HTTP ([`webhook`]).
 
 mod args;
 mod kinds;

@@ -1,4 +1,4 @@
-//! What a pass over one parent asks.
+//! The answers to the questions of a pass over one parent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use super::related::RelatedObjects;
 use super::{Policies, Webhooks};
 use crate::roles;
 
-/// How many parents of one composite its functions are asked about at once.
+/// The maximum number of concurrent calls of one composite's functions.
 const CALLS: usize = 8;
-/// How long a pass may take beside its function's answer.
+/// The time that a pass may take in addition to the response of its function.
 const OVERHEAD: Duration = Duration::from_secs(10);
 
 /// The edge of one composite.
@@ -34,7 +34,8 @@ pub(crate) struct Parents {
     composite: Composite,
     webhooks: Webhooks,
     policies: Arc<Policies>,
-    /// The operator itself: the account need not know who may do what.
+    /// The client of the operator itself: the account may lack the right to check other users'
+    /// rights.
     operator: Client,
     turns: Arc<Semaphore>,
     related: RelatedObjects,
@@ -88,7 +89,7 @@ impl Parents {
 }
 
 impl Parents {
-    /// Which other objects a function wants to see of this parent.
+    /// Returns the rules for the other objects that a function requires for this parent.
     async fn rules(
         &self,
         cx: &Cx,
@@ -126,7 +127,7 @@ impl Observe<Composite> for Parents {
         children.fold(watches, |watches, (child, _)| watches.child_of(kind(child)))
     }
 
-    /// As many calls as may wait in front of this one, besides.
+    /// Includes the time of the calls that may wait before this one.
     fn timeout(&self) -> Duration {
         let declared = &self.composite.declared;
         let finalize = declared
@@ -177,7 +178,8 @@ impl Observe<Composite> for Parents {
     }
 }
 
-/// Whether a parent is there and is not being deleted, by the API server itself: a watch may be late.
+/// Checks whether a parent exists and is not being deleted, with a read from the API server: a
+/// watch may lag.
 async fn alive(cx: &Cx, resource: &ApiResource, object: &DynamicObject) -> Result<bool, Failure> {
     let metadata = &object.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Functions that are policies in Rego, run in process: a bundle for each namespace that is listed as one
-//! of policies, from its ConfigMaps, as an OPA there would have it.
+//! The functions that are policies in Rego, run in process: one bundle for each listed namespace of
+//! policies, from its ConfigMaps, as an OPA there would have it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use oz_runtime::{Feeds, Kind, Selection, Store, Subscription};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
-/// How many policies that are no bundle are kept compiled. More are compiled again.
+/// The maximum number of compiled policies that are no bundle. Further ones are compiled again.
 const MOST_COMPILED: usize = 256;
 
 /// The policies of an installation.
 pub(crate) struct Policies {
-    /// By namespace of policies.
+    /// The bundles by namespace of policies.
     bundles: BTreeMap<String, Bundle>,
-    /// Those that are not a whole bundle.
+    /// The compiled policies that are not a whole bundle.
     others: Mutex<HashMap<Text, Result<Policy, Failure>>>,
 }
 
 /// A policy of one module.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Text {
-    /// Where it is, for people.
+    /// The location, for messages.
     place: String,
     text: String,
     dialect: Dialect,
@@ -39,16 +39,16 @@ struct Text {
 /// The modules of one namespace.
 struct Bundle {
     maps: Store<ConfigMap>,
-    /// How often the ConfigMaps have changed.
+    /// The number of changes of the ConfigMaps.
     version: Arc<AtomicU64>,
     compiled: Mutex<Option<Compiled>>,
     _subscription: Subscription,
 }
 
-/// A bundle as it was last compiled.
+/// The last compiled version of a bundle.
 #[derive(Clone)]
 struct Compiled {
-    /// Of the bundle, before it was read.
+    /// The version of the bundle, before it was read.
     version: u64,
     policy: Result<Policy, Failure>,
 }
@@ -77,17 +77,17 @@ impl Policies {
         }
     }
 
-    /// The namespaces of policies.
+    /// Returns the namespaces of policies.
     pub(crate) fn namespaces(&self) -> Vec<String> {
         self.bundles.keys().cloned().collect()
     }
 
-    /// The ConfigMaps of all of them.
+    /// Returns the stores of the ConfigMaps of all bundles.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Store<ConfigMap>> {
         self.bundles.values().map(|bundle| &bundle.maps)
     }
 
-    /// What there is of the policies of a composite; `None` if it asks none.
+    /// Returns the state of the policies of a composite; `None` if it calls none.
     pub(crate) async fn found(&self, declared: &Declared) -> Result<Option<PolicyFound>, Failure> {
         let mut found = Vec::new();
         for function in declared.policies() {
@@ -97,7 +97,7 @@ impl Policies {
         Ok(PolicyFound::together(&found))
     }
 
-    /// What a function says to a request, now and at the instants that the parent names.
+    /// Calls a function for a request, for now and for the instants that the parent names.
     pub(crate) async fn call(
         &self,
         function: &InProcess,
@@ -111,7 +111,7 @@ impl Policies {
         Ok(on_own_thread(function, ask).await?)
     }
 
-    /// What a function says now, as `read` reads it.
+    /// Calls a function for now, and decodes the result with `read`.
     pub(crate) async fn document<T>(
         &self,
         function: &InProcess,
@@ -126,7 +126,7 @@ impl Policies {
         read(&document).map_err(|error| oz_function::misread(function, &error).into())
     }
 
-    /// A policy, compiled if it has changed.
+    /// Returns a policy, compiled if it has changed.
     async fn policy(&self, function: &InProcess) -> Result<Policy, Failure> {
         let dialect = oz_function::dialect(function);
         let place = function.modules.to_string();
@@ -157,7 +157,7 @@ impl Policies {
         .await
     }
 
-    /// A policy of one module.
+    /// Returns a policy of one module.
     async fn one(&self, text: Text) -> Result<Policy, Failure> {
         if let Some(known) = self.others().get(&text) {
             return known.clone();
@@ -185,7 +185,7 @@ impl Policies {
         })
     }
 
-    /// The policy of a namespace.
+    /// Returns the policy of a namespace.
     async fn bundled(&self, namespace: &str) -> Result<Policy, Failure> {
         let bundle = self.bundle(namespace)?;
         bundle.maps.ready().await;
@@ -217,7 +217,7 @@ fn is_passing(failure: &Failure) -> bool {
     failure.class == FailureClass::Transient
 }
 
-/// Asks a function where that may take its time.
+/// Calls a function on a thread that may block.
 async fn on_own_thread<T: Send + 'static>(
     function: &InProcess,
     ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -229,7 +229,7 @@ async fn on_own_thread<T: Send + 'static>(
     })
 }
 
-/// Compiles modules where that may take its time.
+/// Compiles modules on a thread that may block.
 async fn compile(
     place: &str,
     modules: Vec<(String, String)>,

@@ -1,5 +1,6 @@
-//! Which other objects functions are shown: watched from the first parent on that one is wanted for, as the
-//! composite's account. When one changes, the parents are looked at that were shown it, or are to be.
+//! The other objects that functions receive: a kind is watched, as the composite's account, from
+//! the first parent that requires it. A change of an object reconciles the parents that received
+//! it, or that will receive it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use parking_lot::Mutex;
 
 use super::kinds::{kind, placed};
 
-/// How long a first list may take.
+/// The timeout of a first list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(8);
-/// After how many passes parents that are gone are forgotten.
+/// The number of passes after which deleted parents are removed.
 const PASSES: usize = 1024;
-/// How many kinds one composite's functions are shown.
+/// The maximum number of kinds for the functions of one composite.
 const MOST_KINDS: usize = 32;
 
 type NamespaceLabels = PartialObjectMeta<Namespace>;
@@ -30,7 +31,7 @@ pub(crate) struct RelatedObjects {
     feeds: Feeds,
     identity: Identity,
     parents: Store<DynamicObject>,
-    /// Has a parent looked at again.
+    /// The signal that reconciles a parent.
     changed: Signal,
     known: Arc<Mutex<Known>>,
 }
@@ -39,13 +40,13 @@ pub(crate) struct RelatedObjects {
 struct Known {
     kinds: BTreeMap<KindName, Watched>,
     namespaces: Option<(Store<NamespaceLabels>, Subscription)>,
-    /// How many passes there were.
+    /// The number of passes so far.
     passes: usize,
-    /// By UID of the parent.
+    /// The shown objects by UID of the parent.
     parents: HashMap<String, Shown>,
 }
 
-/// A kind that is watched.
+/// A watched kind.
 #[derive(Clone)]
 struct Watched {
     kind: Placed,
@@ -53,13 +54,14 @@ struct Watched {
     _subscription: Arc<Subscription>,
 }
 
-/// What one parent's function is shown.
+/// The objects that one parent's function receives.
 #[derive(Default)]
 struct Shown {
-    /// What it answered last when it was asked which, and about which generation.
+    /// The last rules from the function, and the generation of the parent for which it returned
+    /// them.
     named: Option<(Option<i64>, Vec<Rule>)>,
     rules: Vec<Rule>,
-    /// UIDs of what it was shown last: one that is not selected any more is a change, too.
+    /// The UIDs of the last objects: one that is no longer selected is a change as well.
     objects: HashSet<String>,
 }
 
@@ -74,12 +76,12 @@ impl RelatedObjects {
         }
     }
 
-    /// Has a parent looked at whose function would be shown something else.
+    /// Returns the signal that reconciles a parent if its function would receive other objects.
     pub(crate) fn changed(&self) -> &Signal {
         &self.changed
     }
 
-    /// What a function named last for this parent, if that has not changed since.
+    /// Returns the last rules of a function for this parent, if the parent has not changed since.
     pub(crate) fn named(&self, parent: &ObjectMeta) -> Option<Vec<Rule>> {
         let known = self.known.lock();
         let shown = known.parents.get(parent.uid.as_deref()?)?;
@@ -87,14 +89,14 @@ impl RelatedObjects {
         (*generation == parent.generation).then(|| rules.clone())
     }
 
-    /// Remembers what it named.
+    /// Stores the rules of a function.
     pub(crate) fn name(&self, parent: &ObjectMeta, rules: Vec<Rule>) {
         let mut known = self.known.lock();
         let uid = parent.uid.clone().unwrap_or_default();
         known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
     }
 
-    /// The objects that these rules select.
+    /// Returns the objects that these rules select.
     pub(crate) async fn find(
         &self,
         cx: &Cx,
@@ -103,7 +105,7 @@ impl RelatedObjects {
     ) -> Result<Vec<Related>, Failure> {
         self.forget_those_gone();
         let uid = parent.uid.clone().unwrap_or_default();
-        // Whatever changes from here on has the parent looked at again.
+        // Each change from here on reconciles the parent.
         let shown = |known: &mut Known| {
             let shown = known.parents.entry(uid.clone()).or_default();
             shown.rules = rules.to_vec();
@@ -135,7 +137,7 @@ impl RelatedObjects {
         Ok(related)
     }
 
-    /// Forgets parents that are gone, now and then.
+    /// Removes deleted parents, at intervals.
     fn forget_those_gone(&self) {
         let is_time = {
             let mut known = self.known.lock();
@@ -153,7 +155,7 @@ impl RelatedObjects {
         }
     }
 
-    /// The labels of all namespaces, if a rule goes by them.
+    /// Returns the labels of all namespaces, if a rule requires them.
     async fn namespaces(
         &self,
         rules: &[Rule],
@@ -189,7 +191,7 @@ impl RelatedObjects {
         Ok(all.collect())
     }
 
-    /// A kind, watched from now on.
+    /// Returns a kind, and watches it from now on.
     async fn watched(&self, cx: &Cx, name: &KindName) -> Result<Watched, Failure> {
         let watched = self.known.lock().kinds.get(name).cloned();
         let watched = match watched {
@@ -214,7 +216,7 @@ impl RelatedObjects {
         let subscription = store.subscribe(move |change| {
             let metadata = &change.object().metadata;
             let uid = metadata.uid.as_deref().unwrap_or_default();
-            // Where the namespace's labels count, who knows.
+            // The labels of the namespace are not known here, so they are assumed to match.
             let may_select = |rule: &Rule| {
                 let any = Rule {
                     namespaces: None,
@@ -238,7 +240,7 @@ impl RelatedObjects {
         Ok(watched)
     }
 
-    /// Has those parents looked at of which this holds.
+    /// Returns a function that reconciles the parents for which a condition holds.
     fn concerned(&self) -> impl Fn(&dyn Fn(&Shown) -> bool) + Send + Sync + use<> {
         let (known, changed) = (Arc::downgrade(&self.known), self.changed.clone());
         move |is_concerned| {

@@ -1,5 +1,6 @@
-//! What passes over parents tell of what they do not do, kept until their composite is looked at: as soon
-//! as all have told, and a while after something of that has changed.
+//! The reports of passes over parents about the steps that they do not carry out, stored until the
+//! reconciliation of their composite: once all parents have reported, and some time after a change
+//! of a report.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use oz_runtime::{Store, Subscription};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
-/// How long changes are collected before their composite is looked at.
+/// The time for which changes are collected before their composite is reconciled.
 const COLLECTED: Duration = Duration::from_secs(1);
 
-/// What parents told.
+/// The reports of parents by composite.
 #[derive(Clone, Default)]
 pub(crate) struct Reports(Arc<Mutex<HashMap<String, Reported>>>);
 
-/// What the parents of one composite told.
+/// The reports of the parents of one composite.
 #[derive(Default)]
 struct Reported {
-    /// By UID of the parent.
+    /// The reports by UID of the parent.
     reports: BTreeMap<String, Report>,
-    /// Whether the composite is going to be looked at.
+    /// True if a reconciliation of the composite is pending.
     due: bool,
 }
 
-/// The port that is told.
+/// The port that receives reports.
 pub(crate) struct ReportsPort {
     pub(crate) reports: Reports,
-    /// Has a composite looked at.
+    /// The signal that reconciles a composite.
     pub(crate) told: Signal,
 }
 
@@ -56,12 +57,13 @@ impl Port for ReportsPort {
 }
 
 impl Reports {
-    /// Nothing is known of a composite any more.
+    /// Removes the reports of a composite.
     pub(super) fn forget(&self, composite: &str) {
         self.lock().remove(composite);
     }
 
-    /// What these parents told of the policy with this digest, where there are these children, each with its parent's UID.
+    /// Returns the tally of the reports of these parents about the policy with this digest, with
+    /// these existing children, each with its parent's UID.
     pub(super) fn tally<'a>(
         &self,
         composite: &str,
@@ -77,7 +79,7 @@ impl Reports {
         Tally::of(policy, parents, reports).checked(children, reports)
     }
 
-    /// Has a composite looked at when parents come or go.
+    /// Reconciles a composite when the number of its parents changes.
     pub(super) fn count(
         &self,
         composite: &Composite,
@@ -98,7 +100,7 @@ impl Reports {
         })
     }
 
-    /// Whether that is news.
+    /// Stores a report, and returns whether it differs from the previous one.
     fn told(&self, composite: &str, parent: &str, report: Report) -> bool {
         let mut all = self.lock();
         let told = all.entry(composite.to_owned()).or_default();
@@ -106,7 +108,7 @@ impl Reports {
         before != Some(report)
     }
 
-    /// Has a composite looked at soon, once for all that is told until then.
+    /// Reconciles a composite soon, once for all reports until then.
     fn look_later(&self, composite: &str, signal: &Signal) {
         let mut all = self.lock();
         let told = all.entry(composite.to_owned()).or_default();

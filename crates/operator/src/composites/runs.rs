@@ -1,5 +1,5 @@
-//! The composites that run: started, changed and stopped as their controller decides. A port of the
-//! engine; carried out again, an effect changes nothing more.
+//! The running composites: started, changed and stopped as their controller decides. A port of the
+//! engine: a repeated effect changes nothing more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,51 +26,51 @@ use super::parents::Parents;
 use super::reports::Reports;
 use super::{Policies, Webhooks};
 
-/// Whose the fields are that composites write.
+/// The field manager of the fields that composites write.
 const FIELD_MANAGER: &str = "oz/composite";
-/// Under which label they count: users choose their names.
+/// The common label of their metrics: users choose the names of composites.
 const METRIC_LABEL: &str = "composite";
 
-/// How many objects are read at once.
+/// The page size of a list.
 const PAGE: u32 = 500;
 
-/// What runs.
+/// The running composites, and the resources that they share.
 pub(crate) struct Runs {
     pub(crate) controllers: Controllers,
-    /// The connection, to be used as somebody else.
+    /// The connection, for use with impersonation.
     pub(crate) config: Config,
     pub(crate) keys: Keys,
-    /// Which rights children may hand out.
+    /// The policy that limits the rights which children may hand out.
     pub(crate) bindable: Arc<Policy>,
-    /// Judges these rights, and reads roles.
+    /// The client that checks these rights, and reads roles.
     pub(crate) judge: Client,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Arc<Policies>,
     pub(crate) most: usize,
-    /// The CompositeControllers whose parents adopt as with MetaController.
+    /// The CompositeControllers with parents that adopt objects as with MetaController.
     pub(crate) adopt_as_original: Vec<String>,
     pub(crate) identities: Mutex<HashMap<Account, Identity>>,
-    /// Has a composite looked at whose parents told something.
+    /// The signal that reconciles a composite after a report of its parents.
     pub(crate) told: Signal,
-    /// What they told.
+    /// The reports of the parents.
     pub(crate) reports: Reports,
-    /// By UID of the CompositeController or RegoController.
+    /// The running composites by UID of the CompositeController or RegoController.
     pub(crate) running: Mutex<HashMap<String, One>>,
 }
 
-/// One that runs.
+/// A running composite.
 pub(crate) struct One {
-    /// What was asked for.
+    /// The payload of the effect that started it.
     payload: Value,
     composite: Composite,
     parents: Store<DynamicObject>,
-    /// As whom it reads and writes.
+    /// The client with which it reads and writes.
     client: Client,
     running: Running,
     _counted: Subscription,
 }
 
-/// A port that shares what runs.
+/// The port for the running composites.
 pub(crate) struct RunsPort(pub(crate) Arc<Runs>);
 
 impl Port for RunsPort {
@@ -83,7 +83,7 @@ impl Port for RunsPort {
 }
 
 impl Runs {
-    /// How many parents a composite holds; `None` if that is not known.
+    /// Returns the number of parents that a composite holds; `None` if it is unknown.
     pub(crate) fn held(&self, uid: &str) -> Option<usize> {
         let running = self.running();
         let one = running.get(uid)?;
@@ -96,8 +96,8 @@ impl Runs {
         is_known.then(|| held().len())
     }
 
-    /// What the parents of a composite told; `None` if not all of them, or of the children about which it is decided
-    /// by it, are known.
+    /// Returns the tally of the reports of a composite's parents; `None` if not all of the parents
+    /// are known, or not all of the children on which the decision depends.
     pub(crate) async fn tally(&self, uid: &str) -> Option<Tally> {
         let (composite, parents, client) = {
             let running = self.running();
@@ -136,7 +136,7 @@ impl Runs {
         Some(told(&children.ok()?))
     }
 
-    /// Sees to it that this runs, and says whether functions are asked.
+    /// Applies the payload to the running composites, and returns whether functions are called.
     async fn carry_out(&self, effect: &Effect) -> Result<bool, Failure> {
         let run: Run = serde_json::from_value(effect.payload.clone()).map_err(|error| {
             Failure::invalid(
@@ -152,7 +152,7 @@ impl Runs {
         {
             return Ok(run.mode.asks());
         }
-        // Nobody else has it while it is exchanged.
+        // Removed from the map while it is replaced.
         let before = self.running().remove(uid);
         let last = before.as_ref().map(|one| one.composite.clone());
         if let Some(one) = before {
@@ -168,12 +168,12 @@ impl Runs {
         Ok(asks)
     }
 
-    /// What is to run in place of what ran last, if anything is.
+    /// Returns the composite that replaces the last one, if any.
     fn wanted(&self, run: &Run, last: Option<Composite>) -> Option<Composite> {
         let composite = run.composite.as_ref()?;
         let declared = composite.declared().ok();
         let Some((family, declared)) = run.family.clone().zip(declared) else {
-            // As it last was: it comes to its ends, and does nothing else.
+            // The last version, which only ends its children and parents.
             let mode = Mode::Ends;
             return last.map(|last| Composite { mode, ..last });
         };
@@ -240,7 +240,8 @@ impl Runs {
         })
     }
 
-    /// The account as somebody who reads and writes. Composites of one account share it.
+    /// Returns the identity that reads and writes as the account. Composites of one account share
+    /// it.
     fn identity(&self, account: &Account) -> Result<Identity, Failure> {
         let mut identities = self.identities.lock();
         if let Some(known) = identities.get(account) {
@@ -262,7 +263,7 @@ impl Runs {
     }
 }
 
-/// The children that the API server has, each with the UID of its controller before it.
+/// Returns the children on the API server, each with the UID of its controller before it.
 async fn children(client: &Client, family: &Family) -> Result<Vec<(String, String)>, Failure> {
     let mut found = Vec::new();
     for (kind, _) in &family.children {

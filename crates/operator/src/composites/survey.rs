@@ -1,5 +1,5 @@
-//! What is found out about a CompositeController before it runs: its kinds, as the API server describes
-//! them, and what its account lacks.
+//! The survey of a CompositeController before it runs: its kinds, as the API server describes them,
+//! and the rights that its account lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use serde_json::Value;
 use super::kinds::placed;
 use super::{Policies, Runs};
 
-/// How long all lookups of one survey may take.
+/// The timeout of all lookups of one survey.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The edge of [`Composites`].
 pub(crate) struct Surveys<S> {
     pub(crate) objects: Store<S>,
-    /// Definitions, of which only the metadata are kept: what changes is looked up again.
+    /// The definitions, of which the store has only the metadata: a changed one is looked up again.
     pub(crate) definitions: Store<PartialObjectMeta<CustomResourceDefinition>>,
     pub(crate) accounts: Accounts,
     pub(crate) runs: Arc<Runs>,
@@ -101,7 +101,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
     }
 }
 
-/// The names of the definitions that a composite goes by.
+/// Returns the names of the definitions on which a composite depends.
 fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
     let declared = composite.readable().into_iter();
     let kinds = declared.flat_map(|declared| {
@@ -111,7 +111,7 @@ fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
     kinds.map(|kind| format!("{}.{}", kind.resource, kind.group()))
 }
 
-/// The kinds of a composite, if it can be run with them; and those that there are.
+/// Returns the kinds of a composite, if it can run with them; and the existing kinds.
 async fn kinds(
     cx: &Cx,
     declared: &Declared,
@@ -147,7 +147,7 @@ async fn kinds(
     }
     let family = Family { parent, children };
     let has_status = match version {
-        // What is listed comes some time after the definition that it is told of.
+        // The list of resources lags behind the definition.
         Ok(Some(version)) => version
             .subresources
             .as_ref()
@@ -168,15 +168,15 @@ async fn kinds(
     (runnable, Kinds::Served { family, hidden })
 }
 
-/// Whether a kind that was not found has no definition either, so that it has no objects: a version that is not
-/// served for a moment still has them.
+/// Checks whether a kind that was not found has no definition either, so that it has no objects: a
+/// version that is temporarily not served still has them.
 async fn is_undefined(cx: &Cx, kind: &KindName, failure: &Failure) -> bool {
     let name = kind.to_string();
     let definition = async || cx.get::<CustomResourceDefinition>(None, &name).await;
     failure.reason == KIND_MISSING && matches!(definition().await, Ok(None))
 }
 
-/// A version of a kind, as its definition has it; `None` if it has no definition.
+/// Returns a version of a kind from its definition; `None` if it has no definition.
 async fn version(
     cx: &Cx,
     kind: &KindName,
@@ -188,7 +188,7 @@ async fn version(
     Ok(versions.find(|version| version.name == kind.version()))
 }
 
-/// Whether a version of a kind keeps observedGeneration in a status.
+/// Checks whether a version of a kind has observedGeneration in its status.
 fn observes_generation(version: &CustomResourceDefinitionVersion) -> bool {
     let schema = version.schema.as_ref();
     let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
@@ -200,7 +200,7 @@ fn observes_generation(version: &CustomResourceDefinitionVersion) -> bool {
         || (status.is_null() && is_open(&schema))
 }
 
-/// What of these rights an account lacks.
+/// Returns those of these rights that an account lacks.
 async fn lacks(
     cx: &Cx,
     account: &Account,

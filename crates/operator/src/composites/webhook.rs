@@ -1,5 +1,6 @@
-//! Asks functions behind HTTP. Whoever writes a CompositeController chooses where; therefore no address is
-//! asked that only this process can reach, no redirect is followed, and what is answered has a bound.
+//! The calls of functions behind HTTP. The author of a CompositeController chooses the address;
+//! therefore addresses that only this process can reach are not called, redirects are not followed,
+//! and the size of a response is limited.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,18 +25,18 @@ use tokio::sync::Semaphore;
 
 use super::HookAddress;
 
-/// What is read of an answer without waiting for others.
+/// The part of a response, in bytes, that is read without waiting for others.
 const SMALL_ANSWER: usize = 256 * 1024;
-/// How many larger answers are read at once, of all composites.
+/// The maximum number of larger responses that are read concurrently, of all composites.
 const LARGE_ANSWERS: usize = 8;
-/// How long a refusal puts off that does not say how long.
+/// The delay after a denial without an instant.
 const LATER: SignedDuration = SignedDuration::from_secs(10);
-/// The longest that one puts off.
+/// The maximum delay after a denial.
 const LATEST: SignedDuration = SignedDuration::from_hours(1);
-/// How much of an answer that is no success is told.
+/// The maximum number of characters of an unsuccessful response in a message.
 const TOLD: usize = 200;
 
-/// Asks functions. Clones share connections.
+/// The client that calls functions. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
     client: HttpClient,
@@ -45,7 +46,7 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// Asks at these addresses in place of those that names stand for; never `api_servers`.
+    /// Creates a client that uses these addresses for their hosts, and never calls `api_servers`.
     pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> Result<Self, String> {
         let allowed = Allowed {
             api_servers: api_servers.into(),
@@ -60,7 +61,7 @@ impl Webhooks {
         })
     }
 
-    /// What a function says to a request, as `read` reads it.
+    /// Calls a function with a request, and decodes the response with `read`.
     pub(crate) async fn call<T>(
         &self,
         call: &Call,
@@ -97,7 +98,7 @@ impl Webhooks {
                 let until = retry_at(retry.as_ref(), now);
                 let message = format!("it asks to be left alone until {until}");
                 Err(Refused {
-                    // The instant alone brings the next try.
+                    // Only this instant triggers the next try.
                     failure: Failure::invalid("HookBusy", message),
                     again: Some(until),
                 })
@@ -142,7 +143,7 @@ impl Webhooks {
             .map_err(|error| invalid(&error))
     }
 
-    /// The whole body, if it is not too large.
+    /// Returns the whole body, if it is not too large.
     async fn body(&self, answer: Response<Incoming>) -> Result<Vec<u8>, Refused> {
         let mut body = answer.into_body();
         let mut bytes = Vec::new();

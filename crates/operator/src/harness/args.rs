@@ -57,7 +57,7 @@ pub(crate) struct HarnessArgs {
 }
 
 impl HarnessArgs {
-    /// What the pods of runs are made with.
+    /// Returns the settings for the pods of runs.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let image = self.harness_image.clone();
         Ok(Settings {
@@ -66,7 +66,7 @@ impl HarnessArgs {
         })
     }
 
-    /// What workspaces are filled with.
+    /// Returns the settings for the seeds of workspaces.
     pub(crate) fn seeds(&self) -> seed::Settings {
         let image = self.harness_git_image.clone();
         seed::Settings {
@@ -76,7 +76,7 @@ impl HarnessArgs {
         }
     }
 
-    /// Where brokers are.
+    /// Returns the location of brokers.
     pub(crate) fn broker(&self, namespace: &str) -> Broker {
         let labels: BTreeMap<String, String> = self.broker_label.iter().cloned().collect();
         Broker {

@@ -1,4 +1,4 @@
-//! The controllers of templates and policies, put together.
+//! The assembly of the controllers of templates and policies.
 
 use oz_engine::Engine;
 use oz_runs::definitions::{ClusterTemplates, Policies, Templates};

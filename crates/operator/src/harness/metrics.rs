@@ -1,5 +1,5 @@
-//! What is counted of runs and workspaces, as their statuses are written. Labels are phases and outcomes: nothing
-//! that a user chose makes a series.
+//! The metrics of runs and workspaces, counted as their statuses are written. Labels are phases and
+//! outcomes: no value from a user creates a series.
 
 use jiff::Timestamp;
 use oz_api::harness::{HarnessRunStatus, RunPhase, WorkspaceStatus};
@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Change {
-    /// Empty at the first status.
+    /// The previous phase; empty at the first status.
     from: &'static str,
     to: &'static str,
 }
@@ -27,7 +27,7 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// From a second to a day.
+/// Returns a histogram from a second to a day.
 fn durations() -> Histogram {
     Histogram::new([
         1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0,
@@ -36,7 +36,7 @@ fn durations() -> Histogram {
 
 type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Handles to every metric of harness runs. Clones count together.
+/// The handles of all metrics of harness runs. Clones share their counts.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
     run_phases: Family<Change, Counter>,
@@ -79,7 +79,7 @@ impl Metrics {
         metrics
     }
 
-    /// The status of a run was written.
+    /// Counts a written status of a run.
     pub(super) fn run(&self, before: Option<&HarnessRunStatus>, after: &HarnessRunStatus) {
         let from = before.and_then(|status| status.phase);
         let Some(to) = after.phase.filter(|to| from != Some(*to)) else {
@@ -94,7 +94,7 @@ impl Metrics {
         }
     }
 
-    /// The status of a workspace was written.
+    /// Counts a written status of a workspace.
     pub(super) fn workspace(
         &self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Harness runs at the edge: what is watched and read for `oz_runs`.
+//! Harness runs at the edge: the watches and reads for `oz_runs`.
 
 mod args;
 mod definitions;

@@ -1,6 +1,7 @@
-//! The NetworkPolicies of all namespaces: those that oz did not make may let the pods of runs and seeds reach more. Those
-//! that oz made are watched a second time, since any user could write the labels that would leave a policy out; hardly more
-//! is kept of each than the pods that it selects.
+//! The NetworkPolicies of all namespaces: those of other creators than oz may give the pods of runs
+//! and seeds access to more destinations. Those of oz are watched a second time, since any user
+//! could write the labels that would exclude a policy; the store of each policy contains little
+//! more than the pods that it selects.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl NetworkPolicies {
         Self(feeds.store_of(&kind, Selection::default(), &keep))
     }
 
-    /// Returns those that may select the pods of an object.
+    /// Returns the policies that may select the pods of an object.
     pub(crate) fn about<O: Resource>(&self, object: &O) -> Vec<Arc<NetworkPolicy>> {
         let metadata = object.meta();
         let scopes = [&metadata.namespace, &metadata.uid];
@@ -37,8 +38,8 @@ impl NetworkPolicies {
             .collect()
     }
 
-    /// Reconciles the objects that `has_pods` takes when a policy changes that may select their pods, except for their own,
-    /// whose name `own` gives.
+    /// Reconciles the objects for which `has_pods` is true when a policy changes that may select
+    /// their pods, except for their own policy, which has the name from `own`.
     pub(crate) fn watched_for<O>(
         &self,
         watches: Watches<O>,

@@ -1,4 +1,4 @@
-//! BrokerPolicies at the edge: nothing decides about them but what they say, and the time.
+//! BrokerPolicies at the edge: decisions about them depend only on their contents, and on the time.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,5 @@
-//! HarnessRuns: their children, and what each pass is told of templates, policies and workspaces.
+//! HarnessRuns: their children, and the facts about templates, policies and workspaces for each
+//! pass.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::locks;
 use crate::stamps::Stamps;
 
 pub(crate) struct HarnessRuns {
-    /// Opens stamps.
+    /// The keys that open stamps.
     pub(crate) keys: Keys,
     pub(crate) locks: Store<AccessLock>,
     pub(crate) runs: Store<HarnessRun>,
@@ -48,7 +49,8 @@ pub(crate) struct HarnessRuns {
     pub(crate) services: Store<Service>,
     pub(crate) metrics: Metrics,
     pub(crate) network_policies: NetworkPolicies,
-    /// The UIDs of the runs whose Jobs this process made, as long as their statuses do not tell of them.
+    /// The UIDs of the runs with Jobs from this process, as long as their statuses do not name the
+    /// Jobs.
     pub(crate) made: Made,
 }
 
@@ -80,12 +82,12 @@ impl Observe<Runs> for HarnessRuns {
                 })
             })
             .related(&self.runs, |run, runs| {
-                // One that is over makes room for those that a policy's limit holds back.
+                // A run that is over makes room for runs that the limit of a policy blocks.
                 let namespace = run.namespace();
                 let is_same = |other: &HarnessRun| other.metadata.namespace == namespace;
                 match (is_over(run), &run.status) {
                     (true, _) => waiting(runs, is_same),
-                    // One that has just come may be before others of the same second.
+                    // A new run may precede other runs of the same second.
                     (false, None) => waiting(runs, |other| {
                         let workspace = &run.spec.workspace_ref;
                         workspace.is_some()
@@ -114,7 +116,7 @@ impl Observe<Runs> for HarnessRuns {
     fn known(&self, run: &HarnessRun) -> Facts {
         let namespace = run.namespace();
         let namespace = namespace.as_deref();
-        // What has begun is told by what was made for it.
+        // The children of a run that has begun show its state.
         let uid = run.metadata.uid.as_deref().unwrap_or_default();
         if !has_not_begun(run) {
             self.made.forget(uid);
@@ -176,8 +178,8 @@ impl HarnessRuns {
         waiting.count()
     }
 
-    /// How many runs that are not over have begun or were created before one, of templates that a policy with a limit speaks for
-    /// which speaks for its template as well.
+    /// Returns the number of runs that are not over and that have begun or were created before this
+    /// one, if a policy with a limit applies to both their template and the template of this run.
     fn older(&self, policies: &[Arc<BrokerPolicy>], run: &HarnessRun) -> usize {
         let all = policies.iter().map(AsRef::as_ref);
         let matching = Matching::of(all, &run.spec.template_ref.name);
@@ -214,7 +216,8 @@ impl HarnessRuns {
     }
 }
 
-/// What is kept of a Job or a pod. Most changes are told by the text to be of one that has not ended.
+/// Returns the stored form of a Job or a pod. For most changes, the text shows that the object has
+/// not ended.
 fn kept(child: Packed, lean: fn(&mut DynamicObject)) -> Packed {
     match lean::may_have_ended(|field, value| child.has(field, value)) {
         true => child.changed(lean),
@@ -222,10 +225,10 @@ fn kept(child: Packed, lean: fn(&mut DynamicObject)) -> Packed {
     }
 }
 
-/// How many runs may be remembered before it is looked for some that are gone.
+/// The number of stored runs from which deleted ones are removed.
 const MANY: usize = 1_024;
 
-/// See [`HarnessRuns::made`].
+/// The set of UIDs in [`HarnessRuns::made`].
 #[derive(Default)]
 pub(crate) struct Made(Mutex<BTreeSet<String>>);
 
@@ -251,16 +254,16 @@ impl Made {
     }
 }
 
-/// Whether a pod of a run has lost its labels, by the API server itself: no store has such a pod. Without an answer it
-/// is asked again later.
+/// Checks whether a pod of a run has lost its labels, with a read from the API server: no store
+/// contains such a pod. After a failure, a later pass checks again.
 async fn has_hidden_pod(cx: &Cx, run: &HarnessRun) -> bool {
-    // Without this label it is no pod of its Job: the Job controller lets it go.
+    // Without this label, it is no pod of its Job: the Job controller releases it.
     let of_jobs = ListParams::default().labels("batch.kubernetes.io/controller-uid");
     let pods = cx.list::<Pod>(run.namespace().as_deref(), &of_jobs).await;
     pods.is_ok_and(|pods| pods.iter().any(|pod| is_hidden(pod, run)))
 }
 
-/// Whether a workspace is the one that a run means: that which it names, or that which was made for it.
+/// Checks whether a workspace belongs to a run: the run names it, or it was created for the run.
 fn is_for(workspace: &Workspace, run: &HarnessRun) -> bool {
     let mut owners = workspace.meta().owner_references.iter().flatten();
     run.spec.workspace_ref.is_some()
@@ -272,7 +275,7 @@ fn has_not_begun(run: &HarnessRun) -> bool {
     !is_over(run) && status.is_none_or(|status| status.job_name.is_none())
 }
 
-/// The runs that have not begun and that something concerns.
+/// Returns the runs that have not begun and for which a condition holds.
 fn waiting(
     runs: &Store<HarnessRun>,
     concerned: impl Fn(&HarnessRun) -> bool,

@@ -1,4 +1,4 @@
-//! HarnessTemplates and ClusterHarnessTemplates at the edge: what one inherits from.
+//! HarnessTemplates and ClusterHarnessTemplates at the edge: the templates from which they inherit.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Observe<Templates> for TemplateObjects {
     }
 }
 
-/// The name of the cluster template that one inherits from.
+/// Returns the name of the cluster template from which a template inherits.
 fn base_of(template: &HarnessTemplate) -> Option<&str> {
     let base = template.spec.base_template_ref.as_ref()?;
     Some(&base.name)

@@ -1,4 +1,4 @@
-//! Workspaces: their claims, and which runs want them.
+//! Workspaces: their claims, and the runs that require them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -73,7 +73,7 @@ impl Observe<Workspaces> for HarnessWorkspaces {
                 let found = cx.get::<NetworkPolicy>(namespace.as_deref(), &name).await;
                 facts.is_confined = Some(found.map(|policy| {
                     policy.is_some_and(|policy| {
-                        // What the original made says whose it is by its owner alone.
+                        // Only its owner identifies the run of an object from the original.
                         let owner = labels::owner_uid(&policy.metadata);
                         holder.uid.is_empty() || owner == Some(&holder.uid)
                     })

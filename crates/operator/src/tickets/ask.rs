@@ -1,5 +1,5 @@
-//! One question about one ticket, and what its answer means. The token is in no message, and of what a server
-//! says nothing is told but its code.
+//! One query about one change ticket, and the meaning of its response. No message contains the
+//! token, and of a server's response, messages contain only the status code.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-/// How many tickets are asked about at once, by each check.
+/// The maximum number of concurrent queries of each check.
 pub(super) const AT_ONCE: usize = 16;
 
-/// How much of an answer is read.
+/// The maximum number of bytes that are read of a response.
 const MOST_ANSWERED: usize = 256 << 10;
-/// How long judging an answer may take.
+/// The timeout for the evaluation of a response.
 const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The server of a check.
@@ -30,8 +30,10 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Creates the server of a check.
+    ///
     /// # Errors
-    /// When the check cannot be asked, or its answers not be judged.
+    /// The check has an invalid URL, or an invalid expression for responses.
     pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, String> {
         oz_cel::ticket::compile(&check.accept).map_err(|why| format!("accept: {why}"))?;
         allowed
@@ -45,7 +47,7 @@ impl Server {
         })
     }
 
-    /// What the server says of a ticket, in the time that it has.
+    /// Queries the server about a ticket, within its timeout.
     pub(super) async fn ask(&self, ticket: &str) -> Answer {
         let timeout = self.check.terms.timeout.unsigned_abs();
         let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
@@ -72,7 +74,7 @@ impl Server {
         Ok((head.status, body.to_bytes()))
     }
 
-    /// What an answer means. It is one only if its code says that the ticket was looked for.
+    /// Evaluates a response. It counts only if its code says that the server looked for the ticket.
     async fn judged(&self, status: StatusCode, body: Bytes) -> Answer {
         let told = format!("the server answers {}", status.as_u16());
         if !speaks_of_ticket(status) {
@@ -80,13 +82,13 @@ impl Server {
         }
         let body = match serde_json::from_slice(&body) {
             Ok(body) => body,
-            // A page in the way of the server says 200 as well.
+            // A proxy page before the server has code 200 as well.
             Err(_) if status.is_success() && !body.is_empty() => {
                 return Answer::Away(format!("{told} with what is not JSON"));
             }
             Err(_) => Value::Null,
         };
-        // Of a ticket that was found something is said.
+        // The response for an existing ticket has contents.
         let body = Some(body).filter(|body| !(status.is_success() && body.is_null()));
         let accept = self.check.accept.clone();
         let work = move || {
@@ -104,8 +106,8 @@ impl Server {
     }
 }
 
-/// Whether a code is about the ticket, and not about the server or about who asks it. A redirect is not followed,
-/// and may lead to where one signs in.
+/// Checks whether a code is about the ticket, and not about the server or the client. A redirect is
+/// not followed, and may lead to a login page.
 fn speaks_of_ticket(status: StatusCode) -> bool {
     const OF_THE_ASKER: [StatusCode; 6] = [
         StatusCode::UNAUTHORIZED,

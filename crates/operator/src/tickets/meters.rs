@@ -1,4 +1,4 @@
-//! What is counted of asks about tickets, by check.
+//! The metrics of queries about change tickets, by check.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct Meters {
     away: Family<OfCheck, Gauge>,
 }
 
-/// Up to the longest timeout of a check.
+/// Returns a histogram up to the longest timeout of a check.
 fn durations() -> Histogram {
     Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0])
 }
@@ -58,7 +58,8 @@ impl Meters {
         duration.observe(took.as_secs_f64());
     }
 
-    /// Whether the server of a check did not answer when it was last asked.
+    /// Returns the gauge that shows whether the server of a check did not respond to the last
+    /// query.
     pub(super) fn away(&self, check: &str) -> Gauge {
         let check = check.to_owned();
         self.away.get_or_create_owned(&OfCheck { check })

@@ -1,6 +1,7 @@
-//! Asks servers about tickets. A plan names who is to be asked ([`Ask`]); the answer is kept, and has the
-//! requests looked at that it matters to. Each ask is a task of its own, as many at once as [`ask::AT_ONCE`] for each
-//! check, and one for each ticket however many requests name it: nothing that is decided or ended waits for any.
+//! The queries of ticket checks. A plan names the check to query ([`Ask`]); the result is stored,
+//! and reconciles the affected requests. Each query is a separate task, with at most
+//! [`ask::AT_ONCE`] concurrent ones for each check, and one for each ticket regardless of the
+//! number of its requests: no decision and no end waits for a query.
 
 mod ask;
 mod meters;
@@ -28,14 +29,14 @@ use serde_json::Value;
 use ask::Server;
 use meters::Meters;
 
-/// How many tickets are known at most, each by each check.
+/// The maximum number of stored results, one per ticket and check.
 const MOST: usize = 20_000;
-/// From how many on those are forgotten that nobody asks about any more.
+/// The number of stored results from which unused ones are removed.
 const MANY: usize = 1_000;
-/// How long after a question about a ticket the next one comes, whoever wants it.
+/// The minimum interval between two queries about one ticket, regardless of their origin.
 const APART: SignedDuration = SignedDuration::from_secs(1);
 
-/// What is known of tickets. Clones share it.
+/// The known results about tickets. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TicketChecks(Arc<Shared>);
 
@@ -45,24 +46,24 @@ struct Shared {
     clock: Arc<dyn Clock>,
     signal: Signal,
     meters: Meters,
-    /// By ticket and check.
+    /// The results by ticket and check.
     known: Mutex<BTreeMap<(String, String), Entry>>,
 }
 
-/// One ticket, by one check.
+/// The result of one check for one ticket.
 #[derive(Default)]
 struct Entry {
     said: Option<Said>,
     asking: bool,
-    /// UIDs of the requests that it matters to, and whether they wait for any answer.
+    /// The UIDs of the affected requests, and whether they wait for any result.
     concerned: BTreeMap<String, bool>,
 }
 
 impl TicketChecks {
-    /// Reads what `--tickets` says.
+    /// Parses the value of `--tickets`.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// The value is not valid.
     pub(crate) fn new(text: Option<&str>, clock: impl Clock) -> anyhow::Result<Self> {
         let checks = match text {
             Some(text) => Checks::read(text).context("failed to use --tickets")?,
@@ -97,12 +98,12 @@ impl TicketChecks {
         self.0.meters.register(registry);
     }
 
-    /// Tells which requests are to be looked at again.
+    /// Returns the signal that reconciles requests.
     pub(crate) fn signal(&self) -> &Signal {
         &self.0.signal
     }
 
-    /// What is known of the ticket that a request names.
+    /// Returns the known results about the ticket of a request.
     pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
         let shared = &*self.0;
         let mut tickets = Tickets {
@@ -125,7 +126,7 @@ impl TicketChecks {
         tickets
     }
 
-    /// Has a ticket asked about, unless it is already.
+    /// Starts a query about a ticket, unless one is running.
     fn want(&self, wanted: Ask) -> Result<(), Failure> {
         let shared = &*self.0;
         let now = shared.clock.now();
@@ -153,7 +154,7 @@ impl TicketChecks {
         Ok(())
     }
 
-    /// Asks after a pause, and tells those whom it concerns.
+    /// Queries after a pause, and reconciles the affected requests.
     async fn ask(self, key: (String, String), pause: Duration) {
         tokio::time::sleep(pause).await;
         let shared = &*self.0;
@@ -199,7 +200,8 @@ impl Shared {
         self.known.lock()
     }
 
-    /// Whether nobody asks about a ticket any more: who does, does at each interval.
+    /// Checks whether no request uses the result any more: a request that does queries at each
+    /// interval.
     fn is_old(&self, check: &str, entry: &Entry) -> bool {
         let terms = self.terms.get(check).copied();
         let every = terms.unwrap_or(CheckTerms::UNKNOWN).every;

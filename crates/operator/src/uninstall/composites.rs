@@ -1,5 +1,6 @@
-//! Composites that are held: those whose children may end, or whose parents wait for them. Deleted, the operator ends
-//! what ends and lets go of parents. What no operator was there to do is done here, as the account of composites.
+//! The composites with a finalizer: their children may end, or their parents wait for them. After
+//! their deletion, the operator ends the children that end and releases the parents. This module
+//! performs the steps that no operator performed, as the account of composites.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use super::objects::{finalizers, release, unless_missing};
 /// The composites of an installation.
 pub(super) struct Composites {
     client: Client,
-    /// As whom parents and children are read and written; `None` if composites do not run.
+    /// The client with which parents and children are read and written; `None` if composites do not
+    /// run.
     account: Option<Client>,
 }
 
@@ -38,7 +40,7 @@ impl Composites {
         })
     }
 
-    /// Deletes those that are held, and says how many there are.
+    /// Deletes the composites with a finalizer, and returns their number.
     pub(super) async fn delete(&self) -> Result<usize> {
         Ok(self.delete_of::<CompositeController>().await?
             + self.delete_of::<RegoController>().await?)
@@ -58,7 +60,8 @@ impl Composites {
         Ok(held.len())
     }
 
-    /// Ends what ends, lets go of parents, and then of the composites, without an operator.
+    /// Ends the children that end, releases the parents, and then the composites, without an
+    /// operator.
     pub(super) async fn let_go(&self) -> Result<()> {
         self.let_go_of::<CompositeController>().await?;
         self.let_go_of::<RegoController>().await
@@ -71,7 +74,7 @@ impl Composites {
             if let (Some(declared), Some(client)) = (composite.readable(), &self.account)
                 && let Err(error) = end(client, &declared).await
             {
-                // The account may have lost a right, which nobody gives it back now.
+                // The account may have lost a right, which is no longer restored.
                 let finalizer = &declared.finalizer;
                 let parents = declared.parent.to_string();
                 tracing::error!(
@@ -89,7 +92,7 @@ impl Composites {
         Ok(())
     }
 
-    /// The composites with our finalizer; none where the kind is not installed.
+    /// Returns the composites with oz's finalizer; empty if the kind is not installed.
     async fn held<S: Source>(&self) -> Result<Vec<S>> {
         let all = Api::<S>::all(self.client.clone());
         let listed = unless_missing(all.list(&ListParams::default()).await)
@@ -99,7 +102,7 @@ impl Composites {
     }
 }
 
-/// Deletes the children that say they end, and lets go of the parents.
+/// Deletes the children that are marked to end, and releases the parents.
 async fn end(client: &Client, declared: &Declared) -> Result<()> {
     let of = |kind: &KindName| kind.api_resource(&kind.resource);
     let parents = of(&declared.parent);
@@ -133,7 +136,7 @@ async fn end(client: &Client, declared: &Declared) -> Result<()> {
     Ok(())
 }
 
-/// Metadata of all objects of a kind; none where it is not installed.
+/// Returns the metadata of all objects of a kind; empty if it is not installed.
 async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let listed = unless_missing(all.list_metadata(&ListParams::default()).await)

@@ -1,5 +1,6 @@
-//! Harness runs: the operator ends those that go on while it is there; without it their Jobs are deleted, and what
-//! confines a pod goes after the pod. Workspaces and their claims stay, and so do runs that are over.
+//! Harness runs: the operator, while it exists, ends those that are not over; without it, their
+//! Jobs are deleted, and the NetworkPolicy of a pod is deleted after the pod. Workspaces and their
+//! claims stay, and so do runs that are over.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -21,12 +22,13 @@ use super::objects::{PAUSE, STOP, delete, finalizers, grants, release, unless_mi
 /// The harness runs of the cluster.
 pub(super) struct Runs {
     pub(super) client: Client,
-    /// Whether they are served; what is not is left alone.
+    /// True if they are served; otherwise they are left alone.
     pub(super) are_served: bool,
 }
 
 impl Runs {
-    /// Deletes the runs that are not over, and says how many of them and of what confines them are left.
+    /// Deletes the runs that are not over, and returns the number of remaining runs and of their
+    /// remaining NetworkPolicies.
     pub(super) async fn end(&self) -> Result<usize> {
         if !self.are_served {
             return Ok(0);
@@ -48,8 +50,8 @@ impl Runs {
         Ok(left)
     }
 
-    /// Removes what no operator was there to remove: Jobs, and when their pods are gone what confined them. Whatever
-    /// still runs then stays confined.
+    /// Removes the objects that no operator removed: Jobs, and once their pods are gone, their
+    /// NetworkPolicies. A pod that is still running then stays confined.
     pub(super) async fn remove(&self) -> Result<()> {
         if !self.are_served {
             return Ok(());
@@ -96,7 +98,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Lets workspaces go that waited for a run that held them.
+    /// Releases workspaces that waited for the run that held them.
     pub(super) async fn let_workspaces_go(&self) -> Result<()> {
         if !self.are_served {
             return Ok(());
@@ -118,7 +120,7 @@ impl Runs {
         Ok(())
     }
 
-    /// What runs consist of, of one kind.
+    /// Returns the objects of runs, of one kind.
     async fn parts<K>(&self) -> Result<Vec<ObjectMeta>>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -137,7 +139,7 @@ impl Runs {
     }
 }
 
-/// Whether an object is a part of a harness run.
+/// Checks whether an object is a part of a harness run.
 pub(super) fn is_of_run(object: &ObjectMeta) -> bool {
     let labels = object.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(RUN_LABEL))

@@ -1,7 +1,7 @@
-//! What comes before oz is removed: all access ends, by the operator that still runs and with its
-//! records, and then the webhooks leave the API server, with those who would put them back. What is
-//! left for want of an operator is removed here. Run by the chart's pre-delete hook, under rights
-//! of its own.
+//! The steps before oz is removed: the operator, which is still running, ends all access with its
+//! audit records, and then the webhooks and the components that would restore them are removed from
+//! the API server. This program removes the objects that remain without an operator. The chart's
+//! pre-delete hook runs it, with separate rights.
 
 mod composites;
 mod harness;
@@ -38,7 +38,7 @@ use self::composites::Composites;
 use self::harness::{Runs, is_of_run};
 use self::objects::{PAUSE, STOP, delete, finalizers, grants, release, unless_missing};
 
-/// The kinds of which each object stands for access. One that is not installed is passed over.
+/// Returns the kinds with objects that represent access. A kind that is not installed is skipped.
 fn access() -> impl Iterator<Item = Entry> {
     let all = kinds::all().into_iter();
     all.filter(|kind| {
@@ -47,9 +47,9 @@ fn access() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Pods that have ended may stay for long, and do nothing.
+/// The selector of pods that have not ended: ended ones may stay for long, and have no effect.
 const RUNNING: &str = "status.phase!=Failed,status.phase!=Succeeded";
-/// How long an API server that says it is busy is asked again.
+/// The time for which calls of a busy API server are retried.
 const BUSY: Duration = Duration::from_secs(30);
 
 /// What is to be removed.
@@ -97,7 +97,7 @@ pub(crate) struct Options {
     gate: bool,
 }
 
-/// Ends all access and removes what no chart has made.
+/// Ends all access and removes the objects that do not belong to the chart.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     let config = common.config(names::OPERATOR).await?;
     let (client, _) = oz_runtime::client(config.clone())?;
@@ -112,18 +112,18 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
         },
         client,
     };
-    // The webhook still stamps: new requests may come until it is gone. Then those are ended, too,
-    // and after that nobody believes a new one.
+    // The webhook still stamps requests: new ones may come until it is gone. Then those are ended,
+    // too, and after that a new one has no valid stamp.
     let patience = here.end_access(patience).await?;
     here.stop(&options.webhook_deployment).await?;
     here.none_left(&options.webhook_pods).await;
     here.unregister().await?;
     here.end_access(patience).await?;
     here.stop(&options.operator_deployment).await?;
-    // One that is ending still makes its key anew when it is gone.
+    // A replica that is ending would recreate its key after the deletion.
     here.none_left(&options.operator_pods).await;
     if options.gate {
-        // Nobody puts it back any more.
+        // No operator restores it any more.
         let services = Api::<APIService>::all(here.client.clone());
         delete(services, API_SERVICE).await?;
     }
@@ -131,7 +131,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.let_go().await?;
     here.runs.let_workspaces_go().await?;
     here.composites.let_go().await?;
-    // What they sealed is worth nothing from then on.
+    // Their seals are worthless from then on.
     for name in [
         names::WEBHOOK_KEY,
         names::WEBHOOK_PUBLIC_KEYS,
@@ -142,7 +142,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
         delete::<Secret>(here.own(), name).await?;
     }
     delete::<Lease>(here.own(), names::LEASE).await?;
-    // Once more, in case that a webhook was still there and put them back.
+    // Once more, in case a webhook was still running and restored them.
     here.unregister().await?;
     tracing::info!("all access is ended and the webhooks are out of the API server");
     Ok(())
@@ -163,7 +163,7 @@ impl Here<'_> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
 
-    /// Takes both configurations out of the API server.
+    /// Deletes both webhook configurations from the API server.
     async fn unregister(&self) -> Result<()> {
         let mutating = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         delete(mutating, names::REGISTRATION).await?;
@@ -171,8 +171,8 @@ impl Here<'_> {
         delete(validating, names::REGISTRATION).await
     }
 
-    /// Deletes everything that stands for access, and waits until what was given is gone, but not
-    /// longer than `patience`. Gives what is left of it.
+    /// Deletes all objects that represent access, and waits until the granted objects are gone, but
+    /// not longer than `patience`. Returns the remaining time.
     async fn end_access(&self, patience: Duration) -> Result<Duration> {
         let began = Instant::now();
         loop {
@@ -200,8 +200,8 @@ impl Here<'_> {
         }
     }
 
-    /// Deletes all objects of a kind, and says how many there were, without those that only others
-    /// keep.
+    /// Deletes all objects of a kind, and returns their number, without those that only finalizers
+    /// of others keep.
     async fn delete_all(&self, access: &Entry) -> Result<usize> {
         let resource = &access.resource;
         let kind = &resource.kind;
@@ -218,8 +218,9 @@ impl Here<'_> {
         Ok(list.iter().filter(waits).count())
     }
 
-    /// Lets objects go that nobody is there to let go of, now that nothing of them is left. What
-    /// others keep is for them to let go of: it gives nobody access, and is in nobody's way.
+    /// Releases objects for which no operator is left, now that nothing of them remains. An object
+    /// with finalizers of others stays for those to release: it gives no access, and blocks
+    /// nothing.
     async fn let_go(&self) -> Result<()> {
         for access in access() {
             let resource = &access.resource;
@@ -245,7 +246,7 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Metadata of all objects of a kind; none where it is not installed.
+    /// Returns the metadata of all objects of a kind; empty if it is not installed.
     async fn all_of(&self, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
         let began = Instant::now();
@@ -254,7 +255,7 @@ impl Here<'_> {
                 Ok(listed) => {
                     return Ok(listed.into_iter().flatten().map(|it| it.metadata).collect());
                 }
-                // Such as while the API server makes itself ready to serve a kind.
+                // For example while the API server prepares to serve a kind.
                 Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -278,7 +279,7 @@ impl Here<'_> {
         (api, object.name.as_deref().unwrap_or_default())
     }
 
-    /// Removes what no operator was there to remove, what gives access first.
+    /// Removes the objects that no operator removed, those that give access first.
     async fn remove_leftovers(&self) -> Result<()> {
         for metadata in grants::<ClusterRoleBinding>(&self.client).await? {
             let name = metadata.name.unwrap_or_default();
@@ -317,7 +318,7 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Scales a Deployment down to nothing.
+    /// Scales a Deployment to zero.
     async fn stop(&self, name: &str) -> Result<()> {
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
         let patched = self
@@ -329,9 +330,9 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Waits until no pod with these labels runs: one that is ending may still do what it does. Not
-    /// for ever: of a node that is gone, pods stay until somebody removes it, and what is registered
-    /// must go all the same.
+    /// Waits until no pod with these labels runs: one that is ending may still be active. The wait
+    /// has a timeout: the pods of a lost node stay until an administrator removes it, and the
+    /// registration must be deleted in any case.
     async fn none_left(&self, selector: &str) {
         let running = ListParams::default().labels(selector).fields(RUNNING);
         let pods = self.own::<Pod>();
@@ -351,8 +352,8 @@ impl Here<'_> {
     }
 }
 
-/// Whether an object would be gone, but for finalizers that are not oz's: whoever may ask for access
-/// can put one on a request, and is not to hold up anything by it.
+/// Checks whether an object would be gone, but for finalizers that are not oz's: a user who may
+/// request access can add one to a request, and must not delay the removal with it.
 fn is_kept_by_others(access: &Entry, object: &ObjectMeta) -> bool {
     let keeps = |name: &str| Some(name) == access.finalizer;
     object.deletion_timestamp.is_some()
@@ -382,10 +383,10 @@ mod tests {
         let deleted = Some("2026-01-01T00:00:00Z");
         for (access, deleted, finalizers, kept) in [
             (exec, deleted, &[other][..], true),
-            // Ours is of no meaning on a request: nobody takes it off.
+            // oz's finalizer has no meaning on a request: no component removes it.
             (exec, deleted, &[FINALIZER], true),
             (exec, None, &[other], false),
-            // As good as gone.
+            // It counts as gone.
             (exec, deleted, &[], false),
             (binding, deleted, &[other], true),
             (binding, deleted, &[FINALIZER], false),

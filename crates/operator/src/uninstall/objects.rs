@@ -1,4 +1,4 @@
-//! What is read off objects and answers that uninstalling meets, and how they are removed.
+//! The reads of objects and responses during the removal of oz, and the deletion of objects.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use oz_api::{GROUP, labels};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Between two looks at what is left.
+/// The pause between two checks of the remaining objects.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// How long pods of the webhook, and then those of the operator, may take to end. With the default
-/// patience, everything is done well within the five minutes that Helm gives a hook.
+/// The timeout for pods of the webhook, and then for those of the operator, to end. With the
+/// default of `patience`, all steps end well within the five minutes that Helm gives a hook.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 
-/// Who keeps an object.
+/// Returns the finalizers of an object.
 pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
     object.finalizers.iter().flatten().map(String::as_str)
 }
 
-/// What was asked for; `None` if there is no such object, or no such kind.
+/// Returns the result; `None` if the object, or the kind, does not exist.
 pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -30,7 +30,7 @@ pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<
     }
 }
 
-/// What oz made: metadata of the objects of one kind.
+/// Returns the metadata of the objects of one kind that oz created.
 pub(super) async fn grants<K>(client: &Client) -> Result<Vec<ObjectMeta>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -49,7 +49,7 @@ where
     Ok(metadata.filter(is_grant).collect())
 }
 
-/// Deletes an object; one that is not there is as good.
+/// Deletes an object; succeeds if it does not exist.
 pub(super) async fn delete<K>(api: Api<K>, name: &str) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -59,7 +59,7 @@ where
     Ok(())
 }
 
-/// Takes a finalizer off an object, which is as it was read or is left.
+/// Removes a finalizer from an object, if the object is unchanged since it was read.
 pub(super) async fn release<K>(api: &Api<K>, object: &ObjectMeta, finalizer: &str) -> Result<()>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -76,8 +76,8 @@ where
     Ok(())
 }
 
-/// Whether oz made an object for somebody's access: its labels alone are worth nothing, anybody can
-/// write them.
+/// Checks whether oz created an object for a user's access: its labels alone prove nothing, as any
+/// user can write them.
 fn is_grant(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.iter().flatten();
     let mut owners = metadata.owner_references.iter().flatten();

@@ -1,10 +1,10 @@
-//! Reads target workloads and their pods. Neither is watched: they are many and change often, and
-//! all that is needed is what exists at the moment of a grant.
+//! The reads of target workloads and their pods. Neither is watched: they are many and change
+//! often, and a decision requires only the objects that exist at the moment of a grant.
 //!
-//! Lists are answered from the API server's cache. A list that must be current waits until that cache has
-//! caught up, and where it has not after some seconds, every object of the namespace is read from etcd:
-//! somebody who writes fat pods all the time would delay the grants of others. What the cache says of
-//! the one pod that was chosen is checked by a read of that pod, which is current and small.
+//! Lists are served from the API server's cache. A list that must be current waits until that cache
+//! has caught up, and if it has not after some seconds, every object of the namespace is read from
+//! etcd: a user who continuously writes large pods would delay the grants of others. The cached
+//! data of the one chosen pod are checked by a read of that pod, which is current and small.
 
 use std::collections::HashMap;
 
@@ -20,28 +20,29 @@ use oz_core::mutate::Model;
 use oz_engine::Cx;
 use parking_lot::Mutex;
 
-/// Reads workloads; remembers what identifies them, so that a grant costs three reads and not four.
+/// The reader of workloads; it stores their identities, so that a grant requires three reads and
+/// not four.
 #[derive(Default)]
 pub(crate) struct Workloads {
     known: Mutex<HashMap<Key, Identity>>,
 }
 
-/// Namespace, kind and name.
+/// The namespace, kind and name of a workload.
 type Key = (String, TargetKind, String);
 
-/// Reads of one pass in one namespace.
+/// The reads of one pass in one namespace.
 struct Reads<'a> {
     cx: &'a Cx,
     namespace: &'a str,
     lists: Lists,
 }
 
-/// How old lists may be.
+/// The maximum age of lists.
 #[derive(Clone, Copy)]
 enum Lists {
-    /// As old as the API server's cache, which may be behind by moments.
+    /// Lists as old as the API server's cache, which may lag by moments.
     Cached,
-    /// Not older than the request for it.
+    /// Lists that are not older than the request for them.
     Current,
 }
 
@@ -84,7 +85,7 @@ impl Reader for Reads<'_> {
 }
 
 impl Workloads {
-    /// Whether the workload exists, and can be told from others.
+    /// Checks whether the workload exists, and can be distinguished from others.
     pub(crate) async fn exists(
         &self,
         cx: &Cx,
@@ -96,8 +97,9 @@ impl Workloads {
             .map(drop)
     }
 
-    /// The workload with its pods: as the API server's cache has them, if the pod that is `wanted` by name
-    /// (or any, if none is) can be used by that. Whoever chooses one asks [`Workloads::is_current`].
+    /// Returns the workload with its pods: from the API server's cache, if the pod with the name
+    /// `wanted` (or any pod, if it is `None`) is usable according to the cache. A caller that
+    /// chooses a pod calls [`Workloads::is_current`].
     pub(crate) async fn read(
         &self,
         cx: &Cx,
@@ -115,7 +117,7 @@ impl Workloads {
                 ..Reads::current(cx, namespace)
             };
             let workload = workload::with_pods(&cached, target, identity).await?;
-            // Without any pod of its own it may have been replaced by another of the same name.
+            // A workload without own pods may have been replaced by another with the same name.
             if workload.choose("", wanted).is_ok() {
                 return Ok(workload);
             }
@@ -123,7 +125,7 @@ impl Workloads {
         self.read_current(cx, namespace, target).await
     }
 
-    /// The workload with its pods, as they are now.
+    /// Returns the workload with its current pods.
     pub(crate) async fn read_current(
         &self,
         cx: &Cx,
@@ -135,7 +137,7 @@ impl Workloads {
         workload::with_pods(&reads, target, identity).await
     }
 
-    /// Whether a pod that was chosen is still there, and can be used. One that cannot be read is not.
+    /// Checks whether a chosen pod still exists, and is usable. A pod that cannot be read is not.
     pub(crate) async fn is_current(&self, cx: &Cx, namespace: &str, pod: &Pod) -> bool {
         let found = cx.get::<Pod>(Some(namespace), &pod.name_any()).await;
         found.is_ok_and(|found| {
@@ -143,7 +145,7 @@ impl Workloads {
         })
     }
 
-    /// The pod template of the workload, and what is special about its volumes.
+    /// Returns the pod template of the workload, and the special properties of its volumes.
     pub(crate) async fn model(
         &self,
         cx: &Cx,

@@ -1,4 +1,4 @@
-//! Against a pretended API server whose cache is behind.
+//! The tests use a fake API server with a cache that lags behind.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The pods of a StatefulSet: as they are, and as the cache of the API server has them.
+/// The pods of a StatefulSet: the current ones, and those in the cache of the API server.
 #[derive(Default)]
 struct Server {
     pods: Vec<Value>,
     cached: Vec<Value>,
-    /// What was read, without the namespace.
+    /// The paths of the reads, without the namespace.
     reads: Mutex<Vec<String>>,
 }
 

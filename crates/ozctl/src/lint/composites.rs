@@ -1,4 +1,5 @@
-//! Composites in files: by their schemas, and by what the operator says of them in their condition Accepted.
+//! Composites in files, checked against their schemas and by the operator's rules for the condition
+//! Accepted.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -12,14 +13,15 @@ use serde_json::Value;
 
 use super::{Found, add};
 
-/// The only kind of MetaController's group that is run.
+/// The only kind of MetaController's group that oz runs.
 const KIND: &str = "CompositeController";
 
 pub(super) fn crds() -> [CustomResourceDefinition; 2] {
     [CompositeController::crd(), RegoController::crd()]
 }
 
-/// What is wrong with what a composite declares, and with its policy if that is in it.
+/// Finds the errors in the declaration of a composite, and in its policy if the declaration
+/// contains it.
 pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
     let read = match kind {
         KIND => read::<CompositeController>(object),

@@ -1,12 +1,12 @@
-//! The documents of a file, and where in it a field stands.
+//! The documents of a file, and the lines of their fields.
 
-/// A document, and the line that it begins in.
+/// A document, and its first line.
 pub(super) struct Document<'a> {
     pub(super) line: usize,
     pub(super) text: &'a str,
 }
 
-/// The documents of a file. Lines of three dashes part them.
+/// Splits a file into its documents, at lines of three dashes.
 pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
     let mut all = Vec::new();
     let (mut begin, mut begin_line, mut at) = (0, 1, 0);
@@ -32,8 +32,8 @@ pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
     all
 }
 
-/// The line, from the document's own, in which a field stands: each name of its path is looked for
-/// below the one before. A parent's line if it is not there, as with one that is missing.
+/// Returns the line of a field, relative to the document: searches for each name of its path below
+/// the preceding one. If the field does not exist, returns the line of its parent.
 pub(super) fn line_of(text: &str, path: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let (mut at, mut from, mut end) = (0, 0, lines.len());
@@ -68,8 +68,8 @@ pub(super) fn line_of(text: &str, path: &str) -> usize {
     at
 }
 
-/// The line after all that belongs to a line: what is indented more, and the items of a list, which
-/// need not be.
+/// Returns the line after the block of a line: the lines with more indentation, and the items of a
+/// list, which need none.
 fn end_of(lines: &[&str], at: usize) -> usize {
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_item = |line: &str| line.trim_start().starts_with('-');

@@ -1,5 +1,5 @@
-//! Expressions of CEL in templates and policies, compiled as the webhook would, and rules that nobody can
-//! satisfy.
+//! CEL expressions in templates and policies, compiled as the webhook compiles them, and rules that
+//! no user can satisfy.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use super::Found;
 
-/// How long one may take.
+/// The timeout of one expression.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What cannot be evaluated, or never hold, in an object whose fields are right.
+/// Finds expressions that fail to evaluate and rules that never hold, in an object with valid
+/// fields.
 pub(super) fn check(kind: &Entry, object: &Value, found: &mut Found) {
     let spec = &object["spec"];
     let violations = match kind.role {
@@ -61,7 +62,7 @@ fn policy(spec: &Value) -> Vec<Violation> {
     }
 }
 
-/// On a thread of its own, since others wrote it.
+/// Runs a check on a separate thread, since other authors wrote the expression.
 fn tried<T: Send + 'static>(
     check: impl FnOnce(Instant) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {

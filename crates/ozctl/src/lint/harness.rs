@@ -1,5 +1,6 @@
-//! Harness runs, and what they are made by, in files: by the functions that admission calls. What goes by other
-//! objects is not told: whether a template's base is there, and whether policies grant what it requires.
+//! Harness runs and the objects that define them, in files, checked by the functions of admission.
+//! Rules that depend on other objects are not checked: the existence of a template's base, and the
+//! grants of policies that it requires.
 
 use jiff::Timestamp;
 use oz_api::harness::{
@@ -11,10 +12,10 @@ use oz_runs::admission;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What is wrong with an object of this group that is created `now`.
+/// Returns the violations in an object of this group that is created `now`.
 ///
 /// # Errors
-/// That it cannot be read at all.
+/// Returns an error if the object cannot be read at all.
 pub(super) fn violations(
     kind: &str,
     object: &Value,

@@ -1,4 +1,4 @@
-//! What the API server wants of the head of every object: a name that can be one.
+//! The requirements of the API server for the metadata of every object: a valid name.
 
 use oz_core::validate::{self, REQUEST_METADATA, TEMPLATE_METADATA};
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) fn check(object: &Value, found: &mut Found) {
     bounded(object, found);
 }
 
-/// The webhook's bounds on numbers and bytes.
+/// Checks the webhook's limits on numbers and bytes.
 fn bounded(object: &Value, found: &mut Found) {
     let metadata = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -57,13 +57,13 @@ const PREFIX: &str = "must be what a name of a-z, 0-9, - and . may begin with";
 const NAMESPACE: &str = "must be of a-z, 0-9 and -, with a letter or digit at both ends, at most 63 \
                          characters";
 
-/// A subdomain as RFC 1123 has it, see
+/// Checks whether a text is a subdomain by RFC 1123, see
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>.
 fn is_name(text: &str) -> bool {
     text.len() <= LONGEST_NAME && text.split('.').all(is_label)
 }
 
-/// The API server puts letters after it.
+/// Checks whether a text is the prefix of a name: the API server appends letters to it.
 fn is_prefix(text: &str) -> bool {
     is_name(&format!("{}a", text.trim_end_matches('-')))
 }

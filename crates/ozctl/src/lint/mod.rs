@@ -1,5 +1,5 @@
-//! What `ozctl lint` checks: documents of a file, one by one, against the schema and the rules of
-//! their kind.
+//! The checks of `ozctl lint`: each document of a file against the schema and the rules of its
+//! kind.
 
 mod composites;
 mod documents;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use self::documents::{documents, line_of};
 use self::schema::{structure, unknown};
 
-/// The kinds of findings, for those who sort them.
+/// The kinds of findings, for tools that sort them.
 pub(crate) const RULES: [(&str, &str); 5] = [
     ("file", "The file cannot be read"),
     ("yaml", "The document is not YAML"),
@@ -34,14 +34,14 @@ pub(crate) const RULES: [(&str, &str); 5] = [
     ("kind", "The API group of oz has no such kind or version"),
 ];
 
-/// Something that the cluster would not take.
+/// A finding: an object or a file that the cluster would reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) file: String,
-    /// From 1.
+    /// The line, from 1.
     pub(crate) line: usize,
     pub(crate) rule: &'static str,
-    /// Kind and name.
+    /// The kind and the name.
     pub(crate) object: Option<String>,
     pub(crate) field: String,
     pub(crate) message: String,
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// A file that cannot be read.
+/// Returns the finding for a file that cannot be read.
 pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> Finding {
     Finding {
         file: file.to_owned(),
@@ -68,7 +68,8 @@ pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> Finding {
     }
 }
 
-/// Checks all documents of a file as they would be admitted now; how many objects of oz there were, and what was found.
+/// Checks all documents of a file as of admission at `now`. Returns the number of objects of oz,
+/// and the findings.
 pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Finding>) {
     let mut checked = 0;
     let mut findings = Vec::new();
@@ -124,7 +125,7 @@ pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Findi
 
 type Found = Vec<(&'static str, String, String)>;
 
-/// What is wrong with an object; `None` if it is none of oz's.
+/// Returns the errors of an object; `None` if it is not an object of oz.
 fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -136,7 +137,7 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
         return astray(schemas, group, kind);
     };
     let Some(schema) = kinds.get(kind) else {
-        // Of the kinds of MetaController, one is run here. The others are none of oz's.
+        // oz runs one of the kinds of MetaController. The others are not of oz.
         return (group != composites::GROUP).then(|| {
             let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
             let message = format!("must be one of {VERSION}: {}", known.join(", "));
@@ -148,7 +149,7 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
         return Some(vec![("kind", "apiVersion".to_owned(), message)]);
     }
     let mut found = shaped(&schema.schema, object);
-    // Rules read typed objects; what is not of the schema cannot be one.
+    // Rules read typed objects, and an object that violates the schema cannot be one.
     if found.is_empty() {
         match registered(group, kind) {
             Some(kind) => {
@@ -166,7 +167,7 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     Some(found)
 }
 
-/// What of an object is not as its schema has it.
+/// Returns the differences between an object and its schema.
 fn shaped(schema: &Value, object: &Value) -> Found {
     let mut found = Found::new();
     metadata::check(object, &mut found);
@@ -180,7 +181,7 @@ fn shaped(schema: &Value, object: &Value) -> Found {
     found
 }
 
-/// Fields at the top that are neither every object's nor among those.
+/// Finds top-level fields that are neither in every object nor in this list.
 fn only(fields: &[&str], object: &Value, found: &mut Found) {
     let known = [&["apiVersion", "kind", "metadata"], fields].concat();
     let names = object.as_object().into_iter().flatten();
@@ -189,7 +190,8 @@ fn only(fields: &[&str], object: &Value, found: &mut Found) {
     }
 }
 
-/// The two kinds as they were published. Others of their group, which is everybody's, are none of oz's.
+/// Checks the two kinds in their published group. Other kinds of that group, which any project may
+/// use, are not of oz.
 fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Option<Found> {
     let kind = registered(example_com::GROUP, kind)?;
     if version != example_com::VERSION {
@@ -211,8 +213,8 @@ fn registered(group: &str, kind: &str) -> Option<Entry> {
     all.find(|entry| entry.resource.group == group && entry.resource.kind == kind)
 }
 
-/// A kind of oz under a group that is not oz's: some other project's, unless it is one that nobody
-/// else has, or the group looks like oz's.
+/// Returns an error for a kind of oz under a group other than oz's. It is assumed to be of another
+/// project, unless only oz has such a kind, or the group resembles oz's.
 fn astray(schemas: &Schemas, group: &str, kind: &str) -> Option<Found> {
     let is_meant = group.contains("wizardofoz") || kind.contains("Access");
     let is_ours = schemas
@@ -224,7 +226,8 @@ fn astray(schemas: &Schemas, group: &str, kind: &str) -> Option<Found> {
     })
 }
 
-/// `whole` is what an object that cannot be read at all is wrong in.
+/// Adds violations to the findings. `whole` is the field of the finding for an object that cannot
+/// be read at all.
 fn add(violations: Result<Vec<Violation>, String>, whole: &str, found: &mut Found) {
     match violations {
         Err(message) => found.push(("schema", whole.to_owned(), message)),
@@ -239,7 +242,7 @@ fn add(violations: Result<Vec<Violation>, String>, whole: &str, found: &mut Foun
 /// The kinds that are checked, by group and name.
 type Schemas = BTreeMap<String, BTreeMap<String, Schema>>;
 
-/// What the definition of a kind says.
+/// The definition of a kind.
 struct Schema {
     version: String,
     schema: Value,

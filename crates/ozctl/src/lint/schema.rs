@@ -1,12 +1,12 @@
-//! A value against the schema of its CRD, as the API server has it.
+//! The comparison of a value with the schema of its CRD, as in the API server.
 
 use regex::Regex;
 use serde_json::Value;
 
 use super::Found;
 
-/// Compares a value with its schema: what the API server would drop without a word is an error
-/// here, since somebody meant something by it.
+/// Compares a value with its schema. A field that the API server would drop silently is an error
+/// here, since its author expected an effect.
 pub(super) fn structure(schema: &Value, value: &Value, path: &str, found: &mut Found) {
     let mut add = |message: String| found.push(("schema", path.to_owned(), message));
     if value.is_null() {
@@ -64,7 +64,7 @@ fn object_fields(
 ) {
     for required in schema["required"].as_array().into_iter().flatten() {
         let name = required.as_str().unwrap_or_default();
-        // A default stands in for what is missing.
+        // A default replaces a missing field.
         if !fields.contains_key(name) && schema["properties"][name].get("default").is_none() {
             found.push(("schema", format!("{path}.{name}"), "is required".to_owned()));
         }
@@ -84,7 +84,7 @@ fn object_fields(
     }
 }
 
-/// What is said of a field that is none of those.
+/// Returns the message about a field that is not in the schema.
 pub(super) fn unknown(name: &str, known: &[&str]) -> String {
     match closest(name, known) {
         Some(meant) => format!("is unknown; did you mean {meant}?"),
@@ -110,7 +110,7 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A field that differs only in case, or by one letter.
+/// Returns a field that differs only in case, or by one letter.
 fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower = name.to_lowercase();
     known

@@ -200,7 +200,7 @@ fn a_published_kind_is_checked_as_at_admission_which_lets_in_what_is_over() {
             .map(|(line, rule, field, _)| (*line, *rule, field.as_str()));
         assert_eq!(first, Some((line, rule, field)), "{found:?}");
     }
-    // The group is everybody's.
+    // Any project may use this group.
     let other = PUBLISHED.replace("TransientClusterRoleBinding", "Widget");
     assert_eq!(check("f.yaml", &other, now()), (0, Vec::new()));
 }
@@ -219,7 +219,7 @@ fn a_kind_of_oz_under_a_group_that_is_not_is_found() {
             .map(|(_, rule, field, _)| (*rule, field.as_str()));
         assert_eq!(first, Some(("kind", "apiVersion")), "{version}: {found:?}");
     }
-    // Others may have bindings and events of these names.
+    // Other projects may have bindings and events of these names.
     let text = BINDING.replace("crds.wizardofoz.co/v1alpha1", "rbac.example.org/v1");
     assert_eq!(check("f.yaml", &text, now()), (0, Vec::new()));
 }
@@ -364,7 +364,7 @@ fn composites_of_both_kinds_are_checked() {
         "{:?}",
         found(&misspelt)
     );
-    // Others of MetaController's kinds are none of oz's.
+    // Other kinds of MetaController are not of oz.
     let decorator = COMPOSITE.replace("CompositeController", "DecoratorController");
     assert_eq!(check("f.yaml", &decorator, now()), (0, Vec::new()));
     let later = COMPOSITE.replace("v1alpha1", "v1");

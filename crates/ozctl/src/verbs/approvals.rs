@@ -1,4 +1,4 @@
-//! `ozctl approvals`: which requests and transient bindings wait for whoever asks.
+//! `ozctl approvals`: lists the requests and transient bindings that the user can approve or deny.
 
 use clap::Args;
 use futures::FutureExt as _;
@@ -77,7 +77,7 @@ impl Approvals {
     }
 }
 
-/// What waits for whoever asks.
+/// Returns the requests and transient bindings that require a decision of the user.
 pub(super) async fn waiting(
     cluster: &Cluster,
     everywhere: bool,

@@ -1,4 +1,4 @@
-//! `ozctl approve`: says yes to a request of somebody else's.
+//! `ozctl approve`: approves a request of another user.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -47,7 +47,7 @@ impl Approve {
     }
 }
 
-/// Answers what has this name, if it waits for whoever asks.
+/// Approves or denies the object of this name, if it requires a decision of the user.
 pub(super) async fn answer(
     context: &Context,
     word: &str,

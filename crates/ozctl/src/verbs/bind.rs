@@ -1,4 +1,4 @@
-//! `ozctl bind`: a role for somebody until an instant, and not longer.
+//! `ozctl bind`: binds a role to a subject until an instant, and not longer.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::request::{self, Retry, waits_for_others};
 use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
-/// How often to look whether it is bound.
+/// The interval between checks for the binding.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Bind a role to somebody for a limited time
@@ -95,7 +95,7 @@ impl Bind {
         }
     }
 
-    /// What is asked for.
+    /// Returns the object to create.
     fn object(&self) -> Result<Value> {
         let prefix = match &self.request_name {
             Some(prefix) => prefix.clone(),
@@ -149,7 +149,7 @@ impl Bind {
     }
 }
 
-/// Creates the object, waits until it is bound and says so.
+/// Creates the object, waits until the role is bound, and prints the result.
 async fn bind<K: Kind>(
     context: &Context,
     cluster: &Cluster,
@@ -179,7 +179,7 @@ async fn bind<K: Kind>(
             return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
         }
     };
-    // It may be bound yet, when nobody looks any more.
+    // The role may be bound after this wait has ended.
     let ends = format!("`ozctl revoke {what}` gives it back");
     let status = waited.map_err(|failure| match failure.is_not_found() {
         true => failure,
@@ -189,13 +189,13 @@ async fn bind<K: Kind>(
     Ok(Exit::SUCCESS)
 }
 
-/// Kind and name of the role.
+/// Returns the kind and the name of the role.
 fn role<K: Kind>(binding: &K) -> String {
     let role = binding.terms().map(|terms| terms.role).unwrap_or_default();
     format!("{} {}", role.kind, role.name)
 }
 
-/// Waits until it is bound, refused, or waits for nothing but its window.
+/// Waits until the role is bound or denied, or only its window must still open.
 async fn bound<K: Kind>(
     context: &Context,
     cluster: &Cluster,
@@ -238,12 +238,12 @@ async fn bound<K: Kind>(
     })
 }
 
-/// As kubectl names it.
+/// Returns the name as kubectl writes it.
 fn resource<K: Kind>(name: &str) -> String {
     format!("{}/{name}", <K as Resource>::plural(&()))
 }
 
-/// Deletes it. That it is gone already is what was wanted.
+/// Deletes the object. Success includes an object that does not exist any more.
 async fn give_back<K: Kind>(api: &Api<K>, name: &str, interrupts: &mut Interrupts) -> Result<()> {
     let deleting = async {
         match api.delete(name, &DeleteParams::default()).await {
@@ -255,7 +255,7 @@ async fn give_back<K: Kind>(api: &Api<K>, name: &str, interrupts: &mut Interrupt
     interrupts.given_back(name, deleting, later).await
 }
 
-/// Bound, refused, or waiting for nothing but its window.
+/// Checks whether the role is bound or denied, or only its window must still open.
 fn settled(status: &BindingStatus) -> bool {
     status.phase != Phase::Pending || status.next_transition_time.is_some()
 }

@@ -1,5 +1,5 @@
-//! `ozctl completion SHELL`: the lines that a shell loads. What it then offers is found out by
-//! ozctl itself, names of templates and requests included.
+//! `ozctl completion SHELL`: prints the script that a shell loads. ozctl itself then finds the
+//! completions, including names of templates and requests.
 
 use clap::{Args, ValueEnum};
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
@@ -39,7 +39,7 @@ enum Shell {
 impl Completion {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let shell: &dyn EnvCompleter = match self.shell {
-            // As the original did.
+            // The behaviour of the original.
             None => {
                 context.print(&cli::help("completion"))?;
                 return Ok(Exit::SUCCESS);
@@ -63,7 +63,7 @@ impl Completion {
     }
 }
 
-/// zsh knows `compdef` when its completion was set up, which a `.zshrc` need not have done.
+/// Loads `compinit` first: zsh has `compdef` only after that, and a `.zshrc` need not load it.
 fn with_compinit(script: &str) -> String {
     let (first, rest) = script.split_once('\n').unwrap_or(("", script));
     format!(

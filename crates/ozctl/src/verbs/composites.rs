@@ -1,5 +1,5 @@
-//! `ozctl composites`: which controllers are functions, where the functions are, whether they run, and what
-//! went wrong last.
+//! `ozctl composites`: lists the composites, the locations of their functions, their state, and
+//! their last failure.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -84,7 +84,7 @@ fn object(one: &Listed) -> Result<Value> {
     Ok(object)
 }
 
-/// How long ago something went wrong, in brackets, if somebody said when.
+/// Formats the time since a failure, in brackets, if that time is known.
 pub(super) fn ago(trouble: &Trouble) -> String {
     let ago = trouble.at.map(|at| Timestamp::now().duration_since(at));
     ago.map_or_else(String::new, |ago| format!(" ({} ago)", short(ago)))

@@ -1,4 +1,4 @@
-//! `ozctl cp`: files to and from a pod, by the `tar` in its container, as kubectl does it.
+//! `ozctl cp`: copies files to and from a pod, with the `tar` in its container, as kubectl does.
 
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::session::{self, Command};
 use crate::target::Target;
 
 const CHUNK: usize = 64 * 1024;
-/// Chunks that wait for whoever is slower.
+/// The maximum number of chunks that wait for the slower side.
 const QUEUED: usize = 16;
-/// How many of what was left out are named.
+/// The maximum number of skipped files that are named.
 const NAMED: usize = 5;
 
 /// Copy files to and from a running pod
@@ -73,7 +73,7 @@ impl Cp {
         let target = match (&self.source, &self.destination) {
             (CopyPath::Remote(target, _), CopyPath::Local(_)) => target,
             (CopyPath::Local(path), CopyPath::Remote(target, _)) => {
-                // Before anybody is asked for access.
+                // This check comes before any request for access.
                 std::fs::symlink_metadata(path)
                     .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
                 target
@@ -110,7 +110,7 @@ impl Cp {
     }
 }
 
-/// Directory and last name of a path in the container.
+/// Returns the directory and the last name of a path in the container.
 fn split(path: &str) -> (String, String) {
     let path = path.trim_end_matches('/');
     match path.rsplit_once('/') {
@@ -135,7 +135,7 @@ async fn download(
     if name.is_empty() || name == "." || name == ".." {
         return Err(Failure::new(format!("{from}: name a file or a directory")));
     }
-    // A name that begins with a dash is no option.
+    // A name with a leading dash is not an option.
     let member = format!("./{name}");
     let command = Command {
         words: words(&["tar", "-cf", "-", "-C", &directory, &member]),
@@ -179,7 +179,7 @@ async fn download(
     Ok(())
 }
 
-/// Says which pod it was, how to get there again, and what was left out.
+/// Prints the pod, the command to connect to it again, and the skipped files.
 fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf]) {
     context.say(&format!(
         "Copied {which}; `ozctl exec pod/{}` gets into it",
@@ -201,8 +201,8 @@ fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf
     )));
 }
 
-/// Writes the files of an archive whose members all begin with `name` at `target`; what was left out,
-/// such as links.
+/// Writes the files of an archive with the prefix `name` in all its members to `target`. Returns
+/// the skipped members, such as links.
 fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Result<Vec<PathBuf>> {
     let mut archive = tar::Archive::new(Received {
         receiver,
@@ -243,7 +243,7 @@ fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Resul
     Ok(left_out)
 }
 
-/// The path below `name`, if it is below it and goes nowhere else.
+/// Returns the path relative to `name`, if it is below `name` and leads nowhere else.
 fn inside(path: &Path, name: &str) -> Option<PathBuf> {
     let mut parts = path
         .components()
@@ -334,7 +334,7 @@ async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Resul
     Ok(session::ending(status, &command.words)? == Exit::SUCCESS)
 }
 
-/// Packs a file or a directory under another name; what was left out, such as links.
+/// Packs a file or a directory under another name. Returns the skipped files, such as links.
 fn pack(sender: mpsc::Sender<Vec<u8>>, from: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(CHUNK, Sent(sender)));
     archive.follow_symlinks(false);
@@ -371,7 +371,7 @@ fn add<W: Write>(
     Ok(())
 }
 
-/// All that a stream says, up to what fits an error message.
+/// Reads a stream, up to the length that fits an error message.
 async fn said(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     const ENOUGH: usize = 4096;
     let mut text = Vec::new();
@@ -415,7 +415,7 @@ async fn finished(
     Err(Failure::new(format!("failed to copy {path}: {said}")))
 }
 
-/// The archive as it comes in, for a reader that blocks.
+/// The incoming archive, for a blocking reader.
 struct Received {
     receiver: mpsc::Receiver<Vec<u8>>,
     left: io::Cursor<Vec<u8>>,
@@ -436,7 +436,7 @@ impl Read for Received {
     }
 }
 
-/// The archive as it goes out, from a writer that blocks.
+/// The outgoing archive, for a blocking writer.
 struct Sent(mpsc::Sender<Vec<u8>>);
 
 impl Write for Sent {

@@ -1,5 +1,6 @@
-//! `ozctl create`: the original's way to ask for access, word for word, for the scripts that know
-//! it. Data goes to standard output and progress to standard error, where the original wrote both.
+//! `ozctl create`: the command of the original for access, with the same words, for scripts that
+//! use it. Data goes to standard output and progress to standard error; the original wrote both to
+//! standard error.
 
 use std::time::Duration;
 
@@ -237,7 +238,7 @@ async fn template_exists<R: AccessRequest>(cluster: &Cluster, name: &str) -> Res
     }
 }
 
-/// A dot for each second that it takes, begun or over.
+/// Prints a dot for each second of the wait, begun or over.
 async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T>) -> T {
     let mut waiting = std::pin::pin!(waiting);
     let mut seconds = tokio::time::interval(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! `ozctl deny`: says no to a request of somebody else's, which ends it.
+//! `ozctl deny`: denies a request of another user, which ends it.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;

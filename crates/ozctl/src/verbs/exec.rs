@@ -1,4 +1,4 @@
-//! `ozctl exec`: a session in a running pod, from nothing to a shell and back.
+//! `ozctl exec`: opens a session in a running pod, from the request to the shell and back.
 
 use std::io::IsTerminal as _;
 
@@ -101,7 +101,7 @@ struct SessionFlags {
 }
 
 impl SessionFlags {
-    /// The command, on a terminal if there is one.
+    /// Returns the command, on a terminal if there is one.
     fn command(&self, context: &Context, words: &[String], granted: &Granted) -> Command {
         let words = match words {
             [] => usual_command(&granted.message),
@@ -120,8 +120,8 @@ impl SessionFlags {
     }
 }
 
-/// What the template's author thinks one runs: the words after `--` of its access command, as long
-/// as no shell is needed to read them.
+/// Returns the usual command by the template's author: the words after `--` of its access command,
+/// if no shell is required to read them.
 fn usual_command(message: &str) -> Vec<String> {
     let words = message.split_once(" -- ").map_or("", |(_, words)| words);
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:=, ".contains(letter);
@@ -139,7 +139,8 @@ impl Exec {
     }
 }
 
-/// The command's exit codes are not ours: what fails before it has a code of its own.
+/// Returns a failure with its own exit code: the exit codes of the command are not those of ozctl,
+/// so a failure before the command has a separate code.
 fn not_run(failure: Failure) -> Failure {
     match failure.exit() {
         Exit::FAILURE => failure.with(Exit::NOT_RUN),

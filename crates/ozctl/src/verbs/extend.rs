@@ -1,5 +1,5 @@
-//! `ozctl extend`: more time, by a new request that continues the one that runs: decided anew, and
-//! recorded.
+//! `ozctl extend`: extends access by a new request that continues the running one; it is decided
+//! anew, and recorded.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ impl Extend {
         if let (Some(until), Some(new)) = ends
             && new < until
         {
-            // The template gives no more by now.
+            // The template permits no more time by now.
             let left = Clock::of_server(cluster).await.left(until);
             give_back::<R>(cluster, &name, &mut interrupts).await?;
             return Err(sooner(&old, until, left));
@@ -153,7 +153,7 @@ fn end<R: AccessRequest>(request: &R) -> Option<Timestamp> {
     request.status().and_then(|status| status.expires_at)
 }
 
-/// The failure that a continuation is which would end before what it continues.
+/// Returns the failure for a continuation that would end before the continued request.
 fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
     let left = short(SignedDuration::try_from(left).unwrap_or_default());
     Failure::new(format!(
@@ -162,7 +162,8 @@ fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
     .next("ask for longer than that with --duration, which counts from now")
 }
 
-/// It may be granted yet, when nobody waits for it any more; nobody is to have it unawares.
+/// Adds the next step to a failure: the request may still be granted after the wait, and no user
+/// must have access unknowingly.
 fn still_there(failure: Failure, name: &str) -> Failure {
     match failure.is_not_found() {
         true => failure,
@@ -170,7 +171,7 @@ fn still_there(failure: Failure, name: &str) -> Failure {
     }
 }
 
-/// What became of it, and how it is used.
+/// Describes the result, and the use of the access.
 fn continued<R: AccessRequest>(running: &R, ready: &R) -> String {
     let until = |request: &R| end(request).map_or("its end".to_owned(), |until| until.to_string());
     let name = ready.name_any();
@@ -185,7 +186,8 @@ fn continued<R: AccessRequest>(running: &R, ready: &R) -> String {
     )
 }
 
-/// What the name of the running one begins with, so that they stand side by side.
+/// Returns the prefix of the running request's name, so that both names are next to each other in
+/// lists.
 fn prefix(old: &str) -> String {
     let stem = old.rsplit_once('-').map_or(old, |(stem, _)| stem);
     match request::check_prefix(stem) {

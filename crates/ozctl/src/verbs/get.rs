@@ -1,4 +1,5 @@
-//! `ozctl get`: templates and requests as the original lists them. `-o json` is the API's own.
+//! `ozctl get`: lists templates and requests as the original does. `-o json` is the format of the
+//! API.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ pub(crate) struct Get {
     output: Format,
 }
 
-/// One thing to read: all of a kind, or one by its name.
+/// A selection to read: all objects of a kind, or one by its name.
 #[derive(Debug, PartialEq)]
 struct Wanted<'a> {
     kind: &'a str,
@@ -110,7 +111,7 @@ impl Get {
         found
             .into_iter()
             .map(|mut object| {
-                // In a list they stand only at its head.
+                // A list has them only at its top level.
                 object.types.get_or_insert_with(|| kube::core::TypeMeta {
                     api_version: resource.api_version.clone(),
                     kind: resource.kind.clone(),
@@ -154,14 +155,15 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
     named.collect()
 }
 
-/// Where the objects of a kind live.
+/// The scope of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Namespaced,
     Cluster,
 }
 
-/// The kinds that are known here need no question; others of oz's group are looked up.
+/// Returns the resource of a word. The kinds that are known here require no request; other kinds of
+/// oz's group are looked up.
 async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)> {
     if let Some(kind) = kinds::named(word) {
         let scope = match kind.namespaced {
@@ -215,7 +217,7 @@ async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)>
 fn table(objects: &[Value], wide: bool) -> Table {
     let now = Timestamp::now();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    // Transient bindings have a role for a template, and a binding for a pod.
+    // Transient bindings have a role as their template, and a binding as their pod.
     let either = |one: &Value, other: &Value| text(if one.is_null() { other } else { one });
     let mut head = vec!["NAMESPACE", "NAME", "AGE"];
     if wide {
@@ -248,7 +250,7 @@ fn table(objects: &[Value], wide: bool) -> Table {
     table
 }
 
-/// By its own word for it, or by its condition.
+/// Checks whether an object is ready, by its own field or by its condition.
 fn is_ready(status: &Value) -> bool {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     status["ready"].as_bool().unwrap_or_else(|| {

@@ -1,4 +1,5 @@
-//! `ozctl kubeconfig`: a kubeconfig by which kubectl as it is goes through the gate of a request.
+//! `ozctl kubeconfig`: writes a kubeconfig with which an unmodified kubectl connects through the
+//! gate of a request.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -90,7 +91,7 @@ impl Kubeconfig {
     }
 }
 
-/// Whether the request leads through the gate, and does so now.
+/// Checks that the request leads through the gate, and does so now.
 fn by_gate<R: AccessRequest>(name: &str, status: &RequestStatus) -> Result<()> {
     if !status.phase.is_granted() {
         let failure = Failure::new(format!(
@@ -108,7 +109,8 @@ fn by_gate<R: AccessRequest>(name: &str, status: &RequestStatus) -> Result<()> {
     Ok(())
 }
 
-/// The kubeconfig: the API server and the user of the current one, at the address of the gate.
+/// Returns the kubeconfig: the API server and the user of the current one, at the address of the
+/// gate.
 fn written(
     mut server: Server,
     mut user: AuthInfo,
@@ -118,7 +120,7 @@ fn written(
 ) -> Result<Written> {
     let url = url.trim_end_matches('/');
     server.server = Some(format!("{url}{}", gate::prefix(namespace, request)));
-    // It lies in another directory than the one that it was made from.
+    // The new file is in another directory than its source.
     for file in [
         &mut server.certificate_authority,
         &mut user.client_certificate,
@@ -161,7 +163,7 @@ fn written(
     })
 }
 
-/// A new file that only its owner reads.
+/// Creates a file that only its owner can read.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,5 +1,6 @@
-//! `ozctl lint`: templates, access policies, requests, transient bindings, composites and harness runs in files, checked before they reach a cluster: by the
-//! schema that the API server has, and by the functions that the webhook calls.
+//! `ozctl lint`: checks templates, access policies, requests, transient bindings, composites and
+//! harness runs in files, before they reach a cluster: by the schema that the API server has, and
+//! by the functions that the webhook calls.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -54,7 +55,7 @@ impl Lint {
         let mut checked = 0;
         for file in files(&self.files, &mut findings) {
             let file = file.as_str();
-            // The others are checked all the same: a code host wants to see what is in them.
+            // The other files are checked all the same: a code host requires the findings in them.
             match read(file) {
                 Err(error) => findings.push(lint::unreadable(file, &error)),
                 Ok(text) => {
@@ -88,7 +89,7 @@ impl Lint {
     }
 }
 
-/// What was named, with what is in the folders among it, in the order of their names.
+/// Returns the named files, and the files in the named folders in the order of their names.
 fn files(named: &[String], findings: &mut Vec<Finding>) -> Vec<String> {
     let mut all = Vec::new();
     for name in named {
@@ -151,7 +152,7 @@ fn text(context: &Context, findings: &[Finding]) -> String {
     text
 }
 
-/// As code hosts read it: one run, one rule for each kind of finding.
+/// Formats findings for code hosts: one run, one rule for each kind of finding.
 fn sarif(findings: &[Finding]) -> Value {
     let rules: Vec<Value> = lint::RULES
         .iter()

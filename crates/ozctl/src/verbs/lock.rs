@@ -1,4 +1,5 @@
-//! `ozctl lock`: ends all access of somebody, or somewhere, and lets nobody have more.
+//! `ozctl lock`: ends all access of a user, of a group, in a namespace or by a template, and blocks
+//! new access.
 
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
@@ -109,7 +110,7 @@ impl Lock {
         }
     }
 
-    /// When it is to end.
+    /// Returns the expiry of the lock.
     fn ends(&self, now: Timestamp) -> Result<Option<String>> {
         let Some(lasting) = self.lasting else {
             return Ok(self.until.clone());

@@ -1,4 +1,4 @@
-//! `ozctl locks`: who and what is locked, why and until when.
+//! `ozctl locks`: lists the locked users and objects, with the reason and the expiry.
 
 use clap::Args;
 use jiff::Timestamp;

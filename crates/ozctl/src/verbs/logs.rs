@@ -1,4 +1,4 @@
-//! `ozctl logs`: what a pod writes, where a template's operations have Log.
+//! `ozctl logs`: prints the logs of a pod, if the template's operations include Log.
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;

@@ -90,7 +90,7 @@ verbs! {
     }
 }
 
-/// A duration as Go writes them; one that points backwards is none at all.
+/// Parses a duration in the format of Go; returns `None` for a negative duration.
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration: GoDuration = text.parse().ok()?;
     Some(Duration::from_nanos(

@@ -1,4 +1,5 @@
-//! `ozctl options`: the options that every verb takes, which would drown the others in its help.
+//! `ozctl options`: lists the options that every verb takes, which would obscure the other options
+//! in its help.
 
 use clap::{Args, Command};
 

@@ -1,4 +1,4 @@
-//! `ozctl pod`: a session in a pod of one's own.
+//! `ozctl pod`: opens a session in a dedicated pod.
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;

@@ -1,5 +1,5 @@
-//! `ozctl run policy`: the policies of harness runs, the grants that a template lacks, and a policy with these grants, by the
-//! same functions as admission.
+//! `ozctl run policy`: the policies of harness runs, the grants that a template lacks, and a policy
+//! with these grants, by the same functions as admission.
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -178,7 +178,7 @@ fn table(policies: &[BrokerPolicy], objects: &[Value], wide: bool, now: Timestam
     table
 }
 
-/// The template that a command line names.
+/// Returns the template that a command line names.
 async fn named(cluster: &Cluster, name: &str, kind: Option<TemplateKind>) -> Result<Template> {
     let reference = TemplateRef {
         name: name.to_owned(),
@@ -262,7 +262,8 @@ impl Scaffold {
     }
 }
 
-/// The failure that `policy suggest` is: it takes records of what was refused, which no part of oz writes yet.
+/// Returns the failure of `policy suggest`: it requires records of denied hosts, which no part of
+/// oz writes yet.
 pub(crate) fn suggest() -> Failure {
     Failure::new("policy suggest is not served yet: oz keeps no record of hosts that were refused to runs").next(
         "`ozctl run policy check TEMPLATE` names what a template lacks, `ozctl run policy scaffold TEMPLATE` prints a policy \

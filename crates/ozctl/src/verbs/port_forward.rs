@@ -1,5 +1,5 @@
-//! `ozctl port-forward`: ports of a pod on this machine, where a template's operations have
-//! PortForward.
+//! `ozctl port-forward`: forwards ports of a pod to this machine, if the template's operations
+//! include PortForward.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -72,7 +72,7 @@ impl std::str::FromStr for Ports {
 
 impl PortForward {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        // What cannot be listened at is known before anybody is asked for access.
+        // A port that cannot be listened on is reported before any request for access.
         let mut listeners = Vec::new();
         for ports in &self.ports {
             let address = SocketAddr::new(self.address, ports.local);
@@ -117,8 +117,8 @@ async fn forward(
     }
 }
 
-/// Takes connections for as long as it may; what it gives is why it stopped. The connections are
-/// part of it, and end with it.
+/// Accepts connections while the access lasts; returns the reason for its end. The connections are
+/// part of this future, and end with it.
 async fn accept(
     context: &Context,
     listener: TcpListener,
@@ -146,7 +146,7 @@ async fn connect(mut stream: TcpStream, pods: &Api<Pod>, pod: &str, remote: u16)
     let mut forwarder = opened.await.map_err(|failure| failure.during(&failed))?;
     let refused = forwarder.take_error(remote);
     if let Some(mut inside) = forwarder.take_stream(remote) {
-        // Either side may simply go away.
+        // Either side may simply disconnect.
         let _ = tokio::io::copy_bidirectional(&mut stream, &mut inside).await;
     }
     forwarder.abort();

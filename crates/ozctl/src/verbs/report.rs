@@ -1,5 +1,5 @@
-//! `ozctl report`: what a maintainer wants to see, without what is nobody's business: names of
-//! people, reasons, values of environment variables and seals are taken out.
+//! `ozctl report`: collects the data that a maintainer needs, without private data: names of users,
+//! reasons, values of environment variables and seals are removed.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-/// All of a kind; why not, if they may not be read.
+/// Lists all objects of a kind, or the reason why they cannot be read.
 async fn list<K>(cluster: &Cluster) -> Value
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -122,22 +122,22 @@ async fn events(cluster: &Cluster) -> Value {
     }
 }
 
-/// Takes out what no maintainer needs.
+/// Removes the data that no maintainer needs.
 fn redact(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::Object(fields) => {
-            // What a name begins with is its author's.
+            // The author of an object chooses the prefix of its name.
             for field in ["annotations", "managedFields", "generateName"] {
                 fields.remove(field);
             }
-            // Passwords are handed over in them, against all advice.
+            // Users pass passwords in them, against all advice.
             for field in ["command", "args"] {
                 if let Some(words @ Value::Array(_)) = fields.get_mut(field) {
                     *words = json!(["<redacted>"]);
                 }
             }
-            // A request's; a condition's reason says nothing of people.
+            // The reason of a request; the reason of a condition contains no data of users.
             if fields.contains_key("templateName") && fields.contains_key("reason") {
                 fields.insert("reason".to_owned(), json!("<redacted>"));
             }
@@ -158,7 +158,7 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// What is named, and what it is called instead. Requests are named after people, too.
+/// The names in the data, with their replacements. Requests contain names of users, too.
 #[derive(Default)]
 struct Names(BTreeMap<String, String>);
 
@@ -195,7 +195,8 @@ impl Names {
         }
     }
 
-    /// A request, or an event about one, which may be gone.
+    /// Adds the name of a request, or of the request that an event is about and that may not exist
+    /// any more.
     fn find_request(&mut self, value: &Value) {
         let is_template = value["kind"]
             .as_str()
@@ -214,7 +215,7 @@ impl Names {
         }
     }
 
-    /// The longest first: one name may be part of another.
+    /// Replaces the longest names first: one name may be part of another.
     fn rename(&self, value: &mut Value) {
         let mut names: Vec<(&String, &String)> = self.0.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
@@ -224,7 +225,7 @@ impl Names {
     }
 }
 
-/// Every text in a value, as `instead` has it.
+/// Replaces every text in a value by the result of `instead`.
 fn rewrite(value: &mut Value, instead: &impl Fn(&str) -> String) {
     match value {
         Value::String(text) => *text = instead(text),
@@ -236,7 +237,7 @@ fn rewrite(value: &mut Value, instead: &impl Fn(&str) -> String) {
     }
 }
 
-/// A text with a name replaced, but not where it is part of a word: somebody may be called `al`.
+/// Replaces a name in a text, but not as part of a word: a user may be called `al`.
 fn replaced(text: &str, name: &str, instead: &str) -> String {
     let is_word = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
     let (mut all, mut rest) = (String::new(), text);

@@ -1,4 +1,4 @@
-//! `ozctl requests`: what was asked for, by whom, and how much of it is left.
+//! `ozctl requests`: lists the requests, with their requesters and their remaining time.
 
 use clap::Args;
 use futures::FutureExt as _;

@@ -1,4 +1,4 @@
-//! `ozctl review`: writes what somebody found who looked at an emergency, or at what break-glass opened.
+//! `ozctl review`: writes the finding of a user about an emergency, or about a use of break-glass.
 
 use clap::Args;
 use kube::ResourceExt as _;

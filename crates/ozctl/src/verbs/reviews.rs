@@ -1,4 +1,5 @@
-//! `ozctl reviews`: which emergencies, and what break-glass opened, wait for somebody to look at them.
+//! `ozctl reviews`: lists the emergencies and the uses of break-glass that require an access
+//! review.
 
 use clap::Args;
 use jiff::Timestamp;

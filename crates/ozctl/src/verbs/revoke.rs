@@ -1,5 +1,5 @@
-//! `ozctl revoke`: gives access back, or takes it away: the request is deleted, and the operator
-//! ends what it gave.
+//! `ozctl revoke`: gives access back, or revokes it: the verb deletes the request, and the operator
+//! ends its access.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -59,7 +59,7 @@ impl Revoke {
         }
         let mut failed: Option<Failure> = None;
         for wanted in wanted {
-            // What one name is wrong with keeps nobody from ending the others.
+            // A failure with one name does not prevent the revocation of the others.
             if let Err(failure) = revoke(context, &cluster, wanted).await
                 && let Some(before) = failed.replace(failure)
             {
@@ -85,7 +85,8 @@ async fn revoke(context: &Context, cluster: &Cluster, named: Named<'_>) -> Resul
             match delete::<B>(context, cluster, named.name).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                // That it is no request is all that whoever may end no bindings can be told.
+                // A user who may not delete bindings gets only the message that no such request
+                // exists.
                 Err(failure) if named.is_of_any_kind() && is_closed(&failure) => {}
                 Err(failure) => return Err(failure),
             }
@@ -97,7 +98,7 @@ async fn revoke(context: &Context, cluster: &Cluster, named: Named<'_>) -> Resul
     })
 }
 
-/// Whether whoever asks may not delete such objects, or there are none.
+/// Checks whether the user may not delete such objects, or their kind does not exist.
 fn is_closed(failure: &Failure) -> bool {
     failure.is_forbidden() || failure.is_unknown_kind()
 }
@@ -110,7 +111,7 @@ fn no_binding(cluster: &Cluster, name: &str) -> Failure {
     .next("`ozctl get trb` lists those that are there, `ozctl get tcrb` those of the cluster")
 }
 
-/// The failure that a name of no request is.
+/// Returns the failure for a name that no request has.
 pub(super) fn no_request(cluster: &Cluster, name: &str) -> Failure {
     Failure::new(format!(
         "no request {name} in namespace {}",
@@ -145,7 +146,7 @@ async fn revoke_of<R: AccessRequest>(
         let over = request
             .status()
             .is_some_and(|status| status.phase.is_terminal());
-        // What is over is a record, and stays one.
+        // A request that is over is a record, and is kept.
         if !over && user(&request).as_deref() == Some(me) {
             delete::<R>(context, cluster, &request.name_any()).await?;
             count += 1;

@@ -1,5 +1,5 @@
-//! `ozctl templates`: what may be asked for here, and for how long; decided by the very function
-//! that the webhook and the operator decide with.
+//! `ozctl templates`: lists the templates that the user may request here, and their durations; the
+//! same function decides that in the webhook and in the operator.
 
 use clap::Args;
 use futures::FutureExt as _;
@@ -39,7 +39,7 @@ pub(crate) struct Templates {
     output: Format,
 }
 
-/// One template, and whether it lets us in.
+/// A template, and whether it grants access to the user.
 struct Row {
     object: Value,
     cells: Vec<String>,
@@ -47,7 +47,7 @@ struct Row {
     may: Result<(), String>,
 }
 
-/// Makes the row of a template for who we are.
+/// A function that makes the row of a template for the user.
 type Rowing = Box<dyn FnOnce(&Requester) -> Result<Row>>;
 
 impl Templates {
@@ -137,7 +137,7 @@ impl Templates {
 
 fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
     let config = template.config();
-    // A container is the request's own; here the question is who.
+    // A request chooses its own container; the question here is about the user.
     let may = decide::may_ask(me, template.name(), config, Ask::default())
         .map_err(|denial| denial.message);
     let mut object = output::whole(template)?;

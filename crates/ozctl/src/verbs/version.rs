@@ -1,4 +1,4 @@
-//! `ozctl version`: of this program, and of the API server if it answers.
+//! `ozctl version`: prints the version of this program, and of the API server if it responds.
 
 use clap::Args;
 use serde_json::json;
@@ -27,7 +27,7 @@ impl Version {
         if !self.client {
             match server(context).await {
                 Ok(version) => versions["serverVersion"] = json!(version),
-                // Ours is known without a cluster.
+                // The version of ozctl is known without a cluster.
                 Err(failure) => unknown = Some(failure),
             }
         }

@@ -1,4 +1,4 @@
-//! `ozctl watch`: what changes of requests, answers, reviews and locks.
+//! `ozctl watch`: prints changes of requests, approvals, denials, reviews and locks.
 
 use std::cell::Cell;
 
@@ -48,7 +48,7 @@ enum Format {
     Json,
 }
 
-/// What is watched.
+/// The state of a watch.
 struct Watching<'a> {
     context: &'a Context,
     cluster: &'a Cluster,
@@ -60,7 +60,7 @@ struct Watching<'a> {
 
 impl Watch {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        // Ctrl-C is how it ends, from here on.
+        // From here on, Ctrl-C is the regular end.
         tokio::select! {
             done = self.watch(context) => done,
             pressed = tokio::signal::ctrl_c() => {
@@ -138,7 +138,8 @@ impl Watch {
     }
 }
 
-/// Says that nothing comes any more, and that it does again: of all kinds together, of which so many are `broken`.
+/// Prints once that changes no longer arrive, and once that they arrive again, for all kinds
+/// together; `broken` is the number of kinds with a broken watch.
 fn said_once(context: &Context, broken: &Cell<usize>, link: Link<'_>) {
     match link {
         Link::Broken(failure) => {
@@ -158,7 +159,7 @@ fn said_once(context: &Context, broken: &Cell<usize>, link: Link<'_>) {
 }
 
 impl<'a> Watching<'a> {
-    /// Begins to watch a kind, if whoever asks may.
+    /// Begins to watch a kind, if the user may do so.
     async fn begin<K: Watched>(&mut self, title: &str, api: Api<K>) -> Result<()> {
         match Feed::begin(self.cluster, api).await {
             Ok(feed) => {

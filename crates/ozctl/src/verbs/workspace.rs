@@ -1,4 +1,4 @@
-//! `ozctl workspace`: the storage that harness runs work on.
+//! `ozctl workspace`: the storage on which harness runs work.
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -72,7 +72,7 @@ impl End {
         let mut failed: Option<Failure> = None;
         for name in &self.names {
             let name = name.strip_prefix("workspace.paddock.dev/").unwrap_or(name);
-            // What one name is wrong with keeps nobody from ending the others.
+            // A failure with one name does not prevent the end of the others.
             if let Err(failure) = end(context, &cluster, name).await
                 && let Some(before) = failed.replace(failure)
             {

@@ -1,4 +1,4 @@
-//! What waits for alice, and how she answers it.
+//! The requests that alice can approve or deny, and her decisions.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn list(kind: &str, items: &[Value]) -> Answer {
     (200, list)
 }
 
-/// A template that its rule lets these groups approve.
+/// Returns a template with an approval rule for these groups.
 fn template(name: &str, approvers: &[&str]) -> Value {
     json!({
         "apiVersion": GROUP, "kind": "ExecAccessTemplate",
@@ -60,7 +60,8 @@ fn answered(request: &str, by: &str) -> Value {
     })
 }
 
-/// Of many requests one waits for alice: the others are her own, over, answered by her, or for others to approve.
+/// Answers with many requests, of which alice can decide one: the others are her own, over, decided
+/// by her, or for other approvers.
 fn answer(asked: &Asked) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let resource = path.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What alice decides about each line of who could get in, and what is recorded of it.
+//! The decision of alice about each line of the list of users who could get access, and its record.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::output::{shows, told};
 use crate::shop;
 use crate::stub::{Answer, Asked, Stub, status};
 
-/// The API server of the shop, which also takes attestations.
+/// Answers as the API server of the shop, and also accepts attestations.
 fn answer(asked: &Asked) -> Answer {
     match asked.what.split_once(' ') {
         Some(("POST", path)) if path.ends_with("/namespaces/oz-system/accessreviews") => {
@@ -20,7 +20,8 @@ fn answer(asked: &Asked) -> Answer {
     }
 }
 
-/// The shop's list in a file, with these decisions in their order; the last is that of all that follow.
+/// Writes the shop's list to a file, with these decisions in their order; the last applies to all
+/// following lines.
 fn list(stub: &Stub, format: &str, file: &str, decisions: &[(&str, &str)]) {
     let words = ["audit", "entitlements", "--to-attest", "-o", format];
     let list = stub.ozctl(&words).output().unwrap();

@@ -1,4 +1,4 @@
-//! `ozctl composites`, and `ozctl explain` of an object that a composite looks after.
+//! `ozctl composites`, and `ozctl explain` of an object that a composite reconciles.
 
 use serde_json::{Value, json};
 
@@ -126,7 +126,7 @@ fn parent(kind: &str, spec: &Value) -> Value {
     })
 }
 
-/// A ConfigMap that the fleet controls.
+/// Returns a ConfigMap that the fleet controls.
 fn child(name: &str, value: &str) -> Value {
     json!({
         "metadata": {

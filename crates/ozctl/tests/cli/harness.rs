@@ -10,8 +10,8 @@ use crate::stub::{Answer, Asked, Stub, status};
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const RUN: &str = "/apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello";
 
-/// A cluster with a run that is over in whose pod our image was `oz-harness:1`. The pod that reads ends in
-/// `phase` and writes `log`.
+/// Returns a cluster with a run that is over and had the image `oz-harness:1` in its pod. The pod
+/// that reads ends in `phase` and writes `log`.
 fn shop(phase: &'static str, log: &Value) -> Stub {
     let log = log.clone();
     Stub::start(move |asked: &Asked| -> Answer {
@@ -25,7 +25,7 @@ fn shop(phase: &'static str, log: &Value) -> Stub {
                 (201, pod)
             }
             ("GET", path) if path.ends_with("/hello-reader-x7k2p/log") => (200, log.clone()),
-            // One that was seen to run has failed by then.
+            // A pod that was seen to run has failed by then.
             ("GET", PODS) => {
                 let pod = json!({
                     "apiVersion": "v1", "kind": "Pod",

@@ -1,5 +1,4 @@
-//! What goes wrong: signals at every moment, readers who go away, strange names, answers that are
-//! none.
+//! Failures: signals at every moment, readers that disconnect, unusual names, invalid responses.
 
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use serde_json::json;
 use crate::shop;
 use crate::stub::{Answer, Asked, Stub, TIMEOUT, ended, send, status};
 
-/// `ozctl` as a child that can be sent signals.
+/// Starts `ozctl` as a child that can receive signals.
 fn child(stub: &Stub, words: &[&str]) -> Child {
     stub.command(words).spawn().unwrap()
 }
@@ -22,7 +21,8 @@ pub(crate) fn never() -> Answer {
     }
 }
 
-/// A shop in which some answers wait for the test; it is told when one is asked for.
+/// Returns a shop in which some responses wait for the test; the test gets a message for each such
+/// request.
 pub(crate) fn slow(
     is_slow: fn(&Asked) -> bool,
     answer: fn(&Asked) -> Answer,
@@ -120,7 +120,7 @@ fn a_second_signal_ends_it_even_if_the_api_server_never_answers() {
     let waiting = child(&stub, &["exec", "deploy/web", "--", "true"]);
     told.recv_timeout(TIMEOUT).unwrap();
     send(waiting.id(), Signal::INT);
-    // It is being given back.
+    // The request is being given back.
     told.recv_timeout(TIMEOUT).unwrap();
     let (code, said) = impatient(waiting);
     assert_eq!(code, Some(130), "{said}");
@@ -131,7 +131,7 @@ fn a_second_signal_ends_it_even_if_the_api_server_never_answers() {
     assert!(said.contains("`ozctl revoke alice-n4w5r`"), "{said}");
 }
 
-/// Sends SIGINT until it has ended: signals that come together are one.
+/// Sends SIGINT until the child has ended: signals that arrive together count as one.
 fn impatient(mut child: Child) -> (Option<i32>, String) {
     while child.try_wait().unwrap().is_none() {
         send(child.id(), Signal::INT);
@@ -266,7 +266,7 @@ fn a_lookup_that_fails_is_not_taken_for_nothing() {
     let said = String::from_utf8_lossy(&answer.stderr).into_owned();
     assert_eq!(answer.status.code(), Some(1));
     assert!(said.contains("etcdserver: request timed out"), "{said}");
-    // Nothing else was looked for.
+    // ozctl searched for no other object.
     let asked = stub.asked();
     assert!(
         !asked.iter().any(|asked| asked.what.contains("transient")),

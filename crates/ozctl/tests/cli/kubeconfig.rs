@@ -1,5 +1,5 @@
-//! Which cluster, as whom, in which namespace: kubeconfig files, flags, proxies;
-//! and colours, which are for terminals only.
+//! The choice of cluster, user and namespace: kubeconfig files, flags, proxies; and colours, which
+//! are for terminals only.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The namespaces that templates were listed in.
+/// Returns the namespaces in which templates were listed.
 fn namespaces(stub: &Stub) -> Vec<String> {
     let asked = stub.asked();
     let listed = asked.iter().filter_map(|asked| {
@@ -26,7 +26,7 @@ fn namespaces(stub: &Stub) -> Vec<String> {
     listed.map(ToOwned::to_owned).collect()
 }
 
-/// A shop that is the same in every namespace: what is listed in parallel is then all asked for.
+/// Returns a shop that is the same in every namespace, so that all parallel lists are requested.
 fn chain() -> Stub {
     Stub::start(|asked| {
         let mut asked = asked.clone();
@@ -64,7 +64,7 @@ fn several_files_are_one_kubeconfig_and_a_flag_names_one_alone() {
     let alice = json!({"token": "alices"});
     let first = stub.write("first", &config("first", &nowhere, &alice, "wrong"));
     let second = stub.write("second", &config("second", &server, &alice, "right"));
-    // Files of the list that are not there are passed over.
+    // Files of the list that do not exist are skipped.
     let missing = stub.directory.path().join("missing");
     let both = std::env::join_paths([&missing, &first, &second]).unwrap();
     let run = |words: &[&str]| {
@@ -181,7 +181,7 @@ fn who_would_ask_by_a_template_is_no_user_of_the_kubeconfig() {
         ("explain --user bob --group devs --template shell", 0, "bob"),
         ("--user bob explain --template shell --group devs", 0, "bob"),
         ("explain --for bob --group devs --template shell", 0, "bob"),
-        // Where --for says who would ask, --user is what it is elsewhere.
+        // If --for names the requester, --user has its usual meaning.
         (
             "explain --for bob --group devs --template shell --user here",
             0,
@@ -308,7 +308,7 @@ fn credentials_that_ran_out_are_said_with_what_to_do() {
     }
 }
 
-/// A proxy that takes CONNECT and remembers to where; everything goes to one server.
+/// Starts a proxy that accepts CONNECT and records its targets; all connections go to one server.
 fn proxy(server: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -363,7 +363,7 @@ fn a_proxy_is_the_kubeconfigs_or_the_environments() {
     };
     let connect = Some("CONNECT api.shop.example:6443 HTTP/1.1".to_owned());
     assert_eq!(run(&named, &[]), (true, connect.clone()));
-    // What the kubeconfig names holds, whatever the environment says.
+    // The proxy of the kubeconfig has precedence over the environment.
     assert_eq!(run(&named, &[("NO_PROXY", "*")]), (true, connect.clone()));
     assert_eq!(
         run(&away, &[("HTTP_PROXY", &proxy)]),
@@ -373,13 +373,13 @@ fn a_proxy_is_the_kubeconfigs_or_the_environments() {
         run(&away, &[("http_proxy", &address.to_string())]),
         (true, connect)
     );
-    // What is not to go through it does not: there is no such host.
+    // Connections that are excluded from the proxy do not use it: no such host exists.
     let set = [
         ("HTTP_PROXY", proxy.as_str()),
         ("NO_PROXY", "10.0.0.0/8,.shop.example"),
     ];
     assert_eq!(run(&away, &set), (false, None));
-    // Nor does this machine.
+    // Connections to this machine do not use it either.
     let here = stub.kubeconfig(&alice);
     assert_eq!(
         run(&here, &[("HTTP_PROXY", "http://127.0.0.1:1")]),
@@ -405,7 +405,7 @@ fn https_goes_through_the_proxy_too() {
         .env("HTTPS_PROXY", format!("http://{address}"))
         .output()
         .unwrap();
-    // The table does not speak TLS; that it was asked at all shows the way.
+    // The table does not support TLS; the request to the proxy itself shows the route.
     assert_eq!(answer.status.code(), Some(1), "{}", text(&answer.stderr));
     let asked = asked.lock();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Who and what is locked, and how somebody locks and unlocks.
+//! The locked users and objects, and how a user locks and unlocks.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn locks() -> Vec<Value> {
     ]
 }
 
-/// As somebody who may lock, but not unlock what names them.
+/// Answers as to a user who may lock, but may not remove a lock on themselves.
 fn answer(asked: &Asked) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let prefix = "/apis/crds.wizardofoz.co/v1alpha1/accesslocks";

@@ -1,5 +1,5 @@
-//! ozctl as a process, against an API server that answers from a table: what it writes, byte for
-//! byte, how it reads its surroundings, and what it does when things go wrong.
+//! ozctl as a process, against an API server that answers from a table: its output, byte for byte,
+//! its use of the environment, and its behaviour after failures.
 #![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
 mod approvals;

@@ -1,5 +1,6 @@
-//! Every output, in every format. `INSTA_UPDATE=always cargo test -p ozctl --test cli` writes them
-//! anew. What differs from run to run has a stand-in: instants, digests, versions, addresses.
+//! Every output, in every format. `INSTA_UPDATE=always cargo test -p ozctl --test cli` writes the
+//! snapshots again. Values that differ between runs have placeholders: instants, digests, versions,
+//! addresses.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -9,7 +10,7 @@ use crate::shop;
 use crate::stub::{Answer, Asked, Stub, ozctl};
 use crate::trail;
 
-/// What came of some command lines, one after the other.
+/// Runs some command lines in order, and returns their output.
 pub(crate) fn told(stub: &Stub, lines: &[&str]) -> String {
     let mut all = String::new();
     for line in lines {
@@ -22,7 +23,7 @@ pub(crate) fn told(stub: &Stub, lines: &[&str]) -> String {
     all.trim_end().to_owned() + "\n"
 }
 
-/// Standard output, standard error marked as such, and the exit code.
+/// Returns standard output, standard error marked as such, and the exit code.
 fn answer(command: &mut assert_cmd::Command, stub: &Stub) -> String {
     let answer = command.current_dir(stub.directory.path()).output().unwrap();
     let text = |bytes: &[u8]| steady(&String::from_utf8_lossy(bytes), stub);
@@ -185,7 +186,7 @@ fn audit() {
     shows(&told(&stub, &lines), "audit");
 }
 
-/// What the shop lets alice read is not all: RBAC and Deployments are not.
+/// The shop does not permit alice to read all objects: RBAC and Deployments are excluded.
 #[test]
 fn evidence() {
     let stub = shop::open();
@@ -265,8 +266,8 @@ spec:
     shows(&told(&stub, &lines), "lint");
 }
 
-/// oz under another name in another namespace, its image by digest, without pods of one's own; and
-/// its operator has not led for long.
+/// Answers as oz under another name in another namespace, with its image by digest and without
+/// dedicated pods; its operator does not lead.
 fn elsewhere(asked: &Asked) -> Answer {
     let labels = |component: &str| {
         json!({
@@ -316,7 +317,7 @@ fn elsewhere(asked: &Asked) -> Answer {
         }
         _ => {
             let (code, mut body) = shop::answer(asked);
-            // Nor does the webhook stamp.
+            // The webhook does not stamp either.
             body["metadata"]["annotations"].take();
             (code, body)
         }
@@ -332,7 +333,8 @@ fn doctor_of_another_release() {
     );
 }
 
-/// A template says `egress: Dns`, and this many pods are name servers.
+/// Runs doctor with a template that has `egress: Dns`, and with this many pods that are name
+/// servers.
 fn doctor_with_name_servers(count: usize) -> String {
     let stub = Stub::start(move |asked| {
         if asked.what == "GET /api/v1/namespaces/kube-system/pods" {

@@ -1,4 +1,4 @@
-//! Credential plugins, and what completion offers, which must not wait for one.
+//! Credential plugins, and completion, which must not wait for a plugin.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A user whose credentials come from a program that the kubeconfig names.
+/// Returns a user with credentials from a program that the kubeconfig names.
 fn plugin(directory: &Path, script: &str) -> Value {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join("plugin");
@@ -102,7 +102,7 @@ fn a_credential_plugin_leaves_the_pipelines_input_alone() {
     assert!(said.contains("Next: "), "{said}");
 }
 
-/// What is offered for the last of the words.
+/// Returns the completions of the last word.
 fn offered(kubeconfig: &Path, words: &[&str]) -> Vec<String> {
     let words = [&["--", "ozctl"], words].concat();
     let answer = ozctl(&words)
@@ -147,7 +147,7 @@ fn names_are_offered_of_what_is_there() {
     has(&["get", ""], "execaccessrequests");
     has(&["get", "ear", ""], "alice-x7k2p");
     has(&["get", "-n", "shop", "pat", ""], "debug");
-    // One file of several that is not there hides none of the others' contexts.
+    // A missing file in the list hides no contexts of the other files.
     let both = std::env::join_paths([Path::new("/nonexistent/config"), &path]).unwrap();
     let contexts = offered(Path::new(&both), &["templates", "--context", ""]);
     assert!(contexts.iter().any(|one| one == "here"), "{contexts:?}");

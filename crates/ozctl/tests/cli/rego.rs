@@ -1,4 +1,4 @@
-//! `ozctl rego`: policies on one's own machine, and objects of the cluster as their input.
+//! `ozctl rego`: Rego policies on the user's machine, and objects of the cluster as their input.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ children[child] {
 large { input.parent.number == 9007199254740993 }
 ";
 
-/// The children are the same all the time; what the status says is not.
+/// A Rego policy with constant children and a status that changes.
 const PHASES: &str = "\
 package phases
 
@@ -51,7 +51,7 @@ parent:
   number: 9007199254740993
 ";
 
-/// One object of a kind that oz does not know, and the discovery that finds it.
+/// Answers with one object of a kind that oz does not know, and the discovery that finds it.
 fn cluster(asked: &Asked) -> (u16, serde_json::Value) {
     let kind = |group: &str| json!({"group": group, "version": "v1", "kind": "Role"});
     let groups = |items: serde_json::Value| {

@@ -1,4 +1,4 @@
-//! Which emergencies alice has to look at, and what she writes.
+//! The emergencies that alice must review, and the reviews that she writes.
 
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ fn review(name: &str, by: &str, due: i64, reviewers: &[&str], finding: Option<&s
     review
 }
 
-/// Of many reviews two wait for alice, one of them for too long; the others are of her own emergency, written, or
-/// for others.
+/// Answers with many reviews, of which two require alice, one of them for too long; the others are
+/// of her own emergency, written, or for other reviewers.
 fn answer(asked: &Asked) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let resource = path.split("accessreviews").nth(1);

@@ -1,5 +1,5 @@
-//! Sessions and streams, played by the table: terminals that are there and that are not, readers who
-//! go away, clocks that are off.
+//! Sessions and streams, played by the table: with and without terminals, with readers that
+//! disconnect, and with wrong clocks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,10 +19,10 @@ use crate::stub::{Asked, Stub, TIMEOUT, ended, finished};
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
 
-/// What a container does in a session.
+/// The behaviour of a container in a session.
 pub(crate) type Play = fn(&mut WebSocket<&TcpStream>) -> tungstenite::Result<()>;
 
-/// A shop whose pods play sessions.
+/// Returns a shop with pods that play sessions.
 pub(crate) fn playing(play: Play) -> Stub {
     let stub = shop::open();
     stub.streams(move |asked, stream| is_session(asked) && session(asked, stream, play));
@@ -41,7 +41,7 @@ fn session(asked: &Asked, mut stream: &TcpStream, play: Play) -> bool {
     );
     stream.write_all(head.as_bytes()).unwrap();
     let mut socket = WebSocket::from_raw_socket(stream, Role::Server, None);
-    // That the other side goes away first is its right.
+    // The other side may disconnect first.
     let _ = play(&mut socket);
     true
 }
@@ -50,7 +50,7 @@ fn say(socket: &mut WebSocket<&TcpStream>, channel: u8, bytes: &[u8]) -> tungste
     socket.send(Message::binary([&[channel], bytes].concat()))
 }
 
-/// The command ends well.
+/// Ends the command with success.
 fn end(socket: &mut WebSocket<&TcpStream>) -> tungstenite::Result<()> {
     let status = json!({"metadata": {}, "status": "Success"}).to_string();
     say(socket, STATUS, status.as_bytes())?;
@@ -59,13 +59,13 @@ fn end(socket: &mut WebSocket<&TcpStream>) -> tungstenite::Result<()> {
     }
 }
 
-/// Writes one word, and ends well.
+/// Writes one word, and ends with success.
 pub(crate) fn a_word(socket: &mut WebSocket<&TcpStream>) -> tungstenite::Result<()> {
     say(socket, STDOUT, b"a word\n")?;
     end(socket)
 }
 
-/// Writes for ever, and nothing to standard error.
+/// Writes endlessly, and nothing to standard error.
 fn words(socket: &mut WebSocket<&TcpStream>) -> tungstenite::Result<()> {
     loop {
         say(socket, STDOUT, &[b'y'; 1024])?;
@@ -76,7 +76,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What was given back.
+/// Returns the names of the requests that were given back.
 fn deleted(stub: &Stub) -> Vec<String> {
     let asked = stub.asked().into_iter();
     let deleted = asked.filter(|asked| asked.what.starts_with("DELETE "));
@@ -85,7 +85,7 @@ fn deleted(stub: &Stub) -> Vec<String> {
         .collect()
 }
 
-/// A terminal: its other end, and what a program has of it.
+/// Opens a terminal: returns its other end, and the end for a program.
 pub(crate) fn terminal() -> (File, File) {
     let other = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&other).unwrap();
@@ -96,7 +96,7 @@ pub(crate) fn terminal() -> (File, File) {
     (other.into(), terminal)
 }
 
-/// What came to a terminal that no program has any more.
+/// Returns the output to a terminal that no program uses any more.
 fn seen_on(mut other: File) -> String {
     let (mut all, mut buffer) = (Vec::new(), [0; 1024]);
     while let Ok(count @ 1..) = other.read(&mut buffer) {
@@ -115,7 +115,7 @@ fn a_command_has_no_terminal_where_input_is_none() {
     assert_eq!(text(&answer.stdout), "a word\n");
     assert!(said.contains("Unable to use a TTY"), "{said}");
     let asked = stub.asked().into_iter().find(is_session).unwrap();
-    // The end of input would hang up on it, before the command has said all.
+    // The end of input would hang up the terminal before the command has written all its output.
     assert!(!asked.query.contains("tty=true"), "{}", asked.query);
     assert_eq!(deleted(&stub), ["alice-n4w5r"]);
 }
@@ -166,7 +166,8 @@ fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
     assert!(!seen.contains('\x1b'), "{seen:?}");
 }
 
-/// What was begun in a pod goes on there, as long as a grant for it lasts; and `-v` says what took how long.
+/// Work in a pod continues there while a grant for the pod lasts; and `-v` prints the duration of
+/// each step.
 #[test]
 fn the_pod_that_one_has_access_to_is_used_again() {
     let stub = playing(a_word);
@@ -196,7 +197,7 @@ fn the_pod_that_one_has_access_to_is_used_again() {
         assert!(said.contains(step), "{step}: {said}");
     }
     assert!(said.contains(" ms for access"), "{said}");
-    // Whoever says which means that one.
+    // A user who names a pod gets that pod.
     let (pod, said) = asked_for(&["exec", "pod/web-7d4b9c5f6-other", "--", "true"]);
     assert_eq!(pod, "web-7d4b9c5f6-other", "{said}");
     assert!(!said.contains("again") && !said.contains(" ms "), "{said}");
@@ -236,7 +237,7 @@ fn output_that_finds_no_place_is_said_to_find_none() {
     assert_eq!(deleted(&stub), ["alice-n4w5r"]);
 }
 
-/// One line over and over, until nobody takes it.
+/// Writes one line repeatedly, until the reader disconnects.
 fn pour(mut stream: &TcpStream, line: &str) -> bool {
     let head = "HTTP/1.1 200 Told\r\ncontent-type: application/json\r\n\
                 transfer-encoding: chunked\r\n\r\n";
@@ -278,7 +279,7 @@ fn a_reader_who_goes_away_ends_what_follows() {
     assert_eq!(deleted(&stub), ["alice-n4w5r"]);
 }
 
-/// A shop in which alice's access ends at that time.
+/// Returns a shop in which alice's access ends at that time.
 fn until(end: Timestamp) -> Stub {
     let stub = Stub::start(move |asked| {
         let (code, mut body) = shop::answer(asked);

@@ -15,7 +15,7 @@ use crate::shop;
 
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A shell at a terminal, which ends with this.
+/// A shell at a terminal, which ends when this value is dropped.
 struct Shell {
     child: Child,
     keyboard: File,
@@ -23,13 +23,13 @@ struct Shell {
 }
 
 impl Shell {
-    /// Starts the shell by this command line, without what its user would have it load.
+    /// Starts the shell by this command line, without the configuration of its user.
     fn start(words: &[&str], kubeconfig: &Path, home: &Path) -> Self {
         let (keyboard, terminal) = terminal();
         let programs = Path::new(env!("CARGO_BIN_EXE_ozctl")).parent().unwrap();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&path));
-        // A shell wants the terminal to be the controlling one.
+        // A shell requires the terminal to be the controlling one.
         let child = Command::new("setsid")
             .arg("--ctty")
             .args(words)
@@ -59,7 +59,7 @@ impl Shell {
         }
     }
 
-    /// Types, and waits until that stands on the screen.
+    /// Types the keys, and waits until `shown` is on the screen.
     fn types(&mut self, keys: &str, shown: &str) {
         let deadline = Instant::now() + SCREEN_TIMEOUT;
         self.keyboard.write_all(keys.as_bytes()).unwrap();
@@ -84,7 +84,7 @@ impl Drop for Shell {
     }
 }
 
-/// Whether the shell is there; if it has to be, it is.
+/// Checks whether the shell is installed. Panics if it is required, but is not installed.
 fn is_there(shell: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&path).any(|directory| directory.join(shell).is_file());
@@ -96,8 +96,8 @@ fn is_there(shell: &str) -> bool {
     there
 }
 
-/// Loads completion as the help says, and presses Tab. A shell draws what it completes as it likes, so
-/// the line is made one that prints itself.
+/// Loads completion as the help describes, and presses Tab. Each shell draws its completions
+/// differently, so the test turns the line into one that prints itself.
 fn completes(words: &[&str], load: &str) {
     if !is_there(words[0]) {
         return;
@@ -112,7 +112,7 @@ fn completes(words: &[&str], load: &str) {
         ("ozctl exec w", "ozctl exec web"),
         ("ozctl revoke alice-x", "ozctl revoke alice-x7k2p"),
     ] {
-        // Tab; then `echo :` at the beginning of the line, by Ctrl-A.
+        // Press Tab; then type `echo :` at the beginning of the line, by Ctrl-A.
         shell.types(&format!("{typed}\t\u{1}echo :\r"), &format!(":{line}"));
     }
 }

@@ -1,5 +1,5 @@
 //! A namespace as an API server would show it: two templates for exec and one for pods, three
-//! requests, a binding, and what the verbs ask beside them.
+//! requests, a binding, and the other objects that the verbs request.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use crate::trail;
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
 
-/// The shop, open.
+/// Starts the shop.
 pub(crate) fn open() -> Stub {
     Stub::start(answer)
 }
 
-/// An instant of whole seconds from now: what is shown of it is the same for a while.
+/// Returns an instant of whole seconds from now: its output stays the same for a while.
 pub(crate) fn from_now(seconds: i64) -> String {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     (now + SignedDuration::from_secs(seconds)).to_string()
@@ -149,7 +149,7 @@ fn binding() -> Value {
     object("TransientRoleBinding", "lea-m2k9c", &spec, &status)
 }
 
-/// A workload with one pod, and the ReplicaSet between them.
+/// Returns a workload with one pod, and the ReplicaSet between them.
 fn workload(path: &str) -> Option<Value> {
     let owned = |name: &str, kind: &str, owner: &str| {
         json!({
@@ -292,7 +292,7 @@ pub(crate) fn answer(asked: &Asked) -> Answer {
     }
 }
 
-/// One hook for oz's kinds, without a certificate, and one of somebody else.
+/// Answers with one hook for oz's kinds, without a certificate, and one of another project.
 fn hooks(kind: &str, name: &str) -> Answer {
     let hook = |name: &str, group: &str| {
         json!({

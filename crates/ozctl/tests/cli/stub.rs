@@ -1,4 +1,4 @@
-//! An API server that answers from a table, and remembers what it was asked.
+//! An API server that answers from a table, and records the requests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,42 +14,42 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// How long a program may take that is waited for.
+/// The timeout of a program that the test waits for.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What somebody asked for.
+/// A request to the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// Method and path, without what follows a question mark.
+    /// Method and path, without the query.
     pub(crate) what: String,
-    /// What follows it.
+    /// The query.
     pub(crate) query: String,
-    /// By names in lower case.
+    /// The headers, by names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
 
 impl Asked {
-    /// A header; empty if it was not sent.
+    /// Returns a header; empty if it was not sent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 }
 
-/// Code and body.
+/// The code and the body of a response.
 pub(crate) type Answer = (u16, Value);
 
-/// Takes a connection over, if what was asked for is not answered in one piece.
+/// A function that takes a connection over, if the response is not in one piece.
 pub(crate) type Stream = dyn Fn(&Asked, &TcpStream) -> bool + Send + Sync;
 
-/// What a server may do beside answering.
+/// The additional behaviour of a server.
 #[derive(Default)]
 struct More {
     stream: Option<Arc<Stream>>,
     date: Option<String>,
 }
 
-/// A server at a port of this machine, for as long as the process lives.
+/// A server at a port of this machine, for the lifetime of the process.
 pub(crate) struct Stub {
     pub(crate) address: SocketAddr,
     pub(crate) directory: tempfile::TempDir,
@@ -81,7 +81,7 @@ impl Stub {
         }
     }
 
-    /// Has some answers written piece by piece.
+    /// Has some responses written piece by piece.
     pub(crate) fn streams(
         &self,
         stream: impl Fn(&Asked, &TcpStream) -> bool + Send + Sync + 'static,
@@ -89,17 +89,17 @@ impl Stub {
         self.more.lock().stream = Some(Arc::new(stream));
     }
 
-    /// Has every answer dated.
+    /// Adds a date to every response.
     pub(crate) fn dates(&self, date: &str) {
         self.more.lock().date = Some(date.to_owned());
     }
 
-    /// All that was asked so far.
+    /// Returns all requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }
 
-    /// A kubeconfig of one context, `here`: this server, in namespace shop, as `user`.
+    /// Writes a kubeconfig of one context, `here`: this server, in namespace shop, as `user`.
     pub(crate) fn kubeconfig(&self, user: &Value) -> PathBuf {
         let server = json!({"server": format!("http://{}", self.address)});
         self.write("kubeconfig", &config("here", &server, user, "shop"))
@@ -111,7 +111,7 @@ impl Stub {
         path
     }
 
-    /// `ozctl` as alice, who reaches this server.
+    /// Returns `ozctl` as alice, who reaches this server.
     pub(crate) fn ozctl(&self, words: &[&str]) -> Command {
         let kubeconfig = self.kubeconfig(&json!({"token": "alices"}));
         let mut command = ozctl(words);
@@ -119,7 +119,8 @@ impl Stub {
         command
     }
 
-    /// The same as a child that is talked to while it runs, and has nothing to read.
+    /// Returns the command for a child that the test communicates with while it runs, without
+    /// input.
     pub(crate) fn command(&self, words: &[&str]) -> process::Command {
         let mut command = process::Command::new(env!("CARGO_BIN_EXE_ozctl"));
         command
@@ -140,7 +141,7 @@ pub(crate) fn send(id: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// What came of a child, which ends before the timeout.
+/// Returns the output of a child, which ends before the timeout.
 pub(crate) fn finished(child: Child) -> Output {
     let id = child.id();
     let (tell, told) = channel();
@@ -157,14 +158,14 @@ pub(crate) fn finished(child: Child) -> Output {
     in_time.unwrap().unwrap()
 }
 
-/// The exit code of a child, and what it wrote to standard error.
+/// Returns the exit code of a child, and its standard error.
 pub(crate) fn ended(child: Child) -> (Option<i32>, String) {
     let output = finished(child);
     let said = String::from_utf8(output.stderr).unwrap();
     (output.status.code(), said)
 }
 
-/// The lines that a child writes to standard output. Each comes before the timeout.
+/// Returns the lines that a child writes to standard output. Each arrives before the timeout.
 pub(crate) fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let (tell, told) = channel();
     let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -183,7 +184,7 @@ pub(crate) fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     })
 }
 
-/// `ozctl` with nothing of this machine's surroundings.
+/// Returns `ozctl` without the environment of this machine.
 pub(crate) fn ozctl(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ozctl"));
     command
@@ -196,7 +197,7 @@ pub(crate) fn ozctl(words: &[&str]) -> Command {
     command
 }
 
-/// A kubeconfig with one cluster, user and context, all of one name.
+/// Returns a kubeconfig with one cluster, user and context, all of one name.
 pub(crate) fn config(name: &str, cluster: &Value, user: &Value, namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": name,
@@ -209,7 +210,7 @@ pub(crate) fn config(name: &str, cluster: &Value, user: &Value, namespace: &str)
     })
 }
 
-/// Kubernetes' way to say no.
+/// Returns a denial in the format of Kubernetes.
 pub(crate) fn status(code: u16, message: &str) -> Answer {
     let body = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure",
@@ -218,7 +219,7 @@ pub(crate) fn status(code: u16, message: &str) -> Answer {
     (code, body)
 }
 
-/// One connection, to its end.
+/// Serves one connection, until it ends.
 fn serve(
     stream: TcpStream,
     seen: &Mutex<Vec<Asked>>,

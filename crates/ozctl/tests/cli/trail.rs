@@ -52,7 +52,7 @@ fn granted() -> Record {
     }
 }
 
-/// The records, as events.
+/// Returns the records, as events.
 pub(crate) fn events() -> Vec<Value> {
     let events = entries().into_iter().map(AuditEvent::from);
     events
@@ -60,12 +60,12 @@ pub(crate) fn events() -> Vec<Value> {
         .collect()
 }
 
-/// Name of the event that says what alice was granted.
+/// Returns the name of the event about alice's grant.
 pub(crate) fn grants_name() -> String {
     entries().last().map(name_of).unwrap_or_default()
 }
 
-/// A ConfigMap of oz's namespace.
+/// Returns a ConfigMap of oz's namespace.
 pub(crate) fn map(name: &str) -> Option<Value> {
     let (slot, text) = match name {
         "oz-audit-keys" => {

@@ -1,4 +1,4 @@
-//! What goes wrong while access is waited for: what passes, what stays, and what takes too long.
+//! Failures during the wait for access: temporary failures, permanent failures, and timeouts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use crate::hostile::{is_looked_at, is_watch, never, slow};
 use crate::shop;
 use crate::stub::{Asked, Stub, status};
 
-/// A shop in which some answers fail a few times, each with the next of the codes.
+/// Returns a shop in which some responses fail a few times, each with the next of the codes.
 fn unsteady(is_unsteady: fn(&Asked) -> bool, codes: &'static [u16]) -> Stub {
     let count = AtomicUsize::new(0);
     Stub::start(move |asked| {
@@ -15,7 +15,7 @@ fn unsteady(is_unsteady: fn(&Asked) -> bool, codes: &'static [u16]) -> Stub {
         {
             return status(*code, "the server is not itself");
         }
-        // The table has none under the name of what it makes; its older one will do.
+        // The table has no object with the name of the created one; the older object replaces it.
         let mut asked = asked.clone();
         if asked.what.starts_with("GET ") {
             asked.what = asked.what.replace("alice-n4w5r", "alice-x7k2p");
@@ -75,7 +75,7 @@ fn a_wait_ends_with_an_error_that_stays() {
         let said = String::from_utf8_lossy(&answer.stderr).into_owned();
         assert_eq!(answer.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains("not itself"), "{words:?}: {said}");
-        // Nobody is to have unawares what was asked for.
+        // No user must have the requested access unknowingly.
         assert!(said.contains(gives_back), "{words:?}: {said}");
     }
 }

@@ -1,4 +1,5 @@
-//! What changes, also while watches break and the API server forgets what came since.
+//! The output of `ozctl watch`, also while watches break and the API server loses the earlier
+//! changes.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -12,7 +13,7 @@ use crate::stub::{Asked, Stub, ended, lines, send};
 
 const WATCHED: &str = "/execaccessrequests";
 
-/// One line of a watch, and its end: nothing else is asked on the same connection, which is closed.
+/// Writes one line of a watch, and its end: the connection carries no other request, and is closed.
 fn line(mut stream: &TcpStream, event: &Value) -> bool {
     let head = "HTTP/1.1 200 Told\r\ncontent-type: application/json\r\n\
                 connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -21,7 +22,7 @@ fn line(mut stream: &TcpStream, event: &Value) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-/// Alice's request in this phase, and the same whenever it is asked for.
+/// Returns alice's request in this phase, with the same content at every call.
 fn hers(phase: &str, asked: &Asked) -> Value {
     let plain = Asked {
         query: String::new(),
@@ -41,7 +42,8 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
     let stub = Stub::start(|asked| {
         let (code, mut body) = shop::answer(asked);
         let is_list = asked.what.ends_with(WATCHED) && !asked.query.contains("watch=true");
-        // The second list is after the API server forgot: she was revoked meanwhile, and bob's is gone.
+        // The second list follows the loss of the changes in the API server: alice's request was
+        // revoked in the meantime, and bob's no longer exists.
         if is_list && LISTS.fetch_add(1, Ordering::SeqCst) > 0 {
             body["items"] = json!([hers("Revoked", asked)]);
         }
@@ -60,7 +62,7 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
         }
         let event = match WATCHES.fetch_add(1, Ordering::SeqCst) {
             0 => json!({ "type": "MODIFIED", "object": hers("Expired", asked) }),
-            // The same again: nothing that anybody sees has changed.
+            // The same object again: no visible field has changed.
             1 => json!({ "type": "MODIFIED", "object": hers("Expired", asked) }),
             2 => json!({ "type": "ERROR", "object": {
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -93,7 +95,7 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
             (expected.0, expected.2),
             "{seen:?}"
         );
-        // How his was does not matter here.
+        // The details of bob's request do not matter here.
         assert!(told.1 == expected.1 || told.0 == "bob-a1b2c", "{seen:?}");
     }
     assert_eq!(seen[0]["kind"], "ExecAccessRequest");
@@ -112,7 +114,7 @@ fn that_nothing_comes_is_said_once_and_a_refusal_while_the_api_server_starts_end
         if !(is_watch(asked) && asked.what.ends_with(WATCHED)) {
             return shop::answer(asked);
         }
-        // It fails, and then does not know yet who may what.
+        // The watch fails, and then the API server does not know the rights yet.
         let (code, reason) = match WATCHES.fetch_add(1, Ordering::SeqCst) {
             0 => (500, "InternalError"),
             _ => (403, "Forbidden"),

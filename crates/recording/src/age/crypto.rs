@@ -1,4 +1,4 @@
-//! The primitives, as aws-lc-rs has them.
+//! The cryptographic primitives of aws-lc-rs.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
@@ -6,14 +6,15 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::{digest as hash, hkdf, hmac, rand};
 use zeroize::Zeroizing;
 
-/// How many bytes a key has, or a point.
+/// The number of bytes of a key or a point.
 pub(super) const KEY: usize = 32;
-/// How many bytes a nonce of ChaCha20-Poly1305 has.
+/// The number of bytes of a nonce of ChaCha20-Poly1305.
 pub(super) const NONCE: usize = 12;
-/// How much longer ChaCha20-Poly1305 makes what it seals.
+/// The number of bytes that ChaCha20-Poly1305 adds to sealed data.
 pub(super) const TAG: usize = 16;
 
-/// The cryptographic library failed, which it does when the system gives no random numbers or no memory.
+/// A failure of the cryptographic library, which occurs when the system returns no random numbers or no
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("encryption failed: the system gave no random numbers or no memory")]
 pub struct CryptoError;
@@ -24,19 +25,19 @@ impl From<Unspecified> for CryptoError {
     }
 }
 
-/// Random bytes.
+/// Returns random bytes.
 pub(crate) fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, CryptoError> {
     let mut bytes = Zeroizing::new([0; N]);
     rand::fill(bytes.as_mut_slice())?;
     Ok(bytes)
 }
 
-/// SHA-256.
+/// Returns the SHA-256 of the bytes.
 pub(crate) fn digest(bytes: &[u8]) -> hash::Digest {
     hash::digest(&hash::SHA256, bytes)
 }
 
-/// HKDF-SHA-256.
+/// Derives a key with HKDF-SHA-256.
 pub(super) fn derive(
     secret: &[u8],
     salt: &[u8],
@@ -50,33 +51,35 @@ pub(super) fn derive(
     Ok(key)
 }
 
-/// HMAC-SHA-256.
+/// Returns the HMAC-SHA-256 of a message.
 pub(super) fn sign(key: &[u8], message: &[u8]) -> hmac::Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message)
 }
 
-/// Whether that is the HMAC-SHA-256, in a time that does not tell where it differs.
+/// Checks whether a tag is the HMAC-SHA-256 of the message, in a time that is independent of where
+/// it differs.
 pub(super) fn is_signed(key: &[u8], message: &[u8], tag: &[u8]) -> bool {
     hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, key), message, tag).is_ok()
 }
 
-/// A new secret of X25519.
+/// Generates a secret of X25519.
 pub(super) fn generate() -> Result<PrivateKey, CryptoError> {
     Ok(PrivateKey::generate(&X25519)?)
 }
 
-/// The secret with these bytes.
+/// Returns the secret with these bytes.
 pub(super) fn secret(bytes: &[u8; KEY]) -> Result<PrivateKey, CryptoError> {
     PrivateKey::from_private_key(&X25519, bytes).map_err(|_| CryptoError)
 }
 
-/// The point of a secret.
+/// Returns the point of a secret.
 pub(super) fn public(secret: &PrivateKey) -> Result<[u8; KEY], CryptoError> {
     let point = secret.compute_public_key()?;
     point.as_ref().try_into().map_err(|_| CryptoError)
 }
 
-/// What two share; `None` if the point is one of the few with which everybody shares the same.
+/// Returns the shared secret; `None` if the point is one of the few that result in the same shared
+/// secret for all keys.
 pub(super) fn agree(secret: &PrivateKey, point: &[u8; KEY]) -> Option<Zeroizing<[u8; KEY]>> {
     let point = UnparsedPublicKey::new(&X25519, point);
     let read = |shared: &[u8]| {
@@ -88,7 +91,7 @@ pub(super) fn agree(secret: &PrivateKey, point: &[u8; KEY]) -> Option<Zeroizing<
     shared.filter(|shared| shared.iter().any(|byte| *byte != 0))
 }
 
-/// ChaCha20-Poly1305 with one key, of which no nonce may be used twice.
+/// A cipher of ChaCha20-Poly1305 with one key. No nonce may be used twice.
 pub(crate) struct Cipher(LessSafeKey);
 
 impl std::fmt::Debug for Cipher {
@@ -121,7 +124,8 @@ impl Cipher {
         Ok(())
     }
 
-    /// Appends what was sealed to `to`; whether it was sealed so. If not, `to` is as before.
+    /// Appends the plain text of `sealed` to `to`; returns whether the data was sealed with this
+    /// key and nonce. If not, `to` is unchanged.
     pub(crate) fn open(&self, nonce: [u8; NONCE], sealed: &[u8], to: &mut Vec<u8>) -> bool {
         let from = to.len();
         to.extend_from_slice(sealed);

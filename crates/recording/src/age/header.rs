@@ -6,33 +6,33 @@ use base64::prelude::BASE64_STANDARD_NO_PAD as BASE64;
 use super::crypto::{self, CryptoError};
 use super::{AgeError, MAGIC};
 
-/// How long a header may be that is read: that of the most recipients has less than 4 KiB.
+/// The maximum length of a header: one with the maximum number of recipients has less than 4 KiB.
 const MAX_HEADER: usize = 64 << 10;
-/// How many letters a line of base64 has.
+/// The number of letters per line of base64.
 const COLUMNS: usize = 64;
 const STANZA: &[u8] = b"-> ";
 const END: &[u8] = b"---";
 
-/// The file key, wrapped in one way.
+/// A file key, wrapped in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stanza {
-    /// At least one; none is empty.
+    /// The arguments: at least one; none is empty.
     pub(super) arguments: Vec<String>,
     pub(super) body: Vec<u8>,
 }
 
-/// A header that was read. Nobody has compared its MAC yet.
+/// A decoded header. Its MAC is not verified yet.
 #[derive(Debug)]
 pub(super) struct Header<'a> {
     pub(super) stanzas: Vec<Stanza>,
     signed: &'a [u8],
     mac: Vec<u8>,
-    /// What follows it.
+    /// The data after the header.
     pub(super) payload: &'a [u8],
 }
 
 impl Header<'_> {
-    /// Whether it was written by somebody with the file key.
+    /// Checks whether the header was written with the file key.
     pub(super) fn is_by(&self, file_key: &[u8]) -> Result<bool, CryptoError> {
         let key = crypto::derive(file_key, b"", b"header")?;
         Ok(crypto::is_signed(key.as_slice(), self.signed, &self.mac))
@@ -63,7 +63,7 @@ pub(super) fn write(stanzas: &[Stanza], file_key: &[u8]) -> Result<Vec<u8>, Cryp
     Ok(header)
 }
 
-/// Reads the header that a file begins with.
+/// Reads the header at the start of a file.
 pub(super) fn read(file: &[u8]) -> Result<Header<'_>, AgeError> {
     if !file.starts_with(MAGIC) {
         return Err(AgeError::Malformed("it does not begin as one of version 1"));
@@ -118,7 +118,7 @@ fn stanza(arguments: &[u8], lines: &mut Reader<'_>) -> Result<Stanza, AgeError> 
         if line.len() > COLUMNS {
             return Err(AgeError::Malformed("a line of a recipient is too long"));
         }
-        // All but the last are whole groups of four: each is base64 by itself.
+        // All lines but the last are whole groups of four: each is valid base64.
         body.extend(decode(line)?);
         if line.len() < COLUMNS {
             break;
@@ -130,13 +130,13 @@ fn stanza(arguments: &[u8], lines: &mut Reader<'_>) -> Result<Stanza, AgeError> 
     })
 }
 
-/// Base64 as age has it: no padding, and one way alone to write something.
+/// Decodes base64 as age defines it: no padding, and only one encoding per value.
 pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, AgeError> {
     let decoded = BASE64.decode(text);
     decoded.map_err(|_| AgeError::Malformed("its base64 is malformed"))
 }
 
-/// As age writes it.
+/// Encodes base64 as age does.
 pub(super) fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
@@ -147,7 +147,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next line, without its end.
+    /// Returns the next line, without its line break.
     fn next(&mut self) -> Result<&'a [u8], AgeError> {
         let within = &self.file[self.at..self.file.len().min(MAX_HEADER)];
         let length = within.iter().position(|byte| *byte == b'\n');

@@ -1,5 +1,5 @@
-//! Recipients, who are public, and identities, which are secret, as age writes them; and how a file key is wrapped for
-//! the one and unwrapped by the other.
+//! Recipients, which are public, and identities, which are secret, in age's encoding; and the wrapping of a file key
+//! for a recipient and its unwrapping with an identity.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,12 +13,13 @@ use super::crypto::{self, Cipher, CryptoError, KEY, NONCE, TAG};
 use super::header::{Stanza, decode, encode};
 use super::{AgeError, FILE_KEY};
 
-/// How many recipients a recording has at most.
+/// The maximum number of recipients of a recording.
 pub const MAX_RECIPIENTS: usize = 16;
-/// How long a file of identities may be, in bytes, and how many of them it may have.
+/// The maximum length of a file of identities, in bytes, and the maximum number of identities in
+/// it.
 const MAX_IDENTITY_FILE: usize = 64 << 10;
 const MAX_IDENTITIES: usize = 64;
-/// How much of a foreign kind is repeated in a message.
+/// The maximum length of a foreign kind in a message.
 const MAX_KIND: usize = 24;
 
 /// The first argument of a stanza for X25519.
@@ -28,35 +29,35 @@ const WRAP: &[u8] = b"age-encryption.org/v1/X25519";
 const RECIPIENT: &str = "age";
 const IDENTITY: &str = "AGE-SECRET-KEY-";
 
-/// Why something is no key. None of these repeats what may be secret.
+/// The reason why a text is not a key. No message contains data that may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It is an identity where a recipient is asked for.
+    /// The text is an identity where a recipient is required.
     #[error(
         "it is an age identity, which is secret: name its recipient (age1…), which `age-keygen -y FILE` shows, and take \
          a new identity, as this one stood where others read it"
     )]
     Secret,
-    /// It is a recipient where an identity is asked for.
+    /// The text is a recipient where an identity is required.
     #[error(
         "it is a recipient, which is public: the identity is the line that begins with AGE-SECRET-KEY-1"
     )]
     Public,
-    /// It is of another kind.
+    /// The key is of another kind.
     #[error(
         "it is of the kind {0}: only X25519 is supported, which `age-keygen` makes (age1 and 58 more, AGE-SECRET-KEY-1 and 58 more)"
     )]
     Kind(String),
-    /// It is none at all.
+    /// The text is not a key.
     #[error("it does not begin with {0}")]
     Foreign(&'static str),
-    /// It is in the wrong case.
+    /// The text is in the wrong case.
     #[error("age writes recipients in small letters alone, and identities in capitals alone")]
     Case,
-    /// It is not what it was when it was written down.
+    /// The text differs from the original key: it was mistyped or cut.
     #[error("it was mistyped or cut: its checksum is wrong, or its length")]
     Mistyped,
-    /// Everybody could read what is encrypted to it.
+    /// All readers could decrypt data that is encrypted to this point.
     #[error("it is no point that protects anything")]
     Weak,
     /// The cryptographic library failed.
@@ -64,7 +65,7 @@ pub enum KeyError {
     Crypto(#[from] CryptoError),
 }
 
-/// Somebody to whom files are encrypted: a public key of X25519, `age1…`.
+/// A public key of X25519 to which files are encrypted, `age1…`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Recipient([u8; KEY]);
 
@@ -110,7 +111,7 @@ impl FromStr for Recipient {
     }
 }
 
-/// Who can decrypt what was encrypted to its recipient: a secret key of X25519, `AGE-SECRET-KEY-1…`.
+/// A secret key of X25519 that decrypts files for its recipient, `AGE-SECRET-KEY-1…`.
 pub struct Identity {
     secret: PrivateKey,
     recipient: Recipient,
@@ -148,10 +149,10 @@ impl Identity {
         Ok(Self { secret, recipient })
     }
 
-    /// A new one, and the line by which it is kept.
+    /// Generates an identity; also returns the line in which it is stored.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// When the system returns no random numbers.
     pub fn generate() -> Result<(Self, Zeroizing<String>), CryptoError> {
         let bytes = crypto::random::<KEY>()?;
         let prefix = Hrp::parse(IDENTITY).map_err(|_| CryptoError)?;
@@ -160,13 +161,13 @@ impl Identity {
         Ok((Self::new(&bytes)?, Zeroizing::new(line)))
     }
 
-    /// Its public half.
+    /// Returns the public half of the identity.
     #[must_use]
     pub const fn recipient(&self) -> Recipient {
         self.recipient
     }
 
-    /// The file key, if it was wrapped for this identity.
+    /// Returns the file key, if it was wrapped for this identity.
     pub(super) fn unwrap(&self, wrapped: &Wrapped) -> Result<Option<Zeroizing<Vec<u8>>>, AgeError> {
         let shared = crypto::agree(&self.secret, &wrapped.share);
         let shared = shared.ok_or(AgeError::Malformed("the share of a recipient is weak"))?;
@@ -177,7 +178,7 @@ impl Identity {
     }
 }
 
-/// A file key as it is wrapped for some recipient.
+/// A file key that is wrapped for a recipient.
 #[derive(Debug)]
 pub(super) struct Wrapped {
     share: [u8; KEY],
@@ -224,7 +225,7 @@ fn wrapping(
     Cipher::new(&*crypto::derive(shared, &salt, WRAP)?)
 }
 
-/// What stands before the last 1, which separates it from the data.
+/// Returns the text before the last 1, which separates it from the data.
 fn prefix(text: &str) -> &str {
     text.rsplit_once('1').map_or("", |(prefix, _)| prefix)
 }
@@ -234,13 +235,13 @@ fn starts_with_ignoring_case(text: &str, start: &str) -> bool {
     begins.is_some_and(|begins| begins.eq_ignore_ascii_case(start.as_bytes()))
 }
 
-/// A kind that is not ours, as far as it can be shown.
+/// Returns the error for a kind of another tool, as far as it can be shown.
 fn kind(text: &str) -> KeyError {
     let shown = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-';
     KeyError::Kind(text.chars().take_while(shown).take(MAX_KIND).collect())
 }
 
-/// The 32 bytes that Bech32 writes so, and no other way.
+/// Returns the 32 bytes of a Bech32 text that is their only valid encoding.
 fn bytes(text: &str) -> Result<Zeroizing<[u8; KEY]>, KeyError> {
     let checked = CheckedHrpstring::new::<Bech32>(text).map_err(|_| KeyError::Mistyped)?;
     let bytes = Zeroizing::new(checked.byte_iter().collect::<Vec<u8>>());
@@ -248,7 +249,7 @@ fn bytes(text: &str) -> Result<Zeroizing<[u8; KEY]>, KeyError> {
         Ok(key) => Zeroizing::new(key),
         Err(_) => return Err(KeyError::Mistyped),
     };
-    // Bits that fill up the last letter are 0.
+    // The padding bits of the last letter must be 0.
     let again = bech32::encode_lower::<Bech32>(checked.hrp(), bytes.as_slice());
     let again = Zeroizing::new(again.map_err(|_| KeyError::Mistyped)?);
     if again.eq_ignore_ascii_case(text) {
@@ -258,34 +259,34 @@ fn bytes(text: &str) -> Result<Zeroizing<[u8; KEY]>, KeyError> {
     }
 }
 
-/// Why a file gives no identities.
+/// The reason why a file contains no identities.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityFileError {
-    /// A line is none.
+    /// A line is not an identity.
     #[error("line {line} is no identity: {why}")]
     Line {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// The reason.
         why: KeyError,
     },
-    /// It is encrypted.
+    /// The file is encrypted.
     #[error(
         "it is itself encrypted: decrypt it with `age --decrypt` and give what comes out, as by `--identity -`"
     )]
     Encrypted,
-    /// It has none.
+    /// The file has no identity.
     #[error("it has no line that begins with AGE-SECRET-KEY-1")]
     Empty,
-    /// It has too many, or is too long.
+    /// The file has too many identities, or is too long.
     #[error("it has over 64 KiB, or over 64 identities")]
     TooLarge,
 }
 
-/// Reads a file of identities as `age-keygen` writes it: one on each line, comments after `#`, empty lines.
+/// Reads a file of identities as `age-keygen` writes it: one per line, comments after `#`, empty lines.
 ///
 /// # Errors
-/// When it has none, or something else.
+/// When the file has no identity, or another line.
 pub fn read_identities(text: &str) -> Result<Vec<Identity>, IdentityFileError> {
     if text.len() > MAX_IDENTITY_FILE {
         return Err(IdentityFileError::TooLarge);

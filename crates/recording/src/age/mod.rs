@@ -1,5 +1,6 @@
-//! The part of age (<https://c2sp.org/age>, version 1) that recordings take: files that are encrypted to X25519
-//! recipients, in memory, without armour. The primitives are aws-lc-rs'; why not the crate `age`, docs/adr/0035 says.
+//! The part of age (<https://c2sp.org/age>, version 1) that recordings use: files that are encrypted to X25519
+//! recipients, in memory, without armour. The primitives are those of aws-lc-rs; docs/adr/0035 states why not the
+//! crate `age`.
 
 mod crypto;
 mod header;
@@ -14,26 +15,27 @@ pub use keys::{Identity, IdentityFileError, KeyError, MAX_RECIPIENTS, Recipient,
 pub(crate) use crypto::{Cipher, digest, random};
 use header::{Header, Stanza};
 
-/// What begins an age file.
+/// The first bytes of an age file.
 pub const MAGIC: &[u8] = b"age-encryption.org/v1\n";
-/// A stanza that names a recipient, for whoever lacks the identity: others do not read it.
+/// The type of a stanza that names a recipient, for readers without the identity: other readers
+/// ignore it.
 const NAMED: &str = "oz.wizardofoz.co/recipient";
-/// How many bytes a file key has.
+/// The number of bytes of a file key.
 const FILE_KEY: usize = 16;
 
-/// Why a file is not decrypted.
+/// The reason why a file cannot be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgeError {
-    /// It is no age file, or a damaged one.
+    /// The data is not an age file, or is damaged.
     #[error("it is no age file: {0}")]
     Malformed(&'static str),
-    /// None of the identities is one that it was encrypted to.
+    /// The file was not encrypted to any of the identities.
     #[error("none of the identities opens it")]
     NoMatch,
-    /// Its header is not the one that was written with it.
+    /// The header was changed after the file was written.
     #[error("its header was changed: the MAC is wrong")]
     Header,
-    /// What follows the header is not what was written.
+    /// The data after the header was changed or cut.
     #[error("its content was changed or cut: {0}")]
     Payload(&'static str),
     /// The cryptographic library failed.
@@ -41,10 +43,10 @@ pub enum AgeError {
     Crypto(#[from] CryptoError),
 }
 
-/// Encrypts `content` to all of `recipients`, who are named in the header. Each time another file comes of it.
+/// Encrypts `content` to all of `recipients`, which the header names. Each call results in a different file.
 ///
 /// # Errors
-/// When there are no recipients, or the system gives no random numbers.
+/// When there are no recipients, or the system returns no random numbers.
 pub fn encrypt(recipients: &[Recipient], content: &[u8]) -> Result<Vec<u8>, CryptoError> {
     if recipients.is_empty() {
         return Err(CryptoError);
@@ -65,10 +67,11 @@ pub fn encrypt(recipients: &[Recipient], content: &[u8]) -> Result<Vec<u8>, Cryp
     Ok(file)
 }
 
-/// The content of a file that was encrypted to one of `identities`; it is shorter than the file.
+/// Returns the content of a file that was encrypted to one of `identities`; it is shorter than the
+/// file.
 ///
 /// # Errors
-/// When it was not, or any of it was changed, or cut off.
+/// When the file was not encrypted to one of them, or was changed or cut.
 pub fn decrypt(file: &[u8], identities: &[Identity]) -> Result<Vec<u8>, AgeError> {
     let header = header::read(file)?;
     let Some(file_key) = unwrap(&header, identities)? else {
@@ -80,7 +83,7 @@ pub fn decrypt(file: &[u8], identities: &[Identity]) -> Result<Vec<u8>, AgeError
     payload::open(file_key.as_slice(), header.payload)
 }
 
-/// The file key, if it was wrapped for one of the identities.
+/// Returns the file key, if it was wrapped for one of the identities.
 fn unwrap(
     header: &Header<'_>,
     identities: &[Identity],
@@ -107,11 +110,11 @@ fn unwrap(
     Ok(found)
 }
 
-/// To whom a file says that it is encrypted. Nothing proves it until it is decrypted; what is no recipient is left
-/// out.
+/// Returns the recipients that a file names. The names are not verified until the file is decrypted; names that
+/// are not recipients are omitted.
 ///
 /// # Errors
-/// When it is no age file.
+/// When the data is not an age file.
 pub fn named_recipients(file: &[u8]) -> Result<Vec<Recipient>, AgeError> {
     let header = header::read(file)?;
     let named = header.stanzas.iter().filter_map(|stanza| {

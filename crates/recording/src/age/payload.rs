@@ -1,12 +1,12 @@
-//! What follows the header: a nonce, and the content in chunks, of which each knows where it stands and whether it is
-//! the last.
+//! The payload after the header: a nonce, and the content in chunks, each of which is bound to its position and to
+//! whether it is the last.
 
 use super::AgeError;
 use super::crypto::{self, Cipher, CryptoError, NONCE, TAG};
 
-/// How many bytes of content a chunk has; the last one may have fewer.
+/// The number of bytes of content per chunk; the last one may have fewer.
 const CHUNK: usize = 64 << 10;
-/// How many bytes the nonce before the chunks has.
+/// The number of bytes of the nonce before the chunks.
 const SALT: usize = 16;
 
 pub(super) fn seal(file_key: &[u8], content: &[u8], to: &mut Vec<u8>) -> Result<(), CryptoError> {
@@ -44,7 +44,7 @@ pub(super) fn open(file_key: &[u8], payload: &[u8]) -> Result<Vec<u8>, AgeError>
     Ok(content)
 }
 
-/// The number of the chunk, and whether it is the last.
+/// Returns the nonce of a chunk from its number and whether it is the last.
 fn nonce(number: usize, last: bool) -> [u8; NONCE] {
     let mut nonce = [0; NONCE];
     let number = u64::try_from(number).unwrap_or(u64::MAX);

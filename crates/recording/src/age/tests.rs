@@ -1,12 +1,12 @@
-//! That what is encrypted is decrypted by those alone whom it is for, as it was; and that no key is taken for one that
-//! is none. e2e/tests/gate/encrypted.rs compares with the published implementation.
+//! Tests that only the identities of the recipients decrypt a file, to the original content; and that only valid keys
+//! are accepted. e2e/tests/gate/encrypted.rs compares with the published implementation.
 
 use proptest::prelude::*;
 
 use super::header::{self, Stanza};
 use super::*;
 
-/// Of the specification.
+/// The identity of the specification.
 const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
 const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
 const SECRETS: usize = 58;
@@ -24,11 +24,11 @@ fn keys_are_those_of_the_specification() {
     let read: Identity = line.parse().unwrap();
     assert_eq!(read.recipient(), generated.recipient());
     assert_eq!(line.len(), "AGE-SECRET-KEY-1".len() + SECRETS);
-    // No text about one says what is secret.
+    // The debug output of an identity does not contain the secret.
     assert!(!format!("{identity:?}").contains(&IDENTITY[16..]));
 }
 
-/// Bech32 of these bytes.
+/// Returns the Bech32 of these bytes.
 fn bech32(prefix: &str, bytes: &[u8]) -> String {
     bech32::encode_lower::<bech32::Bech32>(bech32::Hrp::parse(prefix).unwrap(), bytes).unwrap()
 }
@@ -41,7 +41,8 @@ fn what_is_no_recipient_is_refused_and_it_is_said_why() {
         bech32::encode_lower::<bech32::Bech32m>(bech32::Hrp::parse("age").unwrap(), &point);
     let mut low_order = [0; 32];
     low_order[0] = 1;
-    // The same bytes, but bits that fill up the last letter are set: q is 0, p is 1, and the last 6 are the checksum.
+    // The same bytes, but with padding bits of the last letter set: q is 0, p is 1, and the last 6 letters are the
+    // checksum.
     let filled = {
         use bech32::primitives::iter::{ByteIterExt as _, Fe32IterExt as _};
         let hrp = bech32::Hrp::parse("age").unwrap();
@@ -245,7 +246,7 @@ fn chunks_are_neither_exchanged_nor_left_out_nor_added() {
     }
 }
 
-/// A file with these stanzas before the one for `identity`, all of it as whoever has the file key may write it.
+/// Returns a file with these stanzas before the one for `identity`, as any holder of the file key may write it.
 fn with(stanzas: &[(&str, &[u8])], identity: &Identity) -> Vec<u8> {
     let file_key = [7; FILE_KEY];
     let mut all: Vec<Stanza> = stanzas
@@ -283,7 +284,7 @@ fn recipients_of_other_kinds_are_passed_over_and_malformed_ones_refused() {
         (x25519(&short), vec![1; 32], false),
         (x25519(&format!("{share}=")), vec![1; 32], false),
         (x25519(&weak), vec![1; 32], false),
-        // The same bytes, as nobody writes them.
+        // The same bytes in an encoding that no tool writes.
         (x25519(&format!("{}l", &share[..42])), vec![1; 32], false),
     ];
     for (arguments, body, taken) in cases {
@@ -297,7 +298,7 @@ fn recipients_of_other_kinds_are_passed_over_and_malformed_ones_refused() {
             ),
         }
     }
-    // Bodies of whole lines end with an empty one.
+    // Bodies of whole lines end with an empty line.
     for length in [47, 48, 49, 95, 96, 97] {
         assert!(
             decrypt(

@@ -1,4 +1,4 @@
-//! A policy as people write them, and shorter ways to ask.
+//! A policy as users write it, and helpers for evaluation.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_rego::{Answer, CompileErrors, EvaluateError, Limits, Policy};
 use serde_json::{Value, json};
 
-/// Time enough on a machine that does something else: no test is about how fast it is.
+/// Returns limits with enough time on a busy machine: no test measures speed.
 pub(crate) fn limits() -> Limits {
     Limits {
         time: Duration::from_secs(60),

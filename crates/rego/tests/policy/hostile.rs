@@ -1,4 +1,4 @@
-//! Policies whose authors mean harm: they end by a limit, and the process lives.
+//! Policies with hostile authors: a limit ends them, and the process continues.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::common::{compile, try_compile};
 
-/// Small enough that what never ends is soon seen to.
+/// Returns limits that are small enough to end an endless evaluation soon.
 fn limits() -> Limits {
     Limits {
         time: Duration::from_millis(500),
@@ -29,7 +29,7 @@ fn stopped(text: &str) -> EvaluateError {
     }
 }
 
-/// Each of these, without bounds, overflows the parser's stack or keeps it busy for years.
+/// Returns policies of which each, without bounds, overflows the parser's stack or keeps it busy for years.
 fn nested(levels: usize) -> Vec<String> {
     let around = |open: &str, inner: &str, close: &str| {
         format!(
@@ -80,7 +80,7 @@ fn deep_nesting_is_refused_before_it_is_parsed() {
             let shown: String = text.chars().take(60).collect();
             match try_compile(&text) {
                 Ok(_) => panic!("{levels} levels compiled: {shown}"),
-                // Words side by side are not nested; the parser refuses them.
+                // Adjacent words are not nested; the parser rejects them.
                 Err(errors) if shown.contains("not 1") || shown.contains("not not") => {
                     assert_ne!(errors.errors()[0].line, 0);
                 }
@@ -96,7 +96,7 @@ fn deep_nesting_is_refused_before_it_is_parsed() {
 fn what_is_nested_less_is_parsed_in_bounded_time_and_stack() {
     for levels in [4, 11, 40, MAX_DEPTH - 5] {
         for text in nested(levels) {
-            // Whatever it is, it comes to an end.
+            // The compilation ends, with any result.
             let _ = try_compile(&text);
         }
     }
@@ -183,7 +183,7 @@ fn functions_that_double_the_depth_of_a_value_are_refused() {
 fn loops_that_never_end_are_stopped() {
     let text = "package p\nn := numbers.range(1, 1000)\nx := count([1 | n[a]; n[b]; n[c]; n[d]])";
     assert_eq!(stopped(text), EvaluateError::Time(limits().time));
-    // Nor is the limit an error that a `not` turns into an answer.
+    // The limit is also not an error that a `not` turns into an answer.
     let text = "package p\nn := numbers.range(1, 1000)\nf(y) if { n[a]; n[b]; n[c]; n[d] == y }\nx if not f(0)";
     assert_eq!(stopped(text), EvaluateError::Time(limits().time));
 }
@@ -212,7 +212,7 @@ fn one_step_makes_no_more_than_it_may() {
     }
 }
 
-/// Forty times as much as before, forty times.
+/// Returns a policy that applies a step forty times, each time to the result of the previous step.
 fn doubling(first: &str, step: &str) -> String {
     let mut text = format!("package p\nr0 := {first}\n");
     for n in 1..=40 {
@@ -263,7 +263,7 @@ fn an_answer_is_bounded_in_bytes_and_levels() {
         Timestamp::UNIX_EPOCH,
         &crate::common::limits(),
     );
-    // A list; as a set it would be one.
+    // The value is a list; as a set it would have one element.
     assert!(
         matches!(error, Ok(Answer::Document(Value::Array(_)))),
         "{error:?}"

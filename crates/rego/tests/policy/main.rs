@@ -1,4 +1,4 @@
-//! Policies from outside: what they answer, what is refused, what they cannot do.
+//! Policies through the public API: their answers, their errors, their limits.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,

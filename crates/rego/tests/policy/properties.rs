@@ -1,4 +1,4 @@
-//! What holds for any input: over a corpus of windows and instants, and over texts that nobody would write.
+//! Properties for any input: over a corpus of windows and instants, and over random texts.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_rego::{Answer, Policy};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{answer, compile, count, limits, try_compile, window, window_input};
 
-/// Nanoseconds that 64 bits hold, with some room for their neighbours.
+/// Returns instants with nanoseconds that fit into 64 bits, with some room for their neighbours.
 fn instant() -> impl Strategy<Value = Timestamp> {
     (-4_000_000_000_000_000_000_i128..9_000_000_000_000_000_000)
         .prop_map(|nanosecond| Timestamp::from_nanosecond(nanosecond).unwrap())
@@ -36,7 +36,7 @@ proptest! {
     fn a_window_is_open_after_its_start_and_before_its_end(
         from in instant(), until in instant(), now in instant(), near in 0..5_usize, nudge in -1_i64..=1,
     ) {
-        // An instant somewhere is hardly ever at a border.
+        // A random instant is rarely at a border.
         let now = [now, from, until, from, until][near] + SignedDuration::from_nanos(nudge);
         let input = window_input(&from.to_string(), &until.to_string());
         let document = answer(&WINDOW, "controller", &input, now);

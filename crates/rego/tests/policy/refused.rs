@@ -1,4 +1,4 @@
-//! What does not compile, and what is said about it.
+//! Policies that do not compile, and their errors.
 
 use jiff::Timestamp;
 use oz_rego::{CompileErrors, Policy, Reason};
@@ -69,7 +69,8 @@ fn a_function_that_does_not_exist_is_named_with_its_line() {
     );
 }
 
-/// As OPA does: else text that is no policy any more would be one that wants nothing.
+/// The compiler rejects such text as OPA does: otherwise text that is not a policy would be a policy that returns no
+/// children.
 #[test]
 fn words_that_are_no_rules_are_refused() {
     for text in [
@@ -84,7 +85,7 @@ fn words_that_are_no_rules_are_refused() {
     }
 }
 
-/// Where the interpreter would say so only when it comes to the variable.
+/// The interpreter would report the variable only when it reaches it.
 #[test]
 fn a_variable_that_nothing_gives_a_value_is_named() {
     for text in [

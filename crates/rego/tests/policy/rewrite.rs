@@ -1,4 +1,5 @@
-//! What a `not`, an `in` and a `with` mean: what OPA answers, statement by statement. `policies/*.txt` have its answers.
+//! The meaning of `not`, `in` and `with`: the answers of OPA, statement by statement. `policies/*.txt` contain its
+//! answers.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ fn input() -> Value {
     })
 }
 
-/// What a rule with this body is, with `;` or line breaks between its statements.
+/// Returns the answer of a rule with this body, with `;` or line breaks between its statements.
 fn answered(body: &str) -> String {
     let policy = match try_compile(&format!("{RULES}\nq if {{ {body} }}\n")) {
         Ok(policy) => policy,
@@ -37,7 +38,7 @@ fn answered(body: &str) -> String {
     }
 }
 
-/// Statements with their answers, one in a line.
+/// Checks statements with their answers, one per line.
 fn assert_answers(answers: &str) {
     let lines = answers.lines().filter(|line| !line.starts_with('#'));
     let mut different = Vec::new();
@@ -67,7 +68,7 @@ fn statement_with_a_with_has_the_answer_of_opa() {
     assert_answers(WITHS);
 }
 
-/// One rule for each place where an expression may be.
+/// Checks one rule for each place where an expression may be.
 #[test]
 fn membership_without_operand_is_undefined_in_every_place() {
     let v1 = [
@@ -146,7 +147,7 @@ fn membership_in_a_head_is_refused_or_undefined() {
     }
 }
 
-/// The names that the rewriting adds are none that a policy has.
+/// Checks that a policy can use the names that the rewriting would add.
 #[test]
 fn names_of_the_rewriting_are_free_for_policies() {
     let policy = compile(
@@ -156,7 +157,7 @@ fn names_of_the_rewriting_are_free_for_policies() {
     assert_eq!(found, Answer::Document(json!([false, true, 7, 7])));
 }
 
-/// One statement for each way in which a body is written.
+/// Checks one statement for each way in which a body can be written.
 #[test]
 fn negation_is_the_same_in_every_kind_of_body() {
     let v1 = [
@@ -257,7 +258,7 @@ impl Part {
     }
 }
 
-/// A number.
+/// Returns a number.
 fn number() -> impl Strategy<Value = Part> {
     let leaf = prop_oneof![
         (0..9_i32).prop_map(|number| Part::of(number.to_string(), &[])),
@@ -291,7 +292,7 @@ fn number() -> impl Strategy<Value = Part> {
             inner
                 .clone()
                 .prop_map(|x| Part::of(format!("[7, 8, 9][abs({}) % 3]", x.text), &[&x])),
-            // What is in a comprehension leaves it empty.
+            // An undefined value in a comprehension leaves it empty.
             inner.prop_map(|x| Part::of(
                 format!("count([y | y := {}; not y > input.d])", x.text),
                 &[]
@@ -300,7 +301,8 @@ fn number() -> impl Strategy<Value = Part> {
     })
 }
 
-/// An expression that is true or false, and is no equation, of which a `not` evaluates the sides.
+/// Returns an expression that is true or false, and is not an equation, because a `not` evaluates the sides of an
+/// equation.
 fn condition() -> impl Strategy<Value = Part> {
     let compared = (
         number(),
@@ -331,7 +333,8 @@ fn condition() -> impl Strategy<Value = Part> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// A statement and its negation: one of them holds where everything has a value, and none where something has not.
+    /// Checks a statement and its negation: one of them holds if everything has a value, and neither holds if a part
+    /// has none.
     #[test]
     fn negated_statement_holds_if_all_has_values_and_it_does_not(
         condition in condition(), missing in prop::option::of(prop::sample::select(vec!["a", "b", "c"])),

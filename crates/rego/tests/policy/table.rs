@@ -1,4 +1,4 @@
-//! What policies answer: at the edges of a window, in both languages, for what is missing or malformed.
+//! The answers of policies: at the edges of a window, in both languages, for missing or malformed input.
 
 use crate::common::{self, answer, at, compile, evaluate, undefined, window, window_input};
 use oz_rego::{Answer, Dialect, Language, Limits, Policy};
@@ -158,7 +158,7 @@ fn one_evaluation_knows_nothing_of_the_instant_of_another() {
 
 #[test]
 fn the_clock_of_the_system_is_nowhere() {
-    // Inside a function that is put in another's place, what a `with` says elsewhere does not hold.
+    // Inside a function that replaces another, a `with` elsewhere has no effect.
     let policy = compile(
         "package p\ng(x) := time.now_ns()\nf(x) := x\n\
          a := y if y := f(1) with f as g\n\

@@ -1,6 +1,6 @@
-//! The watches of one process: what they feed, and what is to be said about them in probes and
-//! metrics. Who asks for what is watched already shares the store; a watch ends with the last who has
-//! its store, and with it what is said about it.
+//! The watches of one process: the stores that they feed, and their state in probes and metrics.
+//! Callers that request the same objects share the store; a watch ends when the last reference to its
+//! store is dropped, and its state is removed with it.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -32,31 +32,32 @@ use crate::store::{
     Ages, Feed, Report, Retried, Selection, Store, WatchError, WeakStore, guarded_watch, title,
 };
 
-/// How long a list waits at most for those that come before it.
+/// The maximum time that a list waits for the lists before it.
 const LATEST: Duration = Duration::from_secs(5);
 
-/// Where stores come from, before the watches run and while they do. Cheap to clone; clones share what
-/// is watched.
+/// The source of stores, before the watches run and while they run. Clones are cheap and share the
+/// watches.
 #[derive(Clone)]
 pub struct Feeds(Arc<Inner>);
 
 struct Inner {
-    /// Who cannot read an object, in what is said about it.
+    /// The name of the product in messages about objects that it cannot read.
     product: Arc<str>,
     client: Client,
     metrics: Metrics,
     readiness: Readiness,
     ages: Ages,
     events: WeakEvents,
-    /// Namespaces to watch; all if empty.
+    /// The namespaces to watch; all if empty.
     namespaces: Mutex<Vec<String>>,
-    /// [`WeakStore`]s of what is watched.
+    /// The [`WeakStore`]s of the watches.
     stores: Mutex<HashMap<StoreKey, Known>>,
     begin: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
 }
 
-/// As whom a kind is watched, if not as the process: what this account may not see is not shown. What
-/// goes wrong with such a watch is its own trouble; the process is ready and healthy without it.
+/// The account that watches a kind, if it is not the account of the process: the store has no objects
+/// that this account may not see. A failure of such a watch does not affect the process; the process
+/// is ready and healthy without it.
 #[derive(Clone)]
 pub struct Identity {
     name: Arc<str>,
@@ -64,39 +65,42 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The account of this name, by a client that acts as it. Two of one name share their watches.
+    /// Creates the identity for the account of this name, with a client that acts as this account.
+    /// Two identities of one name share their watches.
     #[must_use]
     pub fn new(name: &str, client: Client) -> Self {
         let name = name.into();
         Self { name, client }
     }
 
-    /// The client that acts as it.
+    /// Returns the client that acts as the account.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 }
 
-/// Who looks, where, and when.
+/// The account, the namespace and the order of a watch.
 #[derive(Default)]
 struct View<'a> {
     identity: Option<&'a Identity>,
-    /// One namespace alone, whatever the others are restricted to.
+    /// The one namespace to watch, regardless of the restriction of other watches.
     namespace: Option<String>,
-    /// What is listed before.
+    /// The list that comes before.
     after: Option<Before>,
 }
 
-/// Ready when what is to be listed before is.
+/// A future that is ready when the list that comes before is ready.
 type Before = Shared<BoxFuture<'static, ()>>;
 
-/// What two stores cannot share: kind, which of its objects, seen by whom, and as what they are kept.
+/// The key of a shared store: two stores that differ in kind, selection, namespace, account or stored
+/// type are separate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct StoreKey {
     identity: Option<Arc<str>>,
     resource: ApiResource,
-    /// If it is of one alone, whatever the others are restricted to.
+    /// The one namespace, if the store has only one, regardless of the restriction of other
+    /// watches.
     namespace: Option<String>,
     selection: Selection,
     kept_as: TypeId,
@@ -104,18 +108,18 @@ struct StoreKey {
 
 struct Known {
     store: Box<dyn Any + Send>,
-    /// When nobody has it any more.
+    /// Cancelled when the last reference to the store is dropped.
     ended: CancellationToken,
 }
 
-/// Watches that run, until this is dropped.
+/// The running watches, until this is dropped.
 pub(crate) struct Watching {
     begin: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
     running: JoinSet<()>,
 }
 
 impl Feeds {
-    /// None yet; those that are asked for run with [`Watching::run`].
+    /// Creates the feeds without watches; requested watches run with [`Watching::run`].
     pub(crate) fn new(
         product: &str,
         client: Client,
@@ -142,20 +146,20 @@ impl Feeds {
         (Self(Arc::new(inner)), watching)
     }
 
-    /// How the watches fare.
+    /// Returns the state of the watches.
     #[must_use]
     pub fn ages(&self) -> &Ages {
         &self.0.ages
     }
 
-    /// Restricts the watches of namespaced kinds that are asked for from now on to these namespaces;
-    /// none given means all.
+    /// Restricts the watches of namespaced kinds that are requested after this call to these
+    /// namespaces; an empty list means all.
     pub fn restrict(&self, namespaces: impl IntoIterator<Item = String>) {
         *self.0.namespaces.lock() = namespaces.into_iter().collect();
     }
 
-    /// Watches a kind. The store fills while the process runs. Who asks for the same again shares it,
-    /// and the watch ends when all have dropped it.
+    /// Watches a kind. The store fills while the process runs. Callers that request the same objects
+    /// share the store, and the watch ends when all of them have dropped it.
     #[must_use]
     pub fn store<K>(&self) -> Store<K>
     where
@@ -164,7 +168,7 @@ impl Feeds {
         self.store_with(Selection::default())
     }
 
-    /// As [`Feeds::store`], for a part of the objects.
+    /// Does the same as [`Feeds::store`], for a part of the objects.
     #[must_use]
     pub fn store_with<K>(&self, selection: Selection) -> Store<K>
     where
@@ -173,8 +177,8 @@ impl Feeds {
         self.store_of(&Kind::of::<K>(), selection, &Keep::default())
     }
 
-    /// As [`Feeds::store_with`], for a kind that is named at run time, see [`Kind::discover`], and for
-    /// objects that are not kept as they are.
+    /// Does the same as [`Feeds::store_with`], for a kind that is named at run time, see
+    /// [`Kind::discover`], and for objects that are stored in another form.
     #[must_use]
     pub fn store_of<K>(&self, kind: &Kind, selection: Selection, keep: &Keep<K>) -> Store<K>
     where
@@ -183,8 +187,8 @@ impl Feeds {
         self.shared(View::default(), kind, selection, keep)
     }
 
-    /// As [`Feeds::store_of`], for what is listed when `first` is, or after some seconds without it: so long a
-    /// list of this keeps none of those objects waiting.
+    /// Does the same as [`Feeds::store_of`], but lists after the list of `first`, or after some seconds
+    /// without it: a long list of this store delays none of the objects of `first`.
     #[must_use]
     pub fn store_after<K, F>(
         &self,
@@ -207,7 +211,7 @@ impl Feeds {
         self.shared(view, &Kind::of::<K>(), selection, keep)
     }
 
-    /// As [`Feeds::store_of`], seen by another account if one is given.
+    /// Does the same as [`Feeds::store_of`], with another account if one is given.
     #[must_use]
     pub fn store_as<K>(
         &self,
@@ -226,7 +230,8 @@ impl Feeds {
         self.shared(view, kind, selection, keep)
     }
 
-    /// As [`Feeds::store_of`], for one namespace, whatever the others are [restricted](Self::restrict) to.
+    /// Does the same as [`Feeds::store_of`], for one namespace, regardless of the
+    /// [restriction](Self::restrict) of other watches.
     #[must_use]
     pub fn store_in<K>(&self, kind: &Kind, namespace: &str, selection: Selection) -> Store<K>
     where
@@ -298,7 +303,7 @@ impl Feeds {
             let name = gate_name(&store, selection, namespace.as_deref());
             let report = Arc::new(Reporting {
                 product: Arc::clone(&inner.product),
-                // Nobody else waits for what one account cannot see.
+                // Only the caller waits for objects that one account cannot see.
                 gate: match identity {
                     None => inner.readiness.gate(name),
                     Some(_) => Gate::new(name),
@@ -326,7 +331,7 @@ impl Feeds {
                 report,
                 stand_in: keep.stand_in,
             };
-            // Once nothing watches any more, nobody is left to read what is fed.
+            // After the end of the watches, no task reads the feeds.
             let after = view.after.clone();
             let _ = inner.begin.send(Box::pin(async move {
                 if let Some(before) = after {
@@ -338,7 +343,8 @@ impl Feeds {
         store
     }
 
-    /// Adds a watch of the caller's, which opens the gate when its first list is complete.
+    /// Adds a watch that the caller reads. The caller opens the gate when the first list is
+    /// complete.
     pub fn watch<K>(
         &self,
         gate: &str,
@@ -357,8 +363,8 @@ impl Feeds {
 }
 
 impl Watching {
-    /// Runs the watches that were asked for and those that still are. Ends only if one of them breaks
-    /// off, which is a defect; waiting for it may be given up and begun anew.
+    /// Runs the watches that were requested and those that are requested later. Ends only if one of
+    /// them panics, which is a defect; a caller may drop the future and call this again.
     pub(crate) async fn run(&mut self) {
         loop {
             tokio::select! {
@@ -371,7 +377,7 @@ impl Watching {
                         return;
                     }
                 }
-                // None runs, and nobody is left who could ask for one.
+                // No watch runs, and no caller exists that could request one.
                 else => std::future::pending().await,
             }
         }
@@ -384,23 +390,23 @@ fn gate_name<K>(store: &Store<K>, selection: &Selection, namespace: Option<&str>
     title.replacen(kind.as_str(), &format!("{kind} list"), 1)
 }
 
-/// How many events about objects that cannot be read one watch causes.
+/// The maximum number of events about unreadable objects per watch.
 const EVENTS: usize = 100;
 
-/// Turns what a watch reports into readiness and metrics.
+/// The report of a watch, as readiness and metrics.
 struct Reporting {
     product: Arc<str>,
     gate: Gate,
     resource: ApiResource,
     undecodable: Arc<OfKind>,
     events: WeakEvents,
-    /// How many events were published.
+    /// The number of published events.
     published: AtomicUsize,
 }
 
 impl Drop for Reporting {
     fn drop(&mut self) {
-        // Nobody waits for a list that nobody reads.
+        // A list without readers must not delay readiness.
         self.gate.open();
     }
 }
@@ -412,8 +418,8 @@ impl Report for Reporting {
 
     fn failed(&self, error: &WatchError, first: bool) {
         if !first {
-            // It was ready and still serves what it knows; a probe would take it out of service
-            // when the API server is what fails.
+            // The process was ready and still serves the objects that it has; a failing probe would
+            // take it out of service when the API server is what fails.
             return;
         }
         if matches!(error, WatchError::Refused { code: 404, .. }) {

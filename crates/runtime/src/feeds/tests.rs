@@ -11,7 +11,8 @@ use tower::service_fn;
 use super::*;
 use crate::{Runtime, SystemClock};
 
-/// When the list of ConfigMaps is asked for, after that of Secrets, which is answered after `takes`, if ever.
+/// Returns the time of the request for the list of ConfigMaps, after that of Secrets; the response to that
+/// takes `takes`, if it arrives.
 async fn second_after(takes: Option<Duration>) -> Duration {
     let (begun, told) = (Instant::now(), Arc::new(tokio::sync::Notify::new()));
     let asked = Arc::clone(&told);

@@ -1,7 +1,7 @@
-//! Who may write: one process at a time, by a Lease. Own code and not a library; the reasons are
-//! in docs/adr/0003-lease.md. The rules are those of client-go's leader election: another
-//! process's Lease has expired when it has not changed for its duration *as seen by our own
-//! monotonic clock*, so no two wall clocks are ever compared.
+//! Leadership: a Lease allows one process at a time to write. The code is part of oz and not a
+//! library; the reasons are in docs/adr/0003-lease.md. The rules are those of client-go's leader
+//! election: another process's Lease has expired when it has not changed for its duration *as seen
+//! by the monotonic clock of this process*, so no two wall clocks are ever compared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +18,19 @@ use crate::call::{CallError, within};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
-/// How long a Lease lasts, how long its holder tries to renew it, and how often.
+/// The durations of a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
-    /// Others may take the Lease when it has not been renewed for this long.
+    /// The time without a renewal after which other processes may take the Lease.
     pub duration: Duration,
-    /// The holder stops writing when it could not renew for this long. Less than `duration`.
+    /// The time without a successful renewal after which the holder stops writing. Less than
+    /// `duration`.
     pub renew_deadline: Duration,
-    /// Pause between two renewals.
+    /// The pause between two renewals.
     pub retry_period: Duration,
-    /// Pause between two looks of one who waits. Others take a Lease so much later at most than
-    /// `duration` after its last renewal, since only what was seen counts.
+    /// The pause between two reads of a process that waits for the Lease. Other processes take a
+    /// Lease at most this much later than `duration` after its last renewal, since only observed
+    /// changes count.
     pub look_period: Duration,
 }
 
@@ -43,28 +45,29 @@ impl Default for LeaseTiming {
     }
 }
 
-/// Whether this process competes for a Lease before it writes.
+/// The election of this process for a Lease, if it competes for one before it writes.
 #[derive(Clone, Debug)]
 pub enum Election {
-    /// It writes at once: the only replica, by arrangement.
+    /// The process writes at once: by configuration, it is the only replica.
     Off,
-    /// It writes while it holds the Lease.
+    /// The process writes while it holds the Lease.
     Lease {
         /// Namespace of the Lease.
         namespace: String,
         /// Name of the Lease.
         name: String,
-        /// Who this is: the pod's name, so that a restarted process takes its own Lease back.
+        /// The name of this process: the pod's name, so that a restarted process takes its own
+        /// Lease back.
         identity: String,
         /// Durations.
         timing: LeaseTiming,
-        /// Whether to compete again when it is lost; else the process ends.
+        /// True if the process competes again after it lost the Lease; otherwise the process ends.
         again: bool,
     },
 }
 
 impl Election {
-    /// Competes for a Lease with the usual durations.
+    /// Returns an election for a Lease with the default durations.
     pub fn lease(
         namespace: impl Into<String>,
         name: impl Into<String>,
@@ -79,7 +82,7 @@ impl Election {
         }
     }
 
-    /// Who competes for the Lease, if there is one.
+    /// Returns the elector, if the election uses a Lease.
     pub(crate) fn elector(
         self,
         client: Client,
@@ -111,7 +114,7 @@ impl Election {
     }
 }
 
-/// Whether this process may write. Cheap to clone; clones share one answer.
+/// The permission of this process to write. Clones are cheap and share one state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     shared: Arc<Shared>,
@@ -126,7 +129,7 @@ struct Shared {
 }
 
 impl Leadership {
-    /// Not yet.
+    /// Creates a leadership that does not allow writes yet.
     pub(crate) fn none() -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -137,19 +140,19 @@ impl Leadership {
         }
     }
 
-    /// From now on always, without a Lease.
+    /// Allows writes permanently from now on, without a Lease.
     pub(crate) fn always(&self) {
         self.shared.until.store(u64::MAX, Ordering::Release);
         self.shared.begun.send_replace(true);
     }
 
-    /// Whether writing is allowed at this moment.
+    /// Checks whether writes are allowed at this moment.
     pub fn holds(&self) -> bool {
         let now = self.shared.epoch.elapsed().as_millis();
         now < u128::from(self.shared.until.load(Ordering::Acquire))
     }
 
-    /// Waits until it is allowed for the first time.
+    /// Waits until writes are allowed for the first time.
     pub async fn begun(&self) {
         // The sender lives as long as `self`.
         let _ = self.shared.begun.subscribe().wait_for(|begun| *begun).await;
@@ -169,14 +172,14 @@ impl Leadership {
     }
 }
 
-/// Competes for a Lease and keeps it.
+/// The component that competes for a Lease and renews it.
 pub(crate) struct Elector {
     client: Client,
     namespace: String,
     name: String,
     pub(crate) identity: String,
     timing: LeaseTiming,
-    /// Whether to compete again when it is lost.
+    /// True if the elector competes again after it lost the Lease.
     pub(crate) again: bool,
     clock: Arc<dyn Clock>,
     leadership: Leadership,
@@ -192,18 +195,18 @@ impl std::fmt::Debug for Elector {
     }
 }
 
-/// What the Lease allows.
+/// The state of the Lease for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chance {
-    /// It is ours: renew it.
+    /// This process holds the Lease: renew it.
     Ours,
-    /// Nobody's, or its holder has gone silent: take it.
+    /// The Lease has no holder, or its holder has not renewed it in time: take it.
     Free,
-    /// Somebody else holds it, for so long from now unless they renew it.
+    /// Another process holds the Lease for this time from now, unless it renews the Lease.
     Taken(Duration),
 }
 
-/// A Lease as last seen, and since when it has looked like that.
+/// The version of a Lease that was seen last, and the instant since which it has not changed.
 #[derive(Debug, Default)]
 struct LastSeen {
     version: Option<String>,
@@ -211,7 +214,7 @@ struct LastSeen {
 }
 
 impl LastSeen {
-    /// Judges the Lease as it is now.
+    /// Determines the state of the Lease as it is now.
     fn judge(&mut self, lease: &Lease, identity: &str, now: Instant) -> Chance {
         if self.version != lease.metadata.resource_version || self.since.is_none() {
             self.version.clone_from(&lease.metadata.resource_version);
@@ -240,7 +243,7 @@ impl LastSeen {
 }
 
 impl Elector {
-    /// The error of a Lease that was lost.
+    /// Returns the error for a Lease that was lost.
     pub(crate) fn lost(&self, reason: String) -> RuntimeError {
         RuntimeError::LeaseLost {
             namespace: self.namespace.clone(),
@@ -249,7 +252,7 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease back, so that another process need not wait until it expires.
+    /// Releases the Lease, so that another process need not wait until it expires.
     pub(crate) async fn release(&self) {
         self.leadership.end();
         self.metrics.leads(false);
@@ -299,7 +302,8 @@ impl Elector {
         }
     }
 
-    /// Keeps the Lease until that fails, and says why. From then on [`Leadership::holds`] says no.
+    /// Renews the Lease until that fails, and returns the reason. After that, [`Leadership::holds`]
+    /// returns `false`.
     pub(crate) async fn keep(&self, mut lease: Lease) -> String {
         let reason = self.renew_until_lost(&mut lease).await;
         self.leadership.end();
@@ -324,7 +328,7 @@ impl Elector {
         Ok(Attempt::Taken(Box::new(written)))
     }
 
-    /// Renews until that fails for too long; returns why.
+    /// Renews the Lease until that fails for too long; returns the reason.
     async fn renew_until_lost(&self, lease: &mut Lease) -> String {
         let mut renewed = Instant::now();
         loop {
@@ -346,7 +350,7 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease as last written. If somebody touched it, looks who holds it.
+    /// Renews the Lease as last written. If another process changed it, reads the holder.
     async fn renew(&self, lease: &mut Lease) -> Result<(), Renewal> {
         let claim = self.claimed(lease.clone(), Chance::Ours);
         let failure = match self.replace(&claim).await {
@@ -406,7 +410,8 @@ impl Elector {
         .await
     }
 
-    /// The resource version in the Lease makes the API server refuse if somebody was faster.
+    /// Writes the Lease with its resource version, so that the API server rejects the write if
+    /// another process was faster.
     async fn replace(&self, lease: &Lease) -> Result<Lease, CallError> {
         let parameters = PostParams::default();
         within(self.api().replace(&self.name, &parameters, lease), || {
@@ -415,7 +420,7 @@ impl Elector {
         .await
     }
 
-    /// The Lease with us as its holder.
+    /// Returns the Lease with this process as its holder.
     fn claimed(&self, mut lease: Lease, chance: Chance) -> Lease {
         let now = MicroTime(self.clock.now());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
@@ -430,19 +435,19 @@ impl Elector {
     }
 }
 
-/// What came of trying to take the Lease.
+/// The result of an attempt to take the Lease.
 enum Attempt {
-    /// It is ours now.
+    /// This process holds the Lease now.
     Taken(Box<Lease>),
-    /// It is somebody else's, for so long from now unless they renew it.
+    /// Another process holds the Lease for this time from now, unless it renews the Lease.
     Held(Duration),
 }
 
-/// Why a renewal did not happen.
+/// The failure of a renewal.
 enum Renewal {
-    /// It may succeed at the next attempt.
+    /// The next attempt may succeed.
     Failed(CallError),
-    /// The Lease is somebody else's.
+    /// Another process holds the Lease.
     Lost(String),
 }
 

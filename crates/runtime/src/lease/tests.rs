@@ -1,4 +1,5 @@
-//! Who may take a lease, and until when its holder may write.
+//! The conditions under which a process may take a lease, and the time until which its holder may
+//! write.
 
 use super::*;
 
@@ -40,7 +41,7 @@ fn a_lease_without_a_holder_is_free_and_our_own_is_ours() {
 fn a_silent_holder_loses_the_lease_after_its_duration_by_our_own_clock() {
     let begin = Instant::now();
     let mut seen = LastSeen::default();
-    // Its wall clock may say anything.
+    // The wall clock of the holder may have any value.
     for renewed in [0, 4_000_000_000] {
         let held = lease(Some("other"), "1", renewed);
         let left = |milliseconds| Chance::Taken(Duration::from_millis(milliseconds));

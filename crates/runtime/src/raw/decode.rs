@@ -1,5 +1,5 @@
-//! One object from its own text, within bounds of our own. What does not decode has a name, and no
-//! word of its content in what is said of it.
+//! Decodes one object from its own text, within bounds of oz. The error for an object that does not
+//! decode contains its name, and none of its content.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -11,23 +11,23 @@ use super::metadata;
 use super::scan::Size;
 use super::split::{MAX_OBJECT_BYTES, RawObject};
 
-/// What is said of an object that would take too much room where it is kept.
+/// The error for an object that would need too much space in the store.
 pub const TOO_LARGE: &str = "it is too large to be kept";
 
-/// An object that cannot be taken in.
+/// An object that cannot be decoded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Undecodable {
-    /// What is the matter with it; nothing of its content.
+    /// The reason, without any of the object's content.
     pub error: String,
-    /// Its metadata, as far as it can be read.
+    /// The object's metadata, as far as it can be read.
     pub metadata: Box<ObjectMeta>,
 }
 
-/// The object, if it decodes within the bounds.
+/// Decodes an object within the bounds.
 ///
 /// # Errors
-/// What is known of it, if not.
+/// The reason and the metadata, if the object does not decode.
 pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable> {
     let decoded = match object.text() {
         None => Err(format!(
@@ -45,12 +45,12 @@ pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable>
     })
 }
 
-/// As much of its metadata as can be read within bounds, if it has any.
+/// Returns as much of the object's metadata as can be read within bounds, if it has any.
 pub(crate) fn metadata_of(object: &RawObject) -> Option<ObjectMeta> {
     object.metadata().map(metadata::read)
 }
 
-/// What stands around the objects of a list.
+/// The text around the objects of a list.
 #[derive(Deserialize)]
 struct Around {
     #[serde(default)]
@@ -61,35 +61,35 @@ struct Around {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListEnd {
-    /// Where a watch goes on.
+    /// The version from which a watch continues.
     pub(crate) resource_version: Option<String>,
     #[serde(rename = "continue")]
     next: Option<String>,
 }
 
 impl ListEnd {
-    /// Where the next page begins, if there is one.
+    /// Returns the token of the next page, if there is one.
     pub(crate) fn next(&self) -> Option<String> {
         self.next.clone().filter(|token| !token.is_empty())
     }
 }
 
-/// What [`Piece::Around`](super::Piece::Around) says of a list.
+/// Decodes the [`Piece::Around`](super::Piece::Around) of a list.
 ///
 /// # Errors
-/// Why it does not decode, without its content.
+/// The reason why it does not decode, without its content.
 pub(crate) fn list_end(text: &[u8]) -> Result<ListEnd, String> {
     let around: serde_json::Result<Around> = serde_json::from_slice(text);
     let around = around.map_err(|error| without_content(&error))?;
     Ok(around.metadata)
 }
 
-/// What the decoder objects to, without the values that it quotes.
+/// Returns the message of the decoder without the values that it quotes.
 pub(crate) fn without_content(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!("at line {}, column {}", error.line(), error.column());
     match error.classify() {
-        // It names a field of ours.
+        // The message contains the name of a field of oz.
         Category::Data if text.starts_with("missing field") => text,
         Category::Data if text.starts_with(TOO_LARGE) => TOO_LARGE.to_owned(),
         Category::Data => format!("a field is not of the type that its kind prescribes, {place}"),
@@ -98,7 +98,7 @@ pub(crate) fn without_content(error: &serde_json::Error) -> String {
     }
 }
 
-/// A part of an object, if it is within the bounds that hold for a whole one.
+/// Decodes a part of an object, if it is within the bounds for a whole object.
 pub(crate) fn value(text: &str) -> Option<Value> {
     let refusal = Size::of(text.as_bytes()).refusal();
     refusal

@@ -1,4 +1,4 @@
-//! The layer of the API client that takes managed fields out of every answer.
+//! The layer of the API client that removes managed fields from every response.
 
 use std::task::{Context, Poll};
 
@@ -13,7 +13,7 @@ use tower::{BoxError, Layer, Service};
 
 use super::Strip;
 
-/// Takes managed fields out of every answer that is JSON.
+/// The layer that removes managed fields from every response in JSON.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StripLayer;
 
@@ -49,7 +49,7 @@ where
     }
 }
 
-/// A body, whatever it was before.
+/// A body of one type, regardless of its original type.
 type Whole = UnsyncBoxBody<Bytes, BoxError>;
 
 fn stripped<B>(answer: Response<B>) -> Response<Whole>
@@ -58,7 +58,7 @@ where
     B::Error: Into<BoxError>,
 {
     let content = answer.headers().get(header::CONTENT_TYPE);
-    // Logs and what goes through upgraded connections are none of ours to change.
+    // Logs and the data of upgraded connections stay unchanged.
     let json = content.is_some_and(|content| content.as_bytes().starts_with(b"application/json"));
     let mut strip = json.then(Strip::default);
     answer.map(|body| {

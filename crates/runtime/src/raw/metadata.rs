@@ -1,5 +1,5 @@
-//! The metadata of an object that is not taken in: what it is called, and whose it is, within bounds,
-//! whatever else there is.
+//! The metadata of an object that does not decode: its name and its owners, read within bounds,
+//! regardless of the rest of the object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 
 use super::scan::Size;
 
-/// How many labels, and how many annotations, are kept of metadata that is not kept whole.
+/// The maximum number of labels, and of annotations, that remain from metadata that is too large.
 const MAX_KEPT: usize = 1_000;
-/// Those that are kept wherever they stand: by them controllers know their children.
+/// The labels that remain at any position: controllers identify their children by them.
 pub const KEPT_LABELS: [&str; 5] = [
     "app.kubernetes.io/managed-by",
     "oz.wizardofoz.co/owner-kind",
@@ -21,7 +21,7 @@ pub const KEPT_LABELS: [&str; 5] = [
     "oz.wizardofoz.co/grant",
 ];
 
-/// As much of the metadata as can be read within bounds.
+/// Returns as much of the metadata as can be read within bounds.
 pub(crate) fn read(text: &[u8]) -> ObjectMeta {
     if Size::of(text).refusal().is_none()
         && let Ok(metadata) = serde_json::from_slice(text)
@@ -45,7 +45,7 @@ pub(crate) fn read(text: &[u8]) -> ObjectMeta {
     }
 }
 
-/// The parts that are read, each by itself: what is wrong with one is nothing to the others.
+/// The parts to read. Each is decoded separately: an error in one part does not affect the others.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Parts<'a> {
@@ -65,13 +65,13 @@ fn parsed<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
     serde_json::from_str(part.get()).ok()
 }
 
-/// A part that may be large: read if it is within the bounds of an object.
+/// Decodes a part that may be large, if it is within the bounds of an object.
 fn bounded<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
     let fits = Size::of(part.get().as_bytes()).refusal().is_none();
     fits.then(|| parsed(part)).flatten()
 }
 
-/// Texts by their names: no more than are kept, and nothing that is no text.
+/// Strings by their names: at most the number that remains, without values that are not strings.
 struct Texts(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for Texts {

@@ -1,5 +1,5 @@
-//! The text of objects that others stored, before anything decodes it. Whoever may store one object
-//! somewhere in the cluster must not be able to stop, slow or fill us by it.
+//! The text of objects that other users stored, before the decoder reads it. A user who may store
+//! one object somewhere in the cluster must not be able to stop, slow or fill this process with it.
 
 mod decode;
 mod layer;

@@ -1,20 +1,22 @@
-//! Where in a JSON text one is, byte after byte and without recursion: how deep, in a string or not,
-//! and under which of the few keys that matter. However the text is cut into pieces, and however
-//! deeply it nests, it takes a few dozen bytes of memory.
+//! A position in a JSON text, advanced byte after byte and without recursion: the depth, whether it
+//! is in a string, and under which of the few relevant keys it is. However the text is cut into
+//! pieces, and however deeply it nests, a scan takes a few dozen bytes of memory.
 
-/// How many levels an object may nest: below the 128 at which the decoder gives up, so that what is
-/// taken in can also be written within something else.
+/// The maximum depth of an object: below the 128 at which the decoder fails, so that a decoded
+/// object can also be written within another value.
 pub(crate) const MAX_DEPTH: usize = 120;
-/// How many values an object may have, the names of its fields among them. Decoded, each takes up to
-/// some 350 bytes, however short its text is: `{"a":{"a":{"a":` is a tree of its own at each level.
+/// The maximum number of values of an object, the names of its fields included. A decoded value
+/// takes up to some 350 bytes, however short its text is: `{"a":{"a":{"a":` is a separate tree at
+/// each level.
 pub(crate) const MAX_VALUES: usize = 32_768;
 
-/// The levels at which keys are told apart: below, nothing of a list or a watch is looked for.
+/// The number of levels at which keys are distinguished: no relevant key of a list or a watch is
+/// below.
 const LEVELS: usize = 4;
-/// Longer keys are none of those that matter.
+/// The length of the longest relevant key.
 const LONGEST_KEY: usize = b"managedFields".len();
 
-/// What a level is under.
+/// The key of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Key {
     /// `items`.
@@ -37,22 +39,22 @@ struct Level {
     key: Key,
 }
 
-/// What a byte does.
+/// The effect of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// An object or an array begins; the depth counts it already.
+    /// The byte opens an object or an array; the depth already includes it.
     Opens,
-    /// One ends; the depth does not count it any more.
+    /// The byte closes an object or an array; the depth no longer includes it.
     Closes,
-    /// It stands between a key and its value.
+    /// The byte separates a key from its value.
     Colon,
-    /// It stands between two items, or a value and the next key.
+    /// The byte separates two items, or a value from the next key.
     Comma,
-    /// It is part of something else.
+    /// The byte is part of another token.
     Within,
 }
 
-/// How deep a text nests and how many values it has: what it takes to decode it.
+/// The depth of a text and its number of values, which determine the cost of decoding it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
     pub(crate) depth: usize,
@@ -60,22 +62,22 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Of a whole text.
+    /// Returns the size of a whole text.
     pub(crate) fn of(text: &[u8]) -> Self {
         let (mut scan, mut size) = (Scan::default(), Self::default());
         scan.pass(text, 0, |mark, depth| size.grow(mark, depth));
         size
     }
 
-    /// By a byte that does this, at this depth.
+    /// Adds a byte with this effect, at this depth.
     pub(crate) fn grow(&mut self, mark: Mark, depth: usize) {
         self.depth = self.depth.max(depth);
-        // What is within an array or an object comes after its opening or after a comma, and after a
-        // colon if it has a name.
+        // A value within an array or an object follows its opening or a comma, and a colon if it has
+        // a name.
         self.values += usize::from(matches!(mark, Mark::Opens | Mark::Colon | Mark::Comma));
     }
 
-    /// Why such a text is not decoded, if it is not.
+    /// Returns the reason not to decode such a text, if there is one.
     pub(crate) fn refusal(self) -> Option<String> {
         let Self { depth, values } = self;
         if depth > MAX_DEPTH {
@@ -88,19 +90,19 @@ impl Size {
     }
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     depth: usize,
     levels: [Level; LEVELS],
     in_string: bool,
     escaped: bool,
-    /// The key that is being read, as far as it may matter.
+    /// The key that is being read, as far as it may be relevant.
     reading: Option<(usize, [u8; LONGEST_KEY])>,
 }
 
 impl Scan {
-    /// Goes on by one byte.
+    /// Advances by one byte.
     pub(crate) fn step(&mut self, byte: u8) -> Mark {
         if self.in_string {
             self.in_string(byte);
@@ -148,9 +150,9 @@ impl Scan {
         }
     }
 
-    /// Goes on with the string in which it is, and as long as at least so many objects and arrays are open.
-    /// Says of each byte that is not within a string what it does and how many are open after it. Returns how
-    /// many bytes it passed: nothing that is looked for is among them.
+    /// Advances to the end of the current string, and as long as at least `least` objects and arrays are
+    /// open. Calls `each` for each byte outside strings, with its effect and the number of open objects and
+    /// arrays after it. Returns the number of bytes; no relevant key is among them.
     pub(crate) fn pass(
         &mut self,
         rest: &[u8],
@@ -169,7 +171,8 @@ impl Scan {
         passed
     }
 
-    /// How many bytes go on with the string in which it is, and do nothing else: no need to step.
+    /// Returns the number of bytes that continue the current string and have no other effect: they
+    /// need no steps.
     pub(crate) fn run(&self, rest: &[u8]) -> usize {
         if !self.in_string || self.escaped || self.reading.is_some() {
             return 0;
@@ -179,7 +182,8 @@ impl Scan {
             let left = rest.get(run..).unwrap_or_default();
             match memchr::memchr2(b'"', b'\\', left) {
                 None => return rest.len(),
-                // What it escapes is passed over with it, if it is there.
+                // The escaped character is skipped together with the backslash, if it is in this
+                // piece.
                 Some(at) if left.get(at) == Some(&b'\\') && at + 1 < left.len() => run += at + 2,
                 Some(at) => return run + at,
             }
@@ -213,19 +217,19 @@ impl Scan {
                     *place = byte;
                     *length += 1;
                 }
-                // None of those that matter.
+                // This key is not relevant.
                 None => self.reading = None,
             }
         }
     }
 
-    /// How many objects and arrays are open.
+    /// Returns the number of open objects and arrays.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// What the levels are under, the outermost first, down to the innermost that is open; no more
-    /// than those that are told apart.
+    /// Returns the key of a level, the outermost first, down to the innermost that is open; only
+    /// for the levels at which keys are distinguished.
     pub(crate) fn under(&self, level: usize) -> Key {
         self.levels
             .get(level)

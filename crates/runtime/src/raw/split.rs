@@ -1,48 +1,50 @@
-//! Splits a list or a watch into its objects, as it comes in: no more than one object is held, and
-//! one that is too large is not held at all. What is wrong with one is nothing to the others.
+//! Splits a list or a watch into its objects while it arrives: at most one object is in memory, and
+//! an object that is too large is never in memory as a whole. An error in one object does not
+//! affect the others.
 
 use std::ops::Range;
 
 use super::scan::{Key, Mark, Scan, Size};
 
-/// The largest object that is taken in, in bytes of its text. The API server stores 1.5 MB and sends
-/// some more of it, since `<` is `\u003c` in JSON; only who wants it so makes six times as much of it.
+/// The largest object that is decoded, in bytes of its text. The API server stores 1.5 MB and sends
+/// somewhat more of it, since `<` is `\u003c` in JSON; only an object that is made for this purpose
+/// grows to six times its size.
 pub const MAX_OBJECT_BYTES: usize = 4 * 1024 * 1024;
-/// How many bytes there may be around the objects.
+/// The maximum number of bytes around the objects.
 const MAX_ENVELOPE_BYTES: usize = 256 * 1024;
 
-/// What comes in.
+/// The form of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A page of a list.
     List,
-    /// Watch events, one after the other.
+    /// Watch events in sequence.
     Watch,
 }
 
-/// An object as it came.
+/// An object as received.
 #[derive(Debug)]
 pub struct RawObject {
-    /// Its text; only that of its metadata if it was too large.
+    /// The text of the object; only that of its metadata if the object is too large.
     text: Vec<u8>,
-    /// Where in the text its metadata is.
+    /// The position of the metadata in the text.
     metadata: Option<Range<usize>>,
-    /// How many bytes it has.
+    /// The number of bytes of the object.
     pub(crate) bytes: usize,
-    /// How deep it nests, and how many values it has.
+    /// The depth of the object, and its number of values.
     pub(crate) size: Size,
-    /// How many bytes are held of it at most.
+    /// The maximum number of bytes of the object to hold.
     largest: usize,
 }
 
 impl RawObject {
-    /// An object whose text is complete.
+    /// Creates an object from its complete text.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         Self::with_largest(text, MAX_OBJECT_BYTES)
     }
 
-    /// As [`RawObject::new`], with another bound than [`MAX_OBJECT_BYTES`].
+    /// Does the same as [`RawObject::new`], with a bound other than [`MAX_OBJECT_BYTES`].
     pub(crate) fn with_largest(text: &[u8], largest: usize) -> Self {
         let mut splitter = Splitter::with_largest(Form::List, largest);
         let mut pieces = Vec::new();
@@ -66,12 +68,12 @@ impl RawObject {
         }
     }
 
-    /// Its text, if it is not too large.
+    /// Returns the text of the object, if it is not too large.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         (self.bytes <= self.largest).then_some(&self.text)
     }
 
-    /// The text of its metadata, if it has any.
+    /// Returns the text of the object's metadata, if it has any.
     pub(crate) fn metadata(&self) -> Option<&[u8]> {
         self.text.get(self.metadata.clone()?)
     }
@@ -81,7 +83,8 @@ impl RawObject {
         self.bytes += part.len();
         if self.bytes <= self.largest {
             if self.text.capacity() - self.text.len() < part.len() {
-                // A quarter more each time: doubled, the largest would take twice its size.
+                // The buffer grows by a quarter each time: if it doubled, the largest object would
+                // take twice its size.
                 self.text
                     .reserve_exact(self.text.len() / 4 + part.len() + 4096);
             }
@@ -94,23 +97,23 @@ impl RawObject {
     }
 }
 
-/// A part of what came in.
+/// A part of a text.
 #[derive(Debug)]
 pub enum Piece {
-    /// One object.
+    /// An object.
     Object(RawObject),
-    /// What stands around the objects, with `[]` or `null` where they were: the end of the list, or of
+    /// The text around the objects, with `[]` or `null` at their positions: the end of the list, or of
     /// one event.
     Around(Vec<u8>),
 }
 
-/// Splits one list, or one watch.
+/// The splitter of one list, or one watch.
 #[derive(Debug)]
 pub struct Splitter {
     form: Form,
     scan: Scan,
     object: Option<RawObject>,
-    /// Where the metadata of the object began.
+    /// The start of the object's metadata.
     metadata_from: Option<usize>,
     around: Vec<u8>,
     too_much: bool,
@@ -118,13 +121,13 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// At the beginning of a text.
+    /// Creates a splitter for the start of a text.
     #[must_use]
     pub fn new(form: Form) -> Self {
         Self::with_largest(form, MAX_OBJECT_BYTES)
     }
 
-    /// As [`Splitter::new`], with another bound than [`MAX_OBJECT_BYTES`].
+    /// Does the same as [`Splitter::new`], with a bound other than [`MAX_OBJECT_BYTES`].
     pub(crate) fn with_largest(form: Form, largest: usize) -> Self {
         Self {
             largest,
@@ -137,13 +140,13 @@ impl Splitter {
         }
     }
 
-    /// Whether what stands around the objects is more than any API server sends.
+    /// Checks whether the text around the objects is longer than any API server sends.
     #[must_use]
     pub fn too_much(&self) -> bool {
         self.too_much
     }
 
-    /// Takes in the next part of the text, and adds what is complete.
+    /// Reads the next part of the text, and adds the complete pieces.
     pub fn push(&mut self, part: &[u8], pieces: &mut Vec<Piece>) {
         let mut rest = part;
         while let Some((&byte, after)) = rest.split_first() {
@@ -161,7 +164,8 @@ impl Splitter {
         }
     }
 
-    /// Goes on in a string, and in what is deeper than the metadata of an object. Returns how many bytes that were.
+    /// Advances in a string, and in the parts of an object that are deeper than its metadata. Returns the number of
+    /// bytes.
     fn pass(&mut self, rest: &[u8]) -> usize {
         let outside = self.outside();
         let Some(object) = &mut self.object else {
@@ -181,7 +185,7 @@ impl Splitter {
         }
     }
 
-    /// How many levels are around an object.
+    /// Returns the number of levels around an object.
     fn outside(&self) -> usize {
         match self.form {
             Form::List => 2,

@@ -1,24 +1,25 @@
-//! Takes managed fields out of what the API server answers, as it comes in and before anything
-//! decodes it. Nobody here reads them, they are the larger part of most objects, and they nest as
-//! deeply as whoever may write an object wants: 200 levels in one Pod, and a list that holds it is
-//! not to be decoded by anybody.
+//! Removes managed fields from responses of the API server while they arrive and before the decoder
+//! reads them. No component of oz reads these fields, they are the larger part of most objects, and
+//! a user who may write an object determines how deeply they nest: with 200 levels in one Pod, no
+//! client can decode a list that contains it.
 
 use super::scan::{Key, Mark, Scan};
 
-/// Managed fields are at a depth below this one, those of an item of a list at the one before it.
+/// The depth of managed fields is below this one; those of an item of a list are at the depth one
+/// less than this one.
 const NOTHING_FROM: usize = 5;
 
-/// Puts `null` in place of each `metadata.managedFields` of an object, of the items of a list, and of
-/// the object of a watch event.
+/// The filter that replaces each `metadata.managedFields` of an object, of the items of a list, and
+/// of the object of a watch event with `null`.
 #[derive(Debug, Default)]
 pub struct Strip {
     scan: Scan,
-    /// The depth at which what is left out began.
+    /// The depth at which the removed part began.
     leaving_out: Option<usize>,
 }
 
 impl Strip {
-    /// What is left of the next piece of the text.
+    /// Returns the remainder of the next piece of the text.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut kept = Vec::with_capacity(piece.len());
         let mut rest = piece;

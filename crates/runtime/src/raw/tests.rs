@@ -133,7 +133,7 @@ fn an_object_as_deep_as_is_taken_in_can_be_written_again() {
     assert!(decode::<DynamicObject>(&RawObject::new(deep(122).as_bytes())).is_err());
 }
 
-/// An object that has so many values in one field.
+/// Returns an object with this number of values in one field.
 fn wide(one: &str, count: usize) -> String {
     let many = vec![one; count].join(",");
     format!(r#"{{"metadata":{{"name":"wide","uid":"u","labels":{{"a":"b"}}}},"data":[{many}]}}"#)

@@ -1,8 +1,8 @@
-//! Events (`events.k8s.io/v1`), with repetitions told as a series.
+//! Events (`events.k8s.io/v1`), with repetitions as a series.
 //!
-//! kube-runtime has a recorder too; it is all that this library would need of it, and comes with twenty crates
-//! (docs/adr/0019). This one also remembers a bounded number, and begins anew when what it goes on with has
-//! been removed.
+//! kube-runtime has a recorder too; it is the only part of that library that this crate would need, and it
+//! adds twenty crates (docs/adr/0019). This recorder also remembers a bounded number of series, and starts a
+//! new series when the event that it continues has been removed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use kube::{Client, Error};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
-/// How long the same thing may be silent and is still one series.
+/// The maximum pause between two events of one series.
 const SERIES_PAUSE: SignedDuration = SignedDuration::from_mins(6);
-/// How many series are remembered; the one that has been silent for longest is forgotten first.
+/// The maximum number of series in memory; the series with the longest pause is removed first.
 const MEMORY: usize = 128;
-/// The longest note that the API server takes, in bytes.
+/// The longest note that the API server accepts, in bytes.
 const NOTE_BYTES: usize = 1_024;
 /// The longest name of an object.
 const NAME_BYTES: usize = 253;
 
-/// Something to tell of an object, for `kubectl describe`.
+/// An event about an object, for `kubectl describe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Whether it is a warning.
+    /// The type: normal or a warning.
     pub type_: EventType,
-    /// Why it is told, in one word of `CamelCase`.
+    /// The reason, in one word of `CamelCase`.
     pub reason: String,
-    /// What there is to say; cut where it is longer than the API server takes.
+    /// The message; cut where it is longer than the API server accepts.
     pub note: Option<String>,
-    /// What was done, in one word of `CamelCase`.
+    /// The action, in one word of `CamelCase`.
     pub action: String,
-    /// A second object that this is about.
+    /// A second object that the event is about.
     pub secondary: Option<ObjectReference>,
 }
 
-/// Whether an event is a warning.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// It tells what happened.
+    /// The event reports a change.
     Normal,
-    /// Somebody should look at it.
+    /// The event requires attention.
     Warning,
 }
 
-/// Publishes events. Clones share what they remember: keep one of a process.
+/// The publisher of events. Clones share their memory: use one recorder per process.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -58,9 +58,9 @@ pub struct Recorder {
     series: Arc<Mutex<VecDeque<Series>>>,
 }
 
-/// What was told, as long as telling it again would be a repetition.
+/// A published event, as long as an equal event would be a repetition.
 struct Series {
-    /// Without its note, which may differ each time.
+    /// The event without its note, which may differ each time.
     event: Event,
     regarding: ObjectReference,
     name: String,
@@ -69,7 +69,8 @@ struct Series {
 }
 
 impl Recorder {
-    /// Publishes as `controller`, of which this process is `instance` if there may be several.
+    /// Creates a recorder that publishes as `controller`; this process is its `instance`, if there
+    /// may be several.
     pub fn new(client: Client, controller: &str, instance: Option<&str>) -> Self {
         Self {
             client,
@@ -79,10 +80,10 @@ impl Recorder {
         }
     }
 
-    /// Publishes one about `regarding`, in its namespace; in `default` if it has none.
+    /// Publishes an event about `regarding`, in its namespace; in `default` if it has none.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// When the API server rejects the event.
     pub async fn publish(&self, event: &Event, regarding: &ObjectReference) -> Result<(), Error> {
         let namespace = regarding.namespace.as_deref().unwrap_or("default");
         let events: Api<ApiEvent> = Api::namespaced(self.client.clone(), namespace);
@@ -96,7 +97,7 @@ impl Recorder {
             let series = Patch::Merge(series);
             match events.patch(&name, &PatchParams::default(), &series).await {
                 Ok(_) => return Ok(()),
-                // Removed, as every event is after a while: a series begins anew.
+                // Removed, as every event is after a while: a new series starts.
                 Err(Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -108,8 +109,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// The name of the event that was published last about the same thing, and how often it has been seen
-    /// with this time.
+    /// Returns the name of the last published event that this one repeats, and the number of occurrences
+    /// including this one.
     fn repeated(
         &self,
         event: &Event,
@@ -186,18 +187,20 @@ impl Series {
     }
 }
 
-/// A name that no other event of the object has, and that is short enough whatever the object's is.
+/// Returns a name that no other event of the object has, and that is short enough for any name of
+/// the object.
 fn event_name(about: &str, now: Timestamp) -> String {
     let suffix = format!(".{:x}", now.as_nanosecond());
     let mut name = about.to_owned();
     truncate(&mut name, NAME_BYTES - suffix.len());
-    // What is before a dot ends with a letter or a digit.
+    // The part before a dot must end with a letter or a digit.
     let kept = name.trim_end_matches(['.', '-']).len();
     name.truncate(kept);
     name + &suffix
 }
 
-/// The note, cut where it is longer than the API server takes; the condition has all of it.
+/// Returns the note, cut where it is longer than the API server accepts; the condition contains the
+/// whole text.
 fn shortened(mut note: String) -> String {
     const CUT: char = '…';
     if note.len() > NOTE_BYTES {
@@ -207,7 +210,7 @@ fn shortened(mut note: String) -> String {
     note
 }
 
-/// Cuts between two characters, so that at most `bytes` are left.
+/// Cuts the text between two characters, so that at most `bytes` remain.
 fn truncate(text: &mut String, bytes: usize) {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

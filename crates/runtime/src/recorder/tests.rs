@@ -1,4 +1,4 @@
-//! What is published, and as what.
+//! The published events and their form.
 
 use std::convert::Infallible;
 
@@ -28,7 +28,8 @@ fn the_event_of_an_object_with_the_longest_name_has_a_name_that_is_allowed() {
     assert!(event_name("web", now).starts_with("web."));
 }
 
-/// Calls, as method, name of the event and body, of an API server that answers PATCH with `patched`.
+/// The calls, as method, name of the event and body, of an API server that responds to PATCH with
+/// `patched`.
 #[derive(Clone)]
 struct Server {
     calls: Arc<Mutex<Vec<(Method, String, Value)>>>,

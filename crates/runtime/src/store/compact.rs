@@ -1,5 +1,5 @@
-//! Objects as compressed text. Objects of one kind resemble each other: each is compressed with the text of another as
-//! its dictionary, which makes a tenth of the room of what is decoded.
+//! Objects as compressed text. Objects of one kind are similar: the text of one object is the dictionary for others,
+//! which reduces the size to a tenth of that of decoded objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 
 use crate::keep::AsText;
 
-/// How long a dictionary gets.
+/// The maximum size of a dictionary.
 const MAX_DICTIONARY: usize = 8 * 1024;
-/// How many objects a dictionary serves at least. Each holds the one that it was compressed with, so that it adds 128
-/// bytes to each of them at most.
+/// The minimum number of objects per dictionary. Each object refers to its dictionary, which so adds at most 128
+/// bytes to each of them.
 const SERVES: usize = 64;
 
 /// An object as compressed text.
@@ -19,17 +19,18 @@ const SERVES: usize = 64;
 pub(crate) struct Compact {
     dictionary: Arc<[u8]>,
     text: Box<[u8]>,
-    /// That of the text as it was.
+    /// The length of the uncompressed text.
     length: usize,
 }
 
-/// Compresses objects of one kind, and opens them.
+/// The compressor of the objects of one kind.
 pub(crate) struct Compactor<K> {
     as_text: AsText<K>,
-    /// The texts of the last objects that were hardly like those before them, the newest at the end: a request that
-    /// waits, one that was granted. Where the first objects are odd, those that follow are still like each other.
+    /// The texts of the last objects that differed from those before them, the newest at the end: a pending
+    /// request, a granted request. If the first objects are unusual, those that follow are still similar to each
+    /// other.
     dictionary: Arc<[u8]>,
-    /// How many it has served.
+    /// The number of objects that it was used for.
     served: usize,
 }
 
@@ -48,7 +49,7 @@ impl<K> Compactor<K> {
         }
     }
 
-    /// The object, compressed; `None` if it has no text.
+    /// Compresses the object; returns `None` if it has no text.
     pub(crate) fn compact(&mut self, object: &K) -> Option<Compact> {
         let text = (self.as_text.write)(object)?;
         let compact = Compact {
@@ -68,7 +69,7 @@ impl<K> Compactor<K> {
         Some(compact)
     }
 
-    /// The object as it was.
+    /// Restores the object.
     pub(crate) fn open(&self, compact: &Compact) -> Option<K> {
         let Compact {
             dictionary,
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
     use crate::keep::mark;
 
-    /// One with a content that is like that of others of the same `sort`.
+    /// Returns an object with content similar to that of others of the same `sort`.
     fn object(sort: char, number: usize) -> ConfigMap {
         let mut object = ConfigMap::default();
         object.metadata.name = Some(format!("{sort}-{number}"));
@@ -97,7 +98,7 @@ mod tests {
         object
     }
 
-    /// Letters that do not repeat.
+    /// Returns letters that do not repeat.
     fn mixed(sort: char, key: usize) -> String {
         let part = |part| format!("{:016x}", mark((sort, key, part)));
         (0..4).map(part).collect()

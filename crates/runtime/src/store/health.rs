@@ -1,5 +1,5 @@
-//! How a watch fares: what is known through it may be old, and somebody may have seen to that. Said
-//! in probes and in a metric, so that nobody takes what is known for what is.
+//! The state of a watch: its data may be old. Probes and a metric report this, so that old data is
+//! not taken for the present state.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,15 +15,15 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-/// A watch of which nothing is heard for so long lags: bookmarks come once a minute.
+/// The time without data after which a watch lags: bookmarks arrive once a minute.
 pub(crate) const LAGS: Duration = Duration::from_secs(150);
 
-/// How one watch fares. Clones share it.
+/// The state of one watch. Clones share it.
 #[derive(Clone)]
 pub struct Health(Arc<Inner>);
 
 struct Inner {
-    /// What is watched, for people.
+    /// The title of the watch, for users.
     title: String,
     kind: String,
     state: Mutex<State>,
@@ -32,9 +32,9 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// When a list was complete, or an event or a bookmark came; none before the first list.
+    /// The instant of the last complete list, event or bookmark; none before the first list.
     heard: Option<Instant>,
-    /// Why it cannot be listed or watched at present.
+    /// The reason why the list or watch fails at present.
     trouble: Option<String>,
 }
 
@@ -68,13 +68,14 @@ impl Health {
         self.0.undecodable.store(count, Ordering::Relaxed);
     }
 
-    /// How long ago the API server last said how things stand; none before the first list.
+    /// Returns the time since the API server last reported the state; none before the first list.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.state().heard.map(|heard| heard.elapsed())
     }
 
-    /// What is wrong with it, for people; nothing before the first list, which is waited for.
+    /// Returns the problem of the watch, for users; none before the first list, which readiness
+    /// waits for.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let (title, kind) = (&self.0.title, &self.0.kind);
@@ -103,7 +104,7 @@ impl Health {
     }
 }
 
-/// What is known of a kind may be this old: the oldest of its watches counts, as long as they run.
+/// The ages of the watches per kind: the oldest watch counts, as long as the watches run.
 #[derive(Clone, Default)]
 pub struct Ages(Arc<Mutex<Vec<Weak<Inner>>>>);
 
@@ -114,20 +115,20 @@ impl fmt::Debug for Ages {
 }
 
 impl Ages {
-    /// The metric's name, without that of the product, and its help.
+    /// The name of the metric, without that of the product, and its help.
     pub const METRIC: (&str, &str) = (
         "watch_age_seconds",
         "How long ago the watch of a kind was last heard of: an event, a bookmark or a list",
     );
 
-    /// Adds a watch, until nobody has its health any more.
+    /// Adds a watch, until all clones of its health are dropped.
     pub fn add(&self, health: &Health) {
         let mut known = self.0.lock();
         known.retain(|one| one.strong_count() > 0);
         known.push(Arc::downgrade(&health.0));
     }
 
-    /// What is wrong with the watches, for people.
+    /// Returns the problems of the watches, for users.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         self.all().iter().filter_map(Health::complaint).collect()

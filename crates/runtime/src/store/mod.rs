@@ -1,5 +1,6 @@
-//! Stores: what a watch has shown of one kind, typed and ready to be read. Each is fed by guarded
-//! watches, in which one object that does not decode stops nothing, and by our own writes.
+//! Stores: the objects of one kind as a watch has shown them, typed and ready to be read. Guarded
+//! watches, which an object that does not decode cannot stop, and the writes of this process feed
+//! each store.
 
 mod cache;
 mod compact;
@@ -30,8 +31,8 @@ pub use subscription::{SubscriberId, Subscription};
 pub(crate) use watch::{Feed, Report, title};
 pub use watch::{Guarded, Retried, StoreEvent, guarded_store, guarded_watch};
 
-/// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content. The watch
-/// ends with the last of them.
+/// The objects of one kind, updated by a watch. Clones are cheap and share one content. The watch ends
+/// with the last of them.
 pub struct Store<K> {
     inner: Arc<Inner<K>>,
 }
@@ -42,10 +43,10 @@ struct Inner<K> {
     cache: RwLock<Cache<K>>,
     subscribers: RwLock<Vec<(SubscriberId, Subscriber<K>)>>,
     next_subscriber: AtomicUsize,
-    /// Watches whose first list is not complete yet.
+    /// The number of watches without a complete first list.
     unlisted: AtomicUsize,
     ready: channel::Sender<bool>,
-    /// Ends the watches that feed this.
+    /// The guard that ends the watches of this store.
     _watches: DropGuard,
 }
 
@@ -69,13 +70,13 @@ impl<K> Debug for Store<K> {
 }
 
 impl<K> Store<K> {
-    /// Group, version, kind and plural of what is stored.
+    /// Returns group, version, kind and plural of the stored objects.
     #[must_use]
     pub fn resource(&self) -> &ApiResource {
         &self.inner.resource
     }
 
-    /// Whether the first list is complete.
+    /// Checks whether the first list is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         *self.inner.ready.borrow()
@@ -87,8 +88,9 @@ impl<K> Store<K> {
         let _ = self.inner.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Calls back at every change from now on, but for those that the subscriber itself causes, until
-    /// the answer is dropped. The callback runs on the task of the watch and must not block.
+    /// Calls `callback` for every change from now on, except for those that the subscriber itself
+    /// causes, until the returned subscription is dropped. The callback runs on the task of the watch
+    /// and must not block.
     #[must_use = "the callback goes with it"]
     pub fn subscribe(&self, callback: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription
     where
@@ -103,12 +105,12 @@ impl<K> Store<K> {
         Subscription::new(id, this)
     }
 
-    /// The same content, without keeping its watches.
+    /// Returns the same content without a reference that keeps the watches running.
     pub(crate) fn downgrade(&self) -> WeakStore<K> {
         WeakStore(Arc::downgrade(&self.inner))
     }
 
-    /// Whether the kind lives outside namespaces.
+    /// Checks whether the kind is cluster-scoped.
     #[must_use]
     pub fn is_cluster_scoped(&self) -> bool {
         self.inner.cluster_scoped
@@ -149,11 +151,11 @@ impl<K> Store<K> {
     }
 }
 
-/// What feeds a store has of it.
+/// The reference of a feed to its store.
 pub(crate) struct WeakStore<K>(Weak<Inner<K>>);
 
 impl<K> WeakStore<K> {
-    /// The store, if anybody still has it.
+    /// Returns the store, if a reference to it still exists.
     pub(crate) fn upgrade(&self) -> Option<Store<K>> {
         let inner = self.0.upgrade()?;
         Some(Store { inner })
@@ -161,13 +163,14 @@ impl<K> WeakStore<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
-    /// A store that no watch feeds, with these objects: for tests. [`Store::wrote`] and [`Store::gone`] change it.
+    /// Creates a store without a watch, with these objects: for tests. [`Store::wrote`] and [`Store::gone`] change
+    /// it.
     #[must_use]
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
         Self::fixed_as(objects, &Keep::default())
     }
 
-    /// As [`Store::fixed`], with objects that are kept like this.
+    /// Does the same as [`Store::fixed`], with objects in this form.
     #[must_use]
     pub fn fixed_as(objects: impl IntoIterator<Item = K>, keep: &Keep<K>) -> Self {
         let kind = Kind::of::<K>();
@@ -181,8 +184,8 @@ impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
 }
 
 impl<K: Resource> Store<K> {
-    /// An empty store that `watches` watches are going to feed until `ended`, which is when the last
-    /// clone is dropped.
+    /// Creates an empty store for `watches` watches, which feed it until `ended`, which is when the
+    /// last clone is dropped.
     pub(crate) fn new(
         resource: ApiResource,
         cluster_scoped: bool,
@@ -204,30 +207,31 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    /// The object of this name. `namespace` is `None` for a cluster-scoped kind.
+    /// Returns the object of this name. `namespace` is `None` for a cluster-scoped kind.
     #[must_use]
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         self.read().get(&path(namespace, name))
     }
 
-    /// The object with this UID.
+    /// Returns the object with this UID.
     #[must_use]
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
         let (object, closed) = self.read().by_uid(uid)?;
         if let Some(path) = closed {
-            // Who asks for one asks again: a pass does so some times.
+            // A caller that reads an object reads it again: a pass does so several times.
             self.write().stays_open(path, &object);
         }
         Some(object)
     }
 
-    /// All objects, in no order.
+    /// Returns all objects, in no order.
     #[must_use]
     pub fn objects(&self) -> Vec<Arc<K>> {
         self.read().objects().collect()
     }
 
-    /// The objects for which `wanted` holds, in no order. It must not read this very store.
+    /// Returns the objects for which `wanted` returns true, in no order. `wanted` must not read
+    /// this very store.
     #[must_use]
     pub fn select(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.read()
@@ -236,27 +240,28 @@ impl<K: Resource> Store<K> {
             .collect()
     }
 
-    /// Looks at all objects, in no order; `look` opens those of which it must know more. It must not read this very
-    /// store.
+    /// Calls `look` for all objects, in no order; `look` decodes those of which it needs more. It must not read
+    /// this very store.
     pub fn for_each(&self, look: impl FnMut(Closed<'_, K>)) {
         self.read().closed().for_each(look);
     }
 
-    /// The objects that have a mark, see [`Keep::marks_of`], and for which `wanted` holds, in no order. Only those
-    /// that have it are opened; where no marks are kept, all may have it. It must not read this very store.
+    /// Returns the objects that have a mark, see [`Keep::marks_of`], and for which `wanted` returns true, in no
+    /// order. Decodes only those with the mark; if the store has no marks, all objects count. `wanted` must not
+    /// read this very store.
     #[must_use]
     pub fn marked(&self, mark: u64, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.having(mark, true, wanted)
     }
 
-    /// As [`Store::marked`], for those that do not have the mark.
+    /// Does the same as [`Store::marked`], for objects without the mark.
     #[must_use]
     pub fn unmarked(&self, mark: u64, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.having(mark, false, wanted)
     }
 
-    /// Whether the object with this UID has a mark, without opening it. `None` if there is no such object, or no marks
-    /// are kept.
+    /// Checks whether the object with this UID has a mark, without decoding it. Returns `None` if there is no such
+    /// object, or the store has no marks.
     #[must_use]
     pub fn is_marked(&self, uid: &str, mark: u64) -> Option<bool> {
         self.read().is_marked(uid, mark)
@@ -268,52 +273,52 @@ impl<K: Resource> Store<K> {
         found.filter(|object| wanted(object)).collect()
     }
 
-    /// How many objects do not decode at present.
+    /// Returns the number of objects that do not decode at present.
     #[must_use]
     pub fn undecodable(&self) -> usize {
         self.read().undecodable()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
-    /// Whether there are none.
+    /// Checks whether the store has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The objects of one group of the index.
+    /// Returns the objects of one group of the index.
     pub fn group(&self, name: &str) -> Vec<Arc<K>> {
         self.read().group(name).collect()
     }
 
-    /// The groups of the index that have members.
+    /// Returns the groups of the index that have members.
     pub fn groups(&self) -> Vec<String> {
         self.read().groups().cloned().collect()
     }
 
-    /// Whether the object with this UID is known to have been deleted a short while ago.
+    /// Checks whether the object with this UID is known to have been deleted a short while ago.
     #[must_use]
     pub fn is_gone(&self, uid: &str) -> bool {
         self.read().is_gone(uid)
     }
 
-    /// Whether the newest version of the object with this UID does not decode.
+    /// Checks whether the newest version of the object with this UID does not decode.
     pub fn is_undecodable(&self, uid: &str) -> bool {
         self.read().is_undecodable(uid)
     }
 
-    /// Takes in the API server's answer to a write by subscriber `by`.
+    /// Applies the API server's response to a write by subscriber `by`.
     pub fn wrote(&self, object: K, by: Option<SubscriberId>) {
         let changes = self.write().wrote(object);
         self.publish(&changes, by);
     }
 
-    /// Takes in that the object with this UID is gone after a deletion by subscriber `by`.
+    /// Applies the deletion of the object with this UID by subscriber `by`.
     pub fn gone(&self, uid: &str, by: Option<SubscriberId>) {
         let change = self.write().gone(uid, Instant::now());
         self.publish(change.as_slice(), by);

@@ -1,14 +1,14 @@
-//! Who is called back at the changes of a store, and for how long.
+//! The subscribers of a store, and the duration of their subscriptions.
 
 use std::fmt;
 use std::sync::Weak;
 
 use super::Inner;
 
-/// Tells subscribers of a store apart.
+/// The identifier of a subscriber of a store.
 pub type SubscriberId = usize;
 
-/// Calls back as long as it is kept. It does not keep the store.
+/// A subscription to changes, which lasts until it is dropped. It does not keep the store.
 pub struct Subscription {
     id: SubscriberId,
     store: Weak<dyn Unsubscribe>,
@@ -19,7 +19,8 @@ impl Subscription {
         Self { id, store }
     }
 
-    /// Whose writes are not told back, see [`Store::wrote`](super::Store::wrote).
+    /// Returns the identifier of the subscriber, which receives no calls for its own writes, see
+    /// [`Store::wrote`](super::Store::wrote).
     #[must_use]
     pub fn id(&self) -> SubscriberId {
         self.id
@@ -49,7 +50,7 @@ impl<K: Send + Sync> Unsubscribe for Inner<K> {
         let mut subscribers = self.subscribers.write();
         let at = subscribers.iter().position(|(known, _)| *known == id);
         let callback = at.map(|at| subscribers.remove(at));
-        // What it holds may be the last of another store.
+        // The callback may hold the last reference to another store.
         drop(subscribers);
         drop(callback);
     }

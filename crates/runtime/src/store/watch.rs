@@ -1,5 +1,5 @@
-//! The watches that feed a store: one object at a time, so that one that does not decode stops
-//! nothing and is waited for by nobody; repeated with a pause after errors.
+//! The watches that feed a store: they decode one object at a time, so that one that does not
+//! decode stops nothing and delays no caller, and they retry with a pause after errors.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -18,16 +18,17 @@ use crate::keep::Keep;
 use crate::kind::Kind;
 use crate::raw::Undecodable;
 
-/// Pauses between attempts at a list or a watch that fails.
+/// The pauses between attempts at a list or a watch that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// An object of kind `K`, or what could be read of one that does not decode.
+/// The result of decoding an object of kind `K`: the object, or the readable parts of one that does
+/// not decode.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub Result<K, Undecodable>);
 
 impl<K: Resource> Guarded<K> {
-    /// Its metadata.
+    /// Returns the metadata of the object.
     pub fn metadata(&self) -> &ObjectMeta {
         match &self.0 {
             Ok(object) => object.meta(),
@@ -36,22 +37,22 @@ impl<K: Resource> Guarded<K> {
     }
 }
 
-/// What a watch tells a store.
+/// An event of a watch for a store.
 #[derive(Clone, Debug)]
 pub enum StoreEvent<T> {
-    /// A list begins; all that is listed follows.
+    /// A list begins; its objects follow.
     Init,
     /// An object of the list.
     InitApply(T),
-    /// The list is complete: what was known and is not in it is gone.
+    /// The list is complete: known objects that are not in it are deleted.
     InitDone,
     /// An object is new or has changed.
     Apply(T),
-    /// An object is gone.
+    /// An object is deleted.
     Delete(T),
 }
 
-/// Watches a kind, in one namespace or in all, and says how that goes.
+/// Watches a kind, in one namespace or in all. Returns the watch and its state.
 pub fn guarded_watch<K>(
     client: &Client,
     resource: &ApiResource,
@@ -67,7 +68,7 @@ where
     (Retried::new(watch), health)
 }
 
-/// What is watched, for people.
+/// Returns the title of a watch, for users.
 pub(crate) fn title(
     resource: &ApiResource,
     selection: &Selection,
@@ -84,8 +85,9 @@ pub(crate) fn title(
     title.into()
 }
 
-/// A store of one kind, how its watch fares, and the future that feeds it, which runs until it is
-/// dropped, whoever has the store. An object that does not decode is logged and counts as gone.
+/// Returns a store of one kind, the state of its watch, and the future that feeds it, which runs
+/// until it is dropped, regardless of references to the store. An object that does not decode is
+/// logged and counts as deleted.
 pub fn guarded_store<K>(
     client: &Client,
     namespace: Option<&str>,
@@ -124,7 +126,7 @@ where
     (store, health, feed)
 }
 
-/// A watch that is tried again after errors, with pauses that grow.
+/// A watch that retries after errors, with growing pauses.
 pub struct Retried<K> {
     watch: Watch<K>,
     pause: Duration,
@@ -136,12 +138,13 @@ impl<K: Resource + DeserializeOwned> Retried<K> {
         Self { watch, pause }
     }
 
-    /// Begins anew with a list.
+    /// Starts again with a list.
     pub fn begin_again(&mut self) {
         self.watch.begin_again();
     }
 
-    /// The next event, whatever fails before; waiting for it may be given up. `failed` hears of errors.
+    /// Returns the next event after any number of failures; a caller may drop the future and call this
+    /// again. Calls `failed` for each error.
     pub async fn next(&mut self, mut failed: impl FnMut(&WatchError)) -> StoreEvent<Guarded<K>> {
         loop {
             match self.watch.next().await {
@@ -167,15 +170,15 @@ impl<K: Resource + DeserializeOwned> Retried<K> {
     }
 }
 
-/// Hears how a watch fares.
+/// The receiver of the reports of a watch.
 pub(crate) trait Report: Send + Sync + 'static {
-    /// A list is complete.
+    /// Reports that a list is complete.
     fn listed(&self);
-    /// A list or watch failed; `first` if no list was complete before.
+    /// Reports that a list or watch failed; `first` if no list was complete before.
     fn failed(&self, error: &WatchError, first: bool);
-    /// How many objects do not decode at present.
+    /// Reports the number of objects that do not decode at present.
     fn undecodable(&self, count: usize);
-    /// This one does not, and did before or was not known.
+    /// Reports an object that does not decode, and that decoded before or was not known.
     fn became_undecodable(&self, object: &Undecodable);
 }
 
@@ -188,16 +191,17 @@ impl Report for Silent {
     fn became_undecodable(&self, _: &Undecodable) {}
 }
 
-/// One watch and the store that it feeds.
+/// A watch and the store that it feeds.
 pub(crate) struct Feed<K> {
     pub(crate) watch: Retried<K>,
     pub(crate) health: Health,
     pub(crate) store: WeakStore<K>,
-    /// When nobody has the store any more.
+    /// Cancelled when the last reference to the store is dropped.
     pub(crate) ended: CancellationToken,
     pub(crate) namespace: Option<String>,
     pub(crate) report: Arc<dyn Report>,
-    /// What is kept in place of an object that does not decode; nothing if there is none.
+    /// Creates the object to store for an object that does not decode; if `None`, such an object is
+    /// not stored.
     pub(crate) stand_in: Option<fn(ObjectMeta) -> K>,
 }
 
@@ -205,7 +209,7 @@ impl<K> Feed<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    /// Feeds the store until dropped, or until nobody has the store any more.
+    /// Feeds the store until this is dropped, or until the last reference to the store is dropped.
     pub(crate) async fn run(self) {
         let ended = self.ended.clone();
         ended.run_until_cancelled(self.feed()).await;

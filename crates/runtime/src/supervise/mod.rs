@@ -1,4 +1,4 @@
-//! A process at work: who runs what, and the order in which it stops.
+//! A running process: its parts and tasks, and the order in which they stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,17 @@ use crate::runtime::Part;
 use crate::tasks::Named;
 use crate::{Events, Recorder, Runtime, RuntimeError, Who};
 
-/// How long events that still wait may take to be published once everything else has stopped.
+/// The maximum time for the publication of waiting events after everything else has stopped.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long whoever takes over leaves its tasks alone: what became due meanwhile comes first.
+/// The time for which a new leader delays its tasks: objects that became due in the meantime come
+/// first.
 const TAKEOVER_PAUSE: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// Starts everything.
+    /// Starts all parts, services and tasks.
     ///
     /// # Errors
-    /// When an address cannot be listened on.
+    /// When the process fails to listen on an address.
     pub async fn start(mut self) -> Result<Running, RuntimeError> {
         let mut probes = JoinSet::new();
         for listen in std::mem::take(&mut self.listen) {
@@ -75,7 +76,7 @@ impl Runtime {
 impl Part {
     /// Runs until `stop`; an end before that is an error.
     async fn run(self, stop: CancellationToken) -> Result<(), RuntimeError> {
-        // In a task of its own, so that a panic is its end and not ours.
+        // A separate task, so that a panic ends only the part.
         let ended = AbortOnDropHandle::new(tokio::spawn(self.run)).await;
         if ended.is_ok() && stop.is_cancelled() {
             Ok(())
@@ -85,7 +86,7 @@ impl Part {
     }
 }
 
-/// Runs what the leader does whenever this process leads, until `stop`.
+/// Runs the leader's tasks whenever this process leads, until `stop`.
 async fn lead(
     elector: Option<Arc<Elector>>,
     tasks: Vec<Named>,
@@ -114,8 +115,8 @@ async fn lead(
     }
 }
 
-/// One term of leadership, with tasks after a pause: it ends when it is cancelled, or with `lost`, which
-/// says why.
+/// Runs one term of leadership, with tasks after a pause: it ends when it is cancelled, or with `lost`,
+/// which returns the reason.
 async fn term(
     tasks: &[Named],
     pause: Duration,
@@ -147,7 +148,7 @@ async fn term(
     let outcome = loop {
         tokio::select! {
             ended = &mut ended => break ended,
-            // What has done its work is not begun again within the term.
+            // A task that has finished is not started again within the term.
             Some(done) = running.join_next() => done.unwrap_or(Ok(()))?,
         }
     };
@@ -158,26 +159,26 @@ async fn term(
     Ok(outcome)
 }
 
-/// A process at work. Dropped, everything ends at once.
+/// A running process. When this is dropped, everything ends at once.
 #[derive(Debug)]
 pub struct Running {
     stop: CancellationToken,
-    /// For what the leader does; a child of the other.
+    /// The token for the leader's tasks; a child of the other.
     leading: CancellationToken,
     parts: JoinSet<Result<(), RuntimeError>>,
-    /// They go on until everything else has stopped.
+    /// The watches, which run until everything else has stopped.
     watches: AbortOnDropHandle<()>,
     lead: Option<AbortOnDropHandle<Result<(), RuntimeError>>>,
     elector: Option<Arc<Elector>>,
-    /// Kept until everything has stopped, so that watches can leave some.
+    /// Kept until everything has stopped, so that watches can send events.
     events: Option<Events>,
     publisher: AbortOnDropHandle<()>,
-    /// Probes are answered to the end.
+    /// The probes, which are served to the end.
     _probes: JoinSet<()>,
 }
 
 impl Running {
-    /// Waits until something ends that the process cannot go on without, and says what.
+    /// Waits until a part, task or service that the process requires ends, and returns the error.
     pub async fn failed(&mut self) -> RuntimeError {
         loop {
             let ended = tokio::select! {
@@ -192,7 +193,7 @@ impl Running {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     if matches!(error, RuntimeError::LeaseLost { .. }) {
-                        // It is nobody's to give back.
+                        // The Lease is lost, so this process must not release it.
                         self.elector = None;
                     }
                     return error;
@@ -202,7 +203,7 @@ impl Running {
         }
     }
 
-    /// Stops what the leader does and gives the Lease back, while everything else goes on.
+    /// Stops the leader's tasks and releases the Lease, while everything else continues.
     pub async fn step_down(&mut self) {
         self.leading.cancel();
         if let Some(lead) = self.lead.take() {
@@ -213,7 +214,7 @@ impl Running {
         }
     }
 
-    /// Tells everything to stop, waits for it, and gives the Lease back; probes are still answered.
+    /// Stops everything, waits for its end, and releases the Lease; probes are still served.
     pub async fn stop(&mut self) {
         self.stop.cancel();
         while self.parts.join_next().await.is_some() {}
@@ -224,7 +225,7 @@ impl Running {
     }
 }
 
-/// The end of a task, if there is one.
+/// Waits for the end of a task, if there is one.
 async fn finished<T>(task: &mut Option<AbortOnDropHandle<T>>) -> Result<T, tokio::task::JoinError> {
     match task {
         Some(task) => task.await,

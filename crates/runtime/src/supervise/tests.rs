@@ -1,4 +1,4 @@
-//! What the end of a part means, and the order in which things stop.
+//! The effect of the end of a part, and the order in which the parts stop.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tower::service_fn;
 use super::*;
 use crate::{Election, SystemClock, TaskError};
 
-/// A process whose API server says nothing.
+/// Returns a process with an API server that does not respond.
 fn runtime() -> Runtime {
     let silent = service_fn(|_: Request<Body>| async {
         std::future::pending::<Result<Response<Body>, Infallible>>().await
@@ -80,7 +80,7 @@ async fn what_leads_is_told_to_stop_while_everything_else_goes_on() {
             }
         });
     }
-    // One that does not listen is dropped.
+    // A service that ignores the token is dropped.
     runtime.service("deaf", Who::Leader, |_| std::future::pending());
     let mut running = runtime.start().await.unwrap();
     running.step_down().await;

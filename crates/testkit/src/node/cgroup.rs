@@ -1,5 +1,5 @@
-//! The control group that all pods of one real node are in. The one trace of a node that the kernel
-//! does not remove by itself: done on drop, or by the next node that starts.
+//! The control group of all pods of one real node: the only trace of a node that the kernel does
+//! not remove automatically. It is removed on drop, or by the next node that starts.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,10 @@ use anyhow::{Context as _, Result};
 
 const MOUNTED: &str = "/sys/fs/cgroup";
 const PREFIX: &str = "oz-node-";
-/// How long a group is tried to be removed.
+/// The time for which the removal of a group is retried.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// What the kubelet wants to find in its root; version 2 hands a controller down on demand only.
+/// The controllers that the kubelet requires in its root; version 2 delegates a controller on
+/// demand only.
 const CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "memory", "pids", "hugetlb"];
 
 /// A control group of every hierarchy; removed when this value is dropped.
@@ -21,8 +22,8 @@ pub(super) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes the group of the node whose namespaces the process `holder` holds, and removes those
-    /// whose holders are gone.
+    /// Makes the group of the node whose namespaces the process `holder` holds, and removes the
+    /// groups whose holders have ended.
     pub(super) fn create(holder: u32) -> Result<Self> {
         sweep();
         let this = Self {
@@ -30,7 +31,7 @@ impl ControlGroup {
         };
         for hierarchy in hierarchies() {
             for controller in CONTROLLERS {
-                // Absent in version 1; a controller that is missing is the kubelet's to complain of.
+                // Absent in version 1; the kubelet reports a missing controller.
                 let control = hierarchy.join("cgroup.subtree_control");
                 if control.exists() {
                     let _ = std::fs::write(control, format!("+{controller}"));
@@ -43,7 +44,7 @@ impl ControlGroup {
         Ok(this)
     }
 
-    /// Its path within each hierarchy.
+    /// Returns the path of the group within each hierarchy.
     pub(super) fn path(&self) -> String {
         format!("/{}", self.name)
     }
@@ -60,14 +61,14 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The one hierarchy of version 2, or those of version 1.
+/// Returns the one hierarchy of version 2, or the hierarchies of version 1.
 fn hierarchies() -> Vec<PathBuf> {
     let is_group = |path: &Path| path.join("cgroup.procs").is_file();
     let mounted = Path::new(MOUNTED);
     if is_group(mounted) {
         return vec![mounted.to_owned()];
     }
-    // Version 1 has further names for some as symbolic links.
+    // Version 1 has additional names for some as symbolic links.
     let entries = std::fs::read_dir(mounted).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
@@ -76,7 +77,7 @@ fn hierarchies() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes the groups of nodes that are gone.
+/// Removes the groups of nodes that have ended.
 fn sweep() {
     for hierarchy in hierarchies() {
         let entries = std::fs::read_dir(hierarchy).into_iter().flatten().flatten();
@@ -91,16 +92,16 @@ fn sweep() {
     }
 }
 
-/// Whether the process runs and is `unshare`: numbers are used again, and one that waits to be reaped
-/// has no command.
+/// Checks whether the process runs and is `unshare`: process ids are reused, and a process that
+/// waits to be reaped has no command.
 fn is_holder(pid: &str) -> bool {
     let command = std::fs::read(Path::new("/proc").join(pid).join("cmdline")).unwrap_or_default();
     let program = command.split(|byte| *byte == 0).next();
     program.is_some_and(|program| program.ends_with(b"unshare"))
 }
 
-/// Removes the group with those below it. The kernel refuses while it counts a process in one, which
-/// it may for a moment after the process has ended.
+/// Removes the group and its subgroups. The kernel refuses while it counts a process in one of
+/// them, which may last a moment after the process has ended.
 fn remove(group: &Path, deadline: Instant) {
     let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
     for entry in entries {

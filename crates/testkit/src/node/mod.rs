@@ -1,5 +1,5 @@
-//! A real node: containerd and a kubelet in a network, mount and process namespace of their own, so
-//! that nothing of the machine is touched, two can run side by side, and the kernel ends all of it
+//! A real node: containerd and a kubelet in separate network, mount and process namespaces, so that
+//! the machine stays unchanged, two nodes can run at the same time, and the kernel ends all of it
 //! (containers, mounts, devices) with the process that holds the namespaces.
 
 mod cgroup;
@@ -27,30 +27,31 @@ pub(crate) use self::needs::busybox;
 
 /// The name of the one node, of either kind.
 pub(crate) const NAME: &str = "node-1";
-/// What holds a pod's namespaces.
+/// The image of the container that holds a pod's namespaces.
 const PAUSE_IMAGE: &str = "example.test/pause:1";
 
 const NODE_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What pods run on.
+/// The kind of node that pods run on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Node {
-    /// kwok: pods get Ready at once, and processes of this machine stand in for containers. Needs no
-    /// root.
+    /// kwok: pods become Ready at once, and processes of this machine stand in for containers.
+    /// Requires no root.
     #[default]
     Kwok,
-    /// A kubelet and containerd: pods run, and an exec is one, with terminal, end of input and exit
-    /// code. Needs root and Debian packages; see [`Node::check`].
+    /// A kubelet and containerd: pods run, and an exec is a real one, with terminal, end of input
+    /// and exit code. Requires root and Debian packages; see [`Node::check`].
     Real,
 }
 
 impl Node {
-    /// Whether this machine has what such a node needs, apart from what is compiled.
+    /// Checks whether this machine has the requirements of such a node, apart from the compiled
+    /// programs.
     ///
     /// # Errors
     ///
-    /// Fails when something is missing; the message says what to do, for example which packages to
-    /// install.
+    /// Fails when a requirement is missing; the message contains the next step, for example the
+    /// packages to install.
     pub fn check(self) -> Result<()> {
         match self {
             Self::Kwok => Ok(()),
@@ -58,12 +59,12 @@ impl Node {
         }
     }
 
-    /// Whether a test that needs such a node can run here. If not, it is said on standard error why,
-    /// and the test is to be skipped.
+    /// Checks whether a test that requires such a node can run here. If not, the reason is printed
+    /// on standard error, and the test is to be skipped.
     ///
     /// # Errors
     ///
-    /// Fails when it cannot and `OZ_REQUIRE_ALL` is set: no test is to be skipped then.
+    /// Fails when the test cannot run and `OZ_REQUIRE_ALL` is set: no test is to be skipped then.
     pub fn is_possible(self) -> Result<bool> {
         let Err(lacking) = self.check() else {
             return Ok(true);
@@ -75,7 +76,7 @@ impl Node {
         Ok(false)
     }
 
-    /// The programs to compile for a cluster with such a node.
+    /// Returns the programs to compile for a cluster with such a node.
     #[must_use]
     pub const fn tools(self) -> &'static [Tool] {
         match self {
@@ -85,21 +86,22 @@ impl Node {
     }
 }
 
-/// Namespaces with a way in and out. They end, with every process in them, when this value is dropped
-/// and when this process ends.
+/// The namespaces of a node and their connection to the machine. They end, with every process in
+/// them, when this value is dropped and when this process ends.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     /// `unshare`; the first process of the namespaces is its child.
     holder: Running,
     control_group: ControlGroup,
     directory: PathBuf,
-    /// The machine's end of the cable, and the part of the addresses that is this node's.
+    /// The machine's end of the virtual cable, and the part of the addresses that belongs to this
+    /// node.
     device: String,
     number: u8,
 }
 
 impl Namespaces {
-    /// Makes namespaces whose files are in the directory `node` of `state`, and connects them.
+    /// Makes namespaces with their files in the directory `node` of `state`, and connects them.
     pub(crate) async fn create(state: &Path) -> Result<Self> {
         needs::check()?;
         for hidden in ["/run", "/var/lib", "/var/log"] {
@@ -137,24 +139,25 @@ impl Namespaces {
         Ok(this)
     }
 
-    /// Where the node reaches this machine.
+    /// Returns the address at which the node reaches this machine.
     pub(crate) const fn machine_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.number, 1)
     }
 
-    /// Where this machine reaches the node.
+    /// Returns the address at which this machine reaches the node.
     pub(crate) const fn address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.number, 2)
     }
 
-    /// The addresses of the node's pods.
+    /// Returns the addresses of the node's pods.
     fn pods(&self) -> String {
         format!("10.244.{}.0/24", self.number)
     }
 
-    /// Lays a cable between this machine and the node. The kernel takes it away with the node.
+    /// Creates a virtual cable between this machine and the node. The kernel removes it with the
+    /// node.
     fn connect(&mut self) -> Result<()> {
-        // A name can be taken once: whoever has it has the addresses.
+        // Only one process can use a name, and with it the addresses.
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         let first = seed.to_le_bytes()[0];
         let holder = self.holder.pid().to_string();
@@ -187,7 +190,7 @@ impl Namespaces {
         ip(&["route", "add", &self.pods(), "via", &inside.to_string()])
     }
 
-    /// A command that runs `program` in the namespaces.
+    /// Returns a command that runs `program` in the namespaces.
     fn enter(&self, program: &Path) -> Command {
         let holder = self.holder.pid();
         let mut command = Command::new(needs::program("nsenter").unwrap_or("nsenter".into()));
@@ -202,7 +205,7 @@ impl Namespaces {
         command
     }
 
-    /// Writes what containerd and the kubelet read.
+    /// Writes the configuration files of containerd and the kubelet.
     pub(crate) fn prepare(&self, state: &Path) -> Result<()> {
         let plugins = needs::plugins().context("failed to find the CNI plugins")?;
         let directory = &self.directory;
@@ -223,7 +226,7 @@ impl Namespaces {
         write("resolv.conf", b"")
     }
 
-    /// The command that is containerd.
+    /// Returns the command that runs containerd.
     pub(crate) fn containerd(&self) -> Result<Command> {
         let program = needs::program("containerd").context("failed to find containerd")?;
         let mut command = self.enter(&program);
@@ -233,7 +236,7 @@ impl Namespaces {
         Ok(command)
     }
 
-    /// The command that is the kubelet.
+    /// Returns the command that runs the kubelet.
     pub(crate) fn kubelet(&self, program: &Path, state: &Path) -> Command {
         let mut command = self.enter(program);
         command.args(settings::kubelet_flags(
@@ -244,7 +247,7 @@ impl Namespaces {
         command
     }
 
-    /// The command that is kube-proxy.
+    /// Returns the command that runs kube-proxy.
     pub(crate) fn proxy(&self, program: &Path) -> Command {
         let mut command = self.enter(program);
         let settings = self.directory.join("kube-proxy.json");
@@ -255,9 +258,9 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // While the namespaces live, the name is ours.
+        // While the namespaces exist, the name belongs to this node.
         let _ = ip(&["link", "delete", &self.device]);
-        // The first process, whose end is that of all others; then unshare has waited for it.
+        // The end of the first process ends all others; after this, unshare has waited for it.
         if let Some(first) = child_of(self.holder.pid()) {
             let _ = signal_process(first, Signal::Kill);
             let _ = self.holder.wait(NODE_STEP_TIMEOUT);
@@ -266,7 +269,8 @@ impl Drop for Namespaces {
     }
 }
 
-/// What is done inside once the cable is there: `$1` is the node's address, `$2` the machine's.
+/// The setup inside the namespaces once the cable exists: `$1` is the node's address, `$2` the
+/// machine's.
 const SETUP: &str = "ip addr add $1/30 dev eth0; ip link set eth0 up; ip route add default via $2";
 
 fn hold(directory: &Path, log: &Path) -> Result<Running> {
@@ -310,7 +314,7 @@ fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Brings `image` to the node whose cluster lives in `state`.
+/// Imports `image` to the node of the cluster in the directory `state`.
 pub(crate) fn import(state: &Path, image: Image) -> Result<()> {
     let name = image.name().to_owned();
     let file = tempfile::NamedTempFile::new_in(state.join("node")).with_context(|| {
@@ -324,7 +328,7 @@ pub(crate) fn import(state: &Path, image: Image) -> Result<()> {
     import_archive(state, file.path()).with_context(|| format!("failed to import image {name}"))
 }
 
-/// As [`import`], with an archive that is there.
+/// Imports an existing archive, like [`import`].
 pub(crate) fn import_archive(state: &Path, archive: &Path) -> Result<()> {
     let directory = state.join("node");
     let mut ctr = Command::new(needs::program("ctr").unwrap_or("ctr".into()));
@@ -334,7 +338,7 @@ pub(crate) fn import_archive(state: &Path, archive: &Path) -> Result<()> {
     run(ctr)
 }
 
-/// Brings the images that every pod needs: what holds a pod, and what the fixtures run.
+/// Imports the images that every pod requires: the one that holds a pod, and that of the fixtures.
 pub(crate) fn import_first(state: &Path) -> Result<()> {
     for name in [PAUSE_IMAGE, crate::fixtures::IMAGE] {
         import(state, Image::busybox(name)?)?;

@@ -1,5 +1,5 @@
-//! What a real node needs of the machine: root, and programs of Debian packages. Nothing is installed
-//! here; what is missing is named, with the command that installs it.
+//! The requirements of a real node: root, and programs of Debian packages. The testkit installs
+//! nothing; it names the missing packages, with the command that installs them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// Each program, with its Debian package.
+/// The required programs with their Debian packages.
 const PROGRAMS: [(&str, &str); 9] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -20,9 +20,9 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("nsenter", "util-linux"),
     ("mount", "mount"),
 ];
-/// Where administrators' programs are, in case the PATH is a user's.
+/// The directories of administrators' programs, in case the PATH is a user's.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/// Debian's place for CNI plugins, and that of their own releases.
+/// The directories of CNI plugins: Debian's, and that of their own releases.
 const CNI_DIRECTORIES: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const BUSYBOX_DIRECTORIES: [&str; 2] = ["/bin", "/usr/bin"];
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` of capabilities(7); root in a container may lack them.
@@ -30,7 +30,7 @@ const CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
 /// # Errors
 ///
-/// Fails when something is missing; the message says what to do.
+/// Fails when a requirement is missing; the message contains the next step.
 pub(super) fn check() -> Result<()> {
     if !is_privileged() {
         bail!(
@@ -59,7 +59,8 @@ pub(super) fn check() -> Result<()> {
     namespaces()
 }
 
-/// Whether this machine lets root make namespaces; a container's seccomp profile may not.
+/// Checks whether this machine permits root to make namespaces; a container's seccomp profile may
+/// not.
 fn namespaces() -> Result<()> {
     let output = Command::new(program("unshare").unwrap_or("unshare".into()))
         .args(["--mount", "--net", "--pid", "--fork", "--", "true"])
@@ -86,25 +87,25 @@ fn is_privileged() -> bool {
     is_root && effective & CAPABILITIES == CAPABILITIES
 }
 
-/// The PATH of the node's processes: ours, and what administrators have.
+/// Returns the PATH of the node's processes: this process's, and the directories of administrators.
 pub(super) fn search_path() -> std::ffi::OsString {
     let own = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::split_paths(&own).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
     std::env::join_paths(all).unwrap_or(own)
 }
 
-/// Where the program `name` is.
+/// Returns the path of the program `name`.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     find(name, std::env::split_paths(&search_path()))
 }
 
-/// The directory of the CNI plugins.
+/// Returns the directory of the CNI plugins.
 pub(super) fn plugins() -> Option<&'static Path> {
     let mut directories = CNI_DIRECTORIES.iter().map(Path::new);
     directories.find(|directory| directory.join("bridge").is_file())
 }
 
-/// A busybox that needs no library, to make images of.
+/// Returns the path of a busybox that requires no library, for images.
 pub(crate) fn busybox() -> Option<PathBuf> {
     let found = find("busybox", BUSYBOX_DIRECTORIES.iter().map(PathBuf::from))?;
     let program = std::fs::read(&found).ok()?;

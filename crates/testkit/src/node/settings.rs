@@ -1,5 +1,5 @@
-//! What the processes of a real node read: the settings of containerd, of its network and of the
-//! kubelet.
+//! The configuration of the processes of a real node: the settings of containerd, of its network
+//! and of the kubelet.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::PAUSE_IMAGE;
 
-/// containerd's own. Everything that it keeps is in `directory`.
+/// Returns containerd's settings. All data that it keeps is in `directory`.
 pub(super) fn containerd(directory: &Path, plugins: &Path) -> String {
     let directory = directory.display();
     let plugins = plugins.display();
@@ -34,7 +34,7 @@ conf_dir = "{directory}/cni"
     )
 }
 
-/// The network of the node's pods, `<range>`, a bridge inside the node.
+/// Returns the network of the node's pods, `<range>`, a bridge inside the node.
 pub(super) fn network(directory: &Path, range: &str) -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -54,7 +54,7 @@ pub(super) fn network(directory: &Path, range: &str) -> Value {
     })
 }
 
-/// The kubelet's own, for one whose control groups are below `control_group`.
+/// Returns the settings of a kubelet whose control groups are below `control_group`.
 pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -76,11 +76,12 @@ pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Valu
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
         "maxPods": 250,
-        // The machine's may lie where the node has mounts of its own; there is nobody to ask anyway.
+        // The machine's file may be in a directory over which the node has its own mounts; there is
+        // no name server to ask anyway.
         "resolvConf": directory.join("resolv.conf"),
         "podLogsDir": directory.join("pod-logs"),
         "volumePluginDir": directory.join("volume-plugins"),
-        // Images are nowhere to be pulled from again, and a full disk is no reason to end a test's pod.
+        // No registry has the images again, and a full disk is no reason to end a test's pod.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "imagefs.available": "0%",
@@ -93,7 +94,7 @@ pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Valu
     })
 }
 
-/// The kubelet's flags for what its settings do not cover.
+/// Returns the kubelet's flags for options that its settings do not cover.
 pub(super) fn kubelet_flags(directory: &Path, state: &Path, address: Ipv4Addr) -> [String; 5] {
     [
         format!("--config={}", directory.join("kubelet.json").display()),
@@ -107,7 +108,7 @@ pub(super) fn kubelet_flags(directory: &Path, state: &Path, address: Ipv4Addr) -
     ]
 }
 
-/// kube-proxy's own: pods reach Services through it.
+/// Returns the settings of kube-proxy: pods reach Services through it.
 pub(super) fn proxy(state: &Path) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -116,7 +117,7 @@ pub(super) fn proxy(state: &Path) -> Value {
         "clientConnection": { "kubeconfig": state.join("kube-proxy.kubeconfig") },
         "hostnameOverride": super::NAME,
         "bindAddress": "0.0.0.0",
-        // They are the machine's, which a node of one's own may not set.
+        // These belong to the machine; a network namespace may not set them.
         "conntrack": { "maxPerCore": 0, "min": 0 },
         "iptables": { "minSyncPeriod": "0s" },
     })

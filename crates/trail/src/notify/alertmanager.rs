@@ -1,5 +1,5 @@
-//! Alerts for an Alertmanager. The alert of a grant is there from the grant until access ends: it says so itself,
-//! and what ends it early says so too.
+//! Alerts for an Alertmanager. The alert of a grant is active from the grant until access ends: it contains the expiry,
+//! and a record of an earlier end updates it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::text::{plain, words};
 use super::{Route, link};
 use crate::{Action, Record};
 
-/// The alert that is firing while access lasts.
+/// The alert that fires while access lasts.
 const LIVE: &str = "OzAccess";
 
 pub(super) fn alerts(route: &Route, record: &Record) -> Value {
@@ -18,7 +18,7 @@ pub(super) fn alerts(route: &Route, record: &Record) -> Value {
         action => (format!("Oz{action}"), None),
     };
     let mut labels = json!({"alertname": name});
-    // An alert is known by its labels: what is not the same at the grant and at its end is not among them.
+    // The labels identify an alert: they include only values that are equal at the grant and at its end.
     for (label, value) in [
         ("kind", &request.kind),
         ("namespace", &request.namespace),
@@ -43,7 +43,7 @@ pub(super) fn alerts(route: &Route, record: &Record) -> Value {
         annotations["reason"] = plain(reason).into();
     }
     let mut alert = json!({"labels": labels, "annotations": annotations});
-    // The end of a grant that is told without its beginning must not begin after it.
+    // If the end of a grant is reported without its beginning, the alert must not begin after its end.
     if !matches!(record.action, Action::AccessExpired | Action::AccessRevoked) {
         alert["startsAt"] = record.time.to_string().into();
     }

@@ -4,10 +4,10 @@ use serde_json::value::RawValue;
 
 use crate::Entry;
 
-/// The entry as a CloudEvent 1.0 in structured mode; its data is `line`, the entry as the log has it.
+/// Returns the entry as a CloudEvent 1.0 in structured mode; its data is `line`, the entry as in the log.
 ///
 /// # Errors
-/// When the line is no JSON.
+/// If the line is not JSON.
 pub fn cloud_event(entry: &Entry, line: &str) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(serde::Serialize)]
     struct CloudEvent<'a> {
@@ -29,7 +29,7 @@ pub fn cloud_event(entry: &Entry, line: &str) -> Result<Vec<u8>, serde_json::Err
         source: format!("/oz/{}", entry.link.writer),
         r#type: format!("co.wizardofoz.audit.{}", record.action),
         time: record.time.to_string(),
-        // A subject, if there is one, is not empty.
+        // The specification requires that a subject, if present, is not empty.
         subject: (subject != "/").then_some(subject),
         datacontenttype: "application/json",
         data: serde_json::from_str(line)?,

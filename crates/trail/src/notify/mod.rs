@@ -1,5 +1,5 @@
-//! Who is told of what: routes, which records go by them, and what is sent. Sending is elsewhere; nothing that is
-//! decided waits for it.
+//! Notifications: the routes, the selection of records for each route, and the content that is sent. Another module
+//! sends them; no decision waits for a notification.
 
 mod alertmanager;
 mod cloud_event;
@@ -17,20 +17,20 @@ use crate::{Entry, Record};
 pub use cloud_event::cloud_event;
 pub use routes::{Events, Route, RouteError, Routes};
 
-/// What a server is sent.
+/// The format of a notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::Display)]
 pub enum Format {
-    /// The record as a CloudEvent 1.0 in structured mode, as the audit collector gets it.
+    /// The record as a CloudEvent 1.0 in structured mode, as the audit collector receives it.
     #[default]
     CloudEvents,
     /// A message for an incoming webhook of Slack.
     Slack,
-    /// An alert for `/api/v2/alerts` of an Alertmanager; that of a grant resolves when access ends.
+    /// An alert for `/api/v2/alerts` of an Alertmanager; the alert of a grant resolves when access ends.
     Alertmanager,
 }
 
 impl Format {
-    /// The media type of [`body`].
+    /// Returns the media type of [`body`].
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
@@ -40,10 +40,10 @@ impl Format {
     }
 }
 
-/// What is sent of an entry, whose line in the log is `line`.
+/// Returns the body of the notification about an entry; `line` is the entry as in the log.
 ///
 /// # Errors
-/// When the line is no JSON.
+/// If the line is not JSON.
 pub fn body(route: &Route, entry: &Entry, line: &str) -> Result<Vec<u8>, serde_json::Error> {
     match route.format {
         Format::CloudEvents => cloud_event(entry, line),
@@ -52,12 +52,12 @@ pub fn body(route: &Route, entry: &Entry, line: &str) -> Result<Vec<u8>, serde_j
     }
 }
 
-/// The detail of a record that says who may decide.
+/// The detail of a record that names the users and groups who may decide.
 pub const APPROVERS: &str = "approvers";
-/// The detail of a record that says that a template wants nobody told, with the value `false`.
+/// The detail of a record that states that a template disables notifications, with the value `false`.
 pub const NOTIFY: &str = "notify";
 
-/// The link of a route to whatever shows the request: `{namespace}`, `{kind}` and `{name}` are put in.
+/// Returns the link of a route to the page of the request: `{namespace}`, `{kind}` and `{name}` are replaced.
 fn link(route: &Route, record: &Record) -> Option<String> {
     let request = &record.request;
     let link = route.link.as_ref()?;

@@ -1,4 +1,4 @@
-//! Routes, as `--notifications` has them, and which records go by which.
+//! The routes of `--notifications`, and the selection of records for each.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,65 +10,65 @@ use serde::Deserialize;
 use super::{Format, NOTIFY};
 use crate::{Action, Record};
 
-/// How many routes there may be, and how many names one may list.
+/// The maximum number of routes, and of names that a route lists.
 const MOST_ROUTES: usize = 32;
 const MOST_NAMES: usize = 256;
-/// How long the name of a route is at most: it is the label of a metric.
+/// The maximum length of the name of a route, which is the label of a metric.
 const LONGEST_NAME: usize = 63;
 
 /// All routes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Routes {
-    /// Where to send what.
+    /// The routes.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// Hosts that may have an address which nobody else's may, such as one of loopback.
+    /// The hosts that may have an address that is not allowed for other hosts, such as a loopback address.
     #[serde(default)]
     pub allowed_hosts: BTreeSet<String>,
 }
 
-/// Where to send what.
+/// The destination and the selection of notifications.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
-    /// Its name in metrics and logs.
+    /// The name in metrics and logs.
     pub name: String,
-    /// The server's URL, where it is no secret.
+    /// The URL of the server, if it is not a secret.
     #[serde(default)]
     pub url: Option<String>,
-    /// A file with the URL, where it is one, as Slack's are.
+    /// A file with the URL, if it is a secret, as the URLs of Slack are.
     #[serde(default)]
     pub url_file: Option<PathBuf>,
     /// A file with a bearer token.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
-    /// A file with the key by which what is sent is signed, as Standard Webhooks has them.
+    /// A file with the key that signs the notifications, as Standard Webhooks define it.
     #[serde(default)]
     pub signing_key_file: Option<PathBuf>,
     /// A file with the certificate authorities that vouch for the server.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
-    /// What the server understands.
+    /// The format that the server accepts.
     #[serde(default)]
     pub format: Format,
-    /// Which records.
+    /// The actions of the records that are sent.
     pub events: Events,
-    /// Of which namespaces, as globs; of all, if there are none.
+    /// The namespaces of the records that are sent, as globs; all namespaces if there are none.
     #[serde(default)]
     pub namespaces: Vec<Namespaces>,
-    /// Where the request is shown: `{namespace}`, `{kind}` and `{name}` are put in.
+    /// The link to the request: `{namespace}`, `{kind}` and `{name}` are replaced.
     #[serde(default)]
     pub link: Option<String>,
 }
 
-/// Actions by their names; `*` is for all.
+/// Actions by name; `*` stands for all.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub enum Events {
     /// Every action.
     All,
-    /// These.
+    /// The listed actions.
     Some(BTreeSet<Action>),
 }
 
@@ -111,21 +111,21 @@ impl TryFrom<String> for Namespaces {
     }
 }
 
-/// Why routes cannot be used.
+/// The reason for which routes are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    /// It is not what it should be.
+    /// The value cannot be parsed.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
-    /// There are too many.
+    /// The number of routes exceeds the limit.
     #[error("it has more than {MOST_ROUTES} routes")]
     TooMany,
-    /// A route says something that cannot be.
+    /// A route has an invalid value.
     #[error("route {name:?} {why}")]
     Route {
-        /// Which.
+        /// The name of the route.
         name: String,
-        /// What.
+        /// The fault.
         why: String,
     },
 }
@@ -134,7 +134,7 @@ impl Routes {
     /// Reads the value of `--notifications`.
     ///
     /// # Errors
-    /// What is wrong with it, and in which route.
+    /// The fault in the value, and the route that has it.
     pub fn read(text: &str) -> Result<Self, RouteError> {
         let read: Self = serde_json::from_str(text)?;
         if read.routes.len() > MOST_ROUTES {
@@ -170,7 +170,8 @@ impl Routes {
 }
 
 impl Route {
-    /// Whether a record goes this way. One that is about no namespace goes where no namespace is chosen.
+    /// Checks whether a record is sent by this route. A record without a namespace is sent by routes that list no
+    /// namespaces.
     #[must_use]
     pub fn wants(&self, record: &Record) -> bool {
         let named = match &self.events {

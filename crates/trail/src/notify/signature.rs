@@ -1,24 +1,24 @@
-//! How a server knows that something comes from here: the headers of Standard Webhooks.
+//! The signature by which a server verifies that oz sent a notification: the headers of Standard Webhooks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// What a key begins with, as their tools write it.
+/// The prefix of a key, as the tools of Standard Webhooks write it.
 const PREFIX: &str = "whsec_";
-/// How long a key is, in bytes.
+/// The length of a key, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A key that signs what is sent.
+/// A key that signs notifications.
 #[derive(Clone)]
 pub struct SigningKey(Vec<u8>);
 
 impl SigningKey {
-    /// Reads a key: `whsec_` and 24 to 64 bytes in base64, or these alone.
+    /// Reads a key: `whsec_` and 24 to 64 bytes in base64, or the base64 alone.
     ///
     /// # Errors
-    /// What it should be. The text itself is not in the message.
+    /// The required form. The message does not contain the text itself.
     pub fn read(text: &str) -> Result<Self, &'static str> {
         const WANTED: &str = "must be whsec_ and 24 to 64 bytes in base64";
         let text = text.trim();
@@ -31,10 +31,10 @@ impl SigningKey {
         }
     }
 
-    /// The value of `webhook-signature` for a body with this `webhook-id`, at this time in seconds.
+    /// Returns the value of `webhook-signature` for a body with this `webhook-id`, at this time in seconds.
     #[must_use]
     pub fn sign(&self, id: &str, seconds: i64, body: &[u8]) -> String {
-        // Such a key has any length.
+        // HMAC accepts a key of any length.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
             return String::new();
         };

@@ -1,5 +1,5 @@
-//! A message for an incoming webhook of Slack: who, what, why, for how long, who may decide, and by which command.
-//! There is never a button: whoever pressed it would be nobody that the API server has authenticated.
+//! A message for an incoming webhook of Slack: the user, the action, the reason, the duration, the users who may
+//! decide, and the commands for it. It never has a button: the API server has not authenticated a user who presses it.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(super) fn message(route: &Route, record: &Record) -> Value {
         .iter()
         .map(|command| text(command))
         .collect();
-    // What a link is made of is escaped: nothing in it ends it.
+    // The parts of a link are escaped: none of them ends the link.
     context.extend(link(route, record).map(|link| {
         let link = escaped(&link).replace('|', "%7C");
         json!({"type": "mrkdwn", "text": format!("<{link}|Show it>"), "verbatim": true})
@@ -40,7 +40,7 @@ pub(super) fn message(route: &Route, record: &Record) -> Value {
         blocks.push(json!({"type": "context", "elements": context}));
     }
     json!({
-        // What is shown where blocks are not, such as in a notification of a phone.
+        // The text for clients that show no blocks, such as a notification on a phone.
         "text": escaped(&format!("{headline}. {}", plain(&record.message))),
         "parse": "none",
         "unfurl_links": false,
@@ -49,12 +49,12 @@ pub(super) fn message(route: &Route, record: &Record) -> Value {
     })
 }
 
-/// Text in which nothing means anything.
+/// Returns a text in which no character has a special meaning.
 fn text(text: &str) -> Value {
     json!({"type": "plain_text", "text": text, "emoji": false})
 }
 
-/// A headline has 150 characters at most.
+/// Truncates a headline to its maximum of 150 characters.
 fn short(text: &str) -> String {
     let mut letters = text.chars();
     let mut short: String = letters.by_ref().take(149).collect();
@@ -93,7 +93,7 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// What somebody may want to type now.
+/// Returns the commands for the user who reads the message.
 fn commands(record: &Record) -> Vec<String> {
     let request = &record.request;
     let about = |verb: &str| {

@@ -1,4 +1,4 @@
-//! What goes by which route, and what is sent of it.
+//! Tests of the selection of records by routes, and of the content that is sent.
 
 use jiff::Timestamp;
 use oz_api::Requester;
@@ -92,7 +92,7 @@ fn what_people_wrote_names_nobody_and_links_to_nothing() {
     let message = sent("Slack", Action::ApprovalRequested, hostile);
     assert_eq!(message["parse"], "none");
     let text = message.to_string();
-    // The link alone has a meaning.
+    // Only the link has a special meaning.
     assert_eq!(text.matches("mrkdwn").count(), 1, "{text}");
     assert!(!message["text"].as_str().unwrap().contains('<'), "{text}");
     for letter in ['\u{202e}', '\u{7}', '\u{200b}'] {
@@ -100,7 +100,7 @@ fn what_people_wrote_names_nobody_and_links_to_nothing() {
     }
     let long = sent("Slack", Action::ApprovalRequested, &"a".repeat(1 << 20));
     assert!(long.to_string().len() < 4_000);
-    // A name that no request has, were it put on record.
+    // No request can have this name; the test assumes a record with it.
     let mut entry = entry(Action::ApprovalRequested, "");
     entry.record.request.name = "x; rm -rf ~/'$(id)'".into();
     let body = body(&route("Slack", json!({})), &entry, "{}").unwrap();
@@ -135,10 +135,10 @@ fn a_record_goes_by_the_routes_that_want_it() {
     ] {
         assert_eq!(route("Slack", more.clone()).wants(&asked), wanted, "{more}");
     }
-    // Its template wants nobody told.
+    // The template of the request disables notifications.
     let silent = asked.clone().detail(NOTIFY, "false");
     assert!(!route("Slack", json!({})).wants(&silent));
-    // It is about no namespace.
+    // The record has no namespace.
     let mut about_oz = asked;
     about_oz.request = RequestRef::default();
     assert!(route("Slack", json!({})).wants(&about_oz));
@@ -187,7 +187,7 @@ fn a_file_that_is_wrong_says_where() {
 
 #[test]
 fn what_is_signed_is_what_standard_webhooks_says() {
-    // The example of their libraries.
+    // The example of the libraries of Standard Webhooks.
     let key = SigningKey::read("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     let signature = key.sign(
         "msg_p5jXN8AQM9LWM0D4loKWxJek",

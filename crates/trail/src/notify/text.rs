@@ -1,11 +1,12 @@
-//! What people wrote, made harmless: it names nobody, links to nothing, and is written in one direction.
+//! User-provided text in a harmless form: without mentions, without links, and in one direction of writing.
 
 use oz_api::text::reorders;
 
-/// How long a text in a message is at most, in characters.
+/// The maximum length of a text in a message, in characters.
 const LONGEST: usize = 300;
 
-/// One line of bounded length, without control characters and without those that turn text around.
+/// Returns one line of limited length, without control characters and without characters that reverse the direction of
+/// text.
 pub(super) fn plain(text: &str) -> String {
     let harmless = |letter: char| match letter {
         letter if reorders(letter) => None,
@@ -20,7 +21,7 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// A name such as `ApprovalRequested` in words.
+/// Splits a name such as `ApprovalRequested` into words.
 pub(super) fn words(name: &str) -> String {
     let mut words = String::new();
     for letter in name.chars() {
@@ -34,7 +35,7 @@ pub(super) fn words(name: &str) -> String {
     words
 }
 
-/// What may stand in a path of a URL without meaning anything.
+/// Escapes the characters that have a meaning in the path of a URL.
 pub(super) fn escaped_for_url(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -48,7 +49,7 @@ pub(super) fn escaped_for_url(text: &str) -> String {
     escaped
 }
 
-/// A name as a word of a shell.
+/// Quotes a name as one word of a shell.
 pub(super) fn quoted(name: &str) -> String {
     let name = plain(name);
     let simple = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);

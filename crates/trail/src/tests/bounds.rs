@@ -1,12 +1,12 @@
-//! No user makes a record that cannot be stored, found or told from another.
+//! Tests of limits: no user can cause a record that cannot be stored, found or distinguished from another.
 
 use oz_api::{Requester, labels};
 
 use super::support::{at, key, objects, record};
 use crate::{Action, Chain, Decision, PodRef, Query, Record, Repeated, RequestRef, Writer};
 
-/// A record with `text` wherever a user or a cluster could put it. Every field is named: a new one
-/// must be thought of here.
+/// Returns a record with `text` in every field that a user or a cluster can set. Every field is named, so that a new
+/// field must be considered here.
 fn full(text: &str) -> Record {
     let some = || text.to_owned();
     Record {
@@ -49,7 +49,7 @@ fn full(text: &str) -> Record {
 
 #[test]
 fn a_record_has_a_bounded_size_whatever_a_user_puts_into_it() {
-    /// What etcd takes, less what the API server adds: it keeps the name of each detail once more.
+    /// The limit of etcd, less the additions of the API server, which stores the name of each detail once more.
     const ETCD: usize = 1_572_864 - 64 * 6 * 512 - 10_000;
     for text in ["x", "ü", "\u{1}", "\""] {
         let writer = Writer::new("oz-webhook", "oz-0", at(0), 1);

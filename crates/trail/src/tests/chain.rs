@@ -1,4 +1,4 @@
-//! What is written verifies: across restarts, rotation, retention, a crash, a round trip.
+//! Tests that written records verify: across restarts, rotation, retention, a crash, a round trip.
 
 use jiff::{SignedDuration, Unit};
 use proptest::prelude::*;
@@ -87,17 +87,17 @@ fn records_that_are_older_than_what_is_kept_may_be_gone() {
         objects_kept_since: Some(at(10)),
         ..terms()
     };
-    // Those of the seconds 0 to 9.
+    // The records of the seconds 0 to 9 are missing.
     let rest = objects(&entries[10..]);
     assert!(judged_objects(&rest, std::slice::from_ref(&signed), &kept).is_whole());
-    // One more than is old enough.
+    // One more record is missing than is old enough.
     let report = judged_objects(
         &objects(&entries[12..]),
         std::slice::from_ref(&signed),
         &kept,
     );
     assert_eq!(faults(&report), [(Fault::Missing, Some(1))]);
-    // All of them, long after.
+    // All records are missing, long after.
     let later = Terms {
         objects_kept_since: Some(at(100)),
         ..terms()
@@ -124,7 +124,7 @@ fn what_was_under_way_when_a_writer_was_killed_is_no_fault_and_what_was_not_is_o
     };
     assert!(without(IN_FLIGHT + 15).is_whole());
     assert_eq!(faults(&without(5)), [(Fault::Missing, Some(5))]);
-    // Not covered by a checkpoint; but too far from the end to have been under way.
+    // The record is not covered by a checkpoint, but it is too far from the end to have been in progress.
     assert_eq!(faults(&without(12)), [(Fault::Missing, Some(12))]);
 }
 
@@ -153,7 +153,7 @@ fn a_key_that_the_pinned_one_vouches_for_is_believed_and_another_is_not() {
     let last = AuditKey::new(&[9; 32]);
     let by_last = Checkpoint::sign(entries[5].head(&BOTH), &last);
     let mut believing = terms();
-    // In any order.
+    // The order does not matter.
     believing
         .trust
         .extend(&[last.published(Some(&next)), next.published(Some(&key()))]);
@@ -164,7 +164,7 @@ fn a_key_that_the_pinned_one_vouches_for_is_believed_and_another_is_not() {
         let report = verify(evidence, &believing);
         assert!(report.is_whole(), "{:?}", report.problems);
     }
-    // Vouched for by itself only.
+    // The key vouches only for itself.
     let mut fooled = terms();
     fooled
         .trust
@@ -185,7 +185,7 @@ fn objects_and_logs_of_one_chain_are_held_against_each_other() {
     assert!(report.is_whole(), "{:?}", report.problems);
     assert_eq!(report.records(), 6);
 
-    // One that was written anew, digests and all, is another record in the same place.
+    // A record that was written again, with new digests, is another record at the same position.
     let forged = written("oz-0", 4);
     let (mut chain, _) = Chain::begin(forged[0].link.writer.clone(), at(0), &[], &key());
     let other = (1..=5).map(|_| chain.append(record(77), &key()));
@@ -239,7 +239,7 @@ fn what_comes_a_little_late_keeps_its_place_in_time() {
     assert_eq!(decided[..2], [None, None]);
     let late = at(10).round(Unit::Microsecond).unwrap();
     assert_eq!(decided[2], Some(&late.to_string()));
-    // As the record before it: it need not be signed again.
+    // The record has the time of the preceding record, so it need not be signed again.
     let signed = entries.iter().map(|entry| entry.link.signature.is_some());
     assert_eq!(signed.collect::<Vec<_>>(), [true, true, false, false]);
 }
@@ -303,8 +303,8 @@ fn a_record_of_a_new_key_lets_the_old_pin_do_without_a_cluster() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// As `objects` of `oz-audit` writes: several at once, but none after a signed one that has
-    /// not arrived; and a checkpoint within seconds.
+    /// The records arrive as `objects` of `oz-audit` writes them: several at once, but none after a signed record that
+    /// has not arrived; and a checkpoint within seconds.
     #[test]
     fn a_writer_that_is_killed_at_any_moment_leaves_a_whole_trail(
         pauses in prop::collection::vec(prop::sample::select(vec![0, 3, 40, 990, 1_000, 1_700, 59_000, 600_000]), 1..60),
@@ -317,7 +317,7 @@ proptest! {
         let mut left = entries[..there].to_vec();
         let since = entries.get(there).map(|entry| entry.record.time);
         for (index, entry) in entries[there..].iter().enumerate().take(64) {
-            // Nothing is on its way for so long.
+            // No record is in progress for so long.
             let long = SignedDuration::from_secs(10);
             if since.is_some_and(|since| entry.record.time.duration_since(since) > long) {
                 break;
@@ -371,17 +371,17 @@ fn a_key_that_was_lost_is_told_from_a_record_that_was_forged() {
     assert_eq!(unknown.records, signatures.count() as u64);
     assert_eq!(unknown.checkpoints, 1);
     assert_eq!(unknown.first, entries[0].record.time);
-    // Its public part was kept.
+    // The public part of the key was kept.
     let found = judged(&entries, &[&kept, &key()]);
     assert_eq!(found.verdict(false), Verdict::Whole);
     assert_eq!(found.unknown_keys, []);
-    // What is wrong besides is wrong.
+    // Other faults are reported as well.
     let mut altered = entries.clone();
     altered[3].record.message = "nothing happened".to_owned();
     assert_eq!(judged(&altered, &[&kept]).verdict(false), Verdict::NotWhole);
     let fewer = [&entries[..3], &entries[4..]].concat();
     assert_eq!(judged(&fewer, &[&key()]).verdict(false), Verdict::NotWhole);
-    // A signature in the name of a key that is known.
+    // The signature names a known key.
     let mut forged = entries.clone();
     let signature = AuditKey::new(&[9; 32]).sign("x", b"y");
     let (_, signature) = signature.split_once(':').unwrap();

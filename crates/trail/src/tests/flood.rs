@@ -1,4 +1,5 @@
-//! Ten thousand refusals a minute, and four million sessions a day, cost few records, whose counts add up.
+//! Tests of flood control: ten thousand refusals a minute, and four million sessions a day, cause few records, and
+//! their counts add up.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,7 +19,7 @@ fn denied(user: &str, number: i64, time: Timestamp) -> Record {
     record
 }
 
-/// A session of mallory's by one grant, running `command`.
+/// Returns a session of mallory by one grant, running `command`.
 fn opened(command: &str, number: i64, time: Timestamp) -> Record {
     let mut record = record(1);
     record.id = format!("session-{number}");
@@ -31,7 +32,7 @@ fn opened(command: &str, number: i64, time: Timestamp) -> Record {
         .detail("commandDigest", command)
 }
 
-/// A gate, and what came through it.
+/// A flood counter, and the records that it admitted.
 #[derive(Default)]
 struct Written {
     gate: FloodCounter,
@@ -58,7 +59,7 @@ impl Written {
     }
 }
 
-/// How often it happened, all records together.
+/// Returns the number of events, over all records.
 fn counted(records: &[Record]) -> u64 {
     let count = |record: &Record| record.repeated.as_ref().map_or(1, |several| several.count);
     records.iter().map(count).sum()
@@ -89,13 +90,14 @@ fn what_oz_decides_by_itself_is_always_written() {
     assert_eq!(gate.next(), None);
 }
 
-/// The minutes for which sessions go on: three hours, and with `OZ_LONG` a day. Each minute counts on its own.
+/// Returns the minutes for which sessions are opened: three hours, and with `OZ_LONG` a day. Each minute counts on its
+/// own.
 fn minutes() -> i64 {
     let is_long = std::env::var_os("OZ_LONG").is_some_and(|value| value == "1");
     60 * if is_long { 24 } else { 3 }
 }
 
-/// Sessions for hours, one each 20 ms, the one after the other by each of these grants.
+/// Returns the records of hours of sessions, one each 20 ms, by each of these grants in turn.
 fn hours_of(grants: &[Record]) -> Vec<Record> {
     let mut written = Written::default();
     let sessions = 50 * 60 * minutes();
@@ -111,7 +113,7 @@ fn hours_of(grants: &[Record]) -> Vec<Record> {
     written
 }
 
-/// A session with what tells it apart, and little else: a day has millions of them.
+/// Returns a session with its distinguishing fields only, since a day has millions of them.
 fn sparse(user: &str, pod: &str) -> Record {
     let session = opened("sh", 1, at(0));
     let mut sparse = Record {
@@ -134,7 +136,7 @@ fn fifty_sessions_a_second_for_hours_are_two_records_a_minute() {
     let (first, summary) = (&written[0], &written[1]);
     assert!(first.repeated.is_none(), "the first is a record of its own");
     assert_eq!(summary.repeated.as_ref().unwrap().count, 50 * 60 - 1);
-    // Each names the grant, by which its end finds it.
+    // Each record names the grant, by which the operator finds it at the end of the grant.
     let named = |one: &Record| one.request.uid == first.request.uid && one.details["way"] == "exec";
     assert!(written.iter().all(named));
 }
@@ -157,7 +159,7 @@ fn hours_of_sessions_in_fifty_pods_are_two_records_a_minute_for_each() {
     );
 }
 
-/// The same where the namespace enforces, or by a break-glass group.
+/// Returns such a session in an enforcing namespace, or by a break-glass group.
 fn opened_in(mode: Mode, command: &str, number: i64, time: Timestamp) -> Record {
     let mut record = opened(command, number, time).detail(Mode::DETAIL, mode.title());
     if mode == Mode::BreakGlass {
@@ -214,12 +216,12 @@ fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
     }
     let alice = admit("alice", 1, Mode::Enforcing);
     assert!(matches!(alice, Admitted::Write(_)));
-    // Break-glass is never refused, and has a record each time.
+    // Break-glass is never refused, and each use has a record.
     for number in 0..100 {
         let admitted = admit("mallory", number, Mode::BreakGlass);
         assert!(matches!(admitted, Admitted::Write(_)), "{admitted:?}");
     }
-    // Where nothing is enforced, they are counted as before.
+    // In an observing namespace, sessions are counted as before.
     let counted = (0..100).map(|number| admit("mallory", number, Mode::Observing));
     assert!(
         counted
@@ -241,7 +243,7 @@ fn record_of_an_unproven_caller_is_never_counted_with_those_of_an_api_server() {
         (last.id.as_str(), last.unproven_peer()),
         ("session-3", None)
     );
-    // All that differ, which are counted together, are marked as well.
+    // All different records, which are counted together, are marked as well.
     for number in 0..100 {
         let other = opened(&number.to_string(), 10 + number, at(0));
         written.admit(other.of_unproven("10.0.0.7"));
@@ -263,7 +265,7 @@ fn records_of_unproven_callers_have_a_quota_together_and_cost_the_named_user_non
     let beyond = Admitted::Exceeded(Quota::Unproven);
     let exceeded = admitted.iter().filter(|one| **one == beyond).count();
     assert_eq!(exceeded, 700);
-    // Not only connections: whatever it says.
+    // The quota applies to all statements, not only to connections.
     let forged = denied("victor", 1, at(0)).of_unproven("10.0.0.7");
     assert_eq!(gate.admit(forged), beyond);
     let session = opened_in(Mode::Enforcing, "sh", 1_001, at(0));
@@ -334,7 +336,7 @@ fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
         );
         assert_eq!(last.details["commandDigest"], command);
     }
-    // Nor behind dull ones that each differ: what it was about is listed.
+    // Nor is it hidden behind uninteresting records that all differ: its subject is listed.
     for number in 0..1_000 {
         written.admit(refused("web-0", "NoGrant", &number.to_string(), number));
     }
@@ -374,7 +376,7 @@ fn many_names_take_no_more_memory_or_records_than_some() {
         .count();
     assert_eq!(admitted, 1_024 + 3);
     let due = gate.due(Timestamp::MAX);
-    // It is nobody's in particular; whose it is, as far as it tells, is in the samples.
+    // The summary has no user; the samples contain the users, as far as possible.
     let [summary] = due.as_slice() else {
         panic!("{due:?}")
     };

@@ -1,4 +1,4 @@
-//! What of a command line is kept.
+//! Tests of the redaction of command lines.
 
 use crate::arguments;
 
@@ -25,7 +25,7 @@ fn what_looks_like_a_secret_is_masked() {
     for (line, expected) in [
         (&["ls", "-l", "/var/log"][..], "ls -l /var/log"),
         (&["mysql", "-phunter2", "-uroot"], "mysql -p*** -u***"),
-        // No number is known to be a port.
+        // A number cannot be recognised as a port.
         (&["ssh", "-p", "22"], "ssh -p ***"),
         (&["ssh", "-p22"], "ssh -p***"),
         (
@@ -136,7 +136,7 @@ fn no_way_to_give_a_password_is_kept() {
             .replace('@', "hunter2")
             .replace("hunter2hunter2", "hunter2@");
         let words: Vec<&str> = script.split_whitespace().collect();
-        // What is in quotes is one word, which a shell would know.
+        // A quoted text is one word, as for a shell.
         let words = if script.contains(['"', '\'']) {
             &words[..1]
         } else {

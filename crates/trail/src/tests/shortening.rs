@@ -1,4 +1,4 @@
-//! A trail that was shortened is whole where a signed record says so, and nowhere else.
+//! Tests of shortening: a shortened trail is whole where a signed record declares the deletion, and nowhere else.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,8 +9,8 @@ use crate::{
     excess,
 };
 
-/// A chain of `component` with a record a second, the last of which says that what is older than `before`
-/// goes.
+/// Returns a chain of `component` with a record a second; the last record declares that all records older than `before`
+/// are deleted.
 fn shortened_by(component: &str, before: Timestamp, key: &AuditKey) -> Vec<Entry> {
     let writer = Writer::new(component, "oz-0", at(0), 1);
     let (mut chain, first) = Chain::begin(writer, at(0), &[], key);

@@ -1,4 +1,4 @@
-//! A chain that was written, and ways to lay hands on it.
+//! A written chain, and functions to manipulate it.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Requester;
@@ -53,12 +53,12 @@ pub(super) fn record(number: i64) -> Record {
     .detail("reason", "INC-7")
 }
 
-/// A written chain: its entries, the first of which says that it began, and is the only one signed.
+/// Returns the entries of a written chain. The first entry records the start of the writer, and is the only signed one.
 pub(super) fn written(replica: &str, records: i64) -> Vec<Entry> {
     written_at(replica, (1..=records).map(|number| number * 10))
 }
 
-/// A chain with a record at each of these milliseconds.
+/// Writes a chain with a record at each of these milliseconds.
 pub(super) fn written_at(replica: &str, millis: impl IntoIterator<Item = i64>) -> Vec<Entry> {
     let writer = Writer::new("oz-operator", replica, at(0), 1);
     let (mut chain, first) = Chain::begin(writer, at(0), &[], &key());
@@ -74,7 +74,7 @@ pub(super) fn written_at(replica: &str, millis: impl IntoIterator<Item = i64>) -
     entries
 }
 
-/// The entry with something else in it, or another place, by somebody who cannot sign.
+/// Returns the entry with a change of its content or position, by an attacker who cannot sign.
 pub(super) fn forged(mut entry: Entry, change: impl FnOnce(&mut Entry)) -> Entry {
     change(&mut entry);
     entry.link.signature = None;
@@ -89,7 +89,7 @@ pub(super) fn lines(entries: &[Entry]) -> Vec<String> {
         .collect()
 }
 
-/// The checkpoint at an entry.
+/// Returns the checkpoint at an entry.
 pub(super) fn checkpoint(entry: &Entry) -> Checkpoint {
     Checkpoint::sign(entry.head(&BOTH), &key())
 }
@@ -101,7 +101,7 @@ pub(super) fn terms() -> Terms {
     }
 }
 
-/// What is said of a log and a checkpoint that is kept elsewhere.
+/// Returns the report about a log and a checkpoint that is stored elsewhere.
 pub(super) fn judged(lines: &[String], checkpoint: Option<&Checkpoint>) -> Report {
     let mut evidence = Evidence::default();
     evidence.log("operator.jsonl", &lines.join("\n"));
@@ -112,7 +112,7 @@ pub(super) fn judged(lines: &[String], checkpoint: Option<&Checkpoint>) -> Repor
     verify(evidence, &terms())
 }
 
-/// What is said of objects and a checkpoint.
+/// Returns the report about objects and checkpoints.
 pub(super) fn judged_objects(
     objects: &[Value],
     checkpoints: &[Checkpoint],

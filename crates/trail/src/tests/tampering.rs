@@ -1,4 +1,4 @@
-//! Whatever is done to a record behind a checkpoint is found, and found where it was done.
+//! Tests that every manipulation of a record that a checkpoint covers is detected, at its position.
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use crate::{Chain, Entry, Medium, Writer};
 
 const RECORDS: i64 = 30;
 
-/// Found, in the chain, at one of these places.
+/// Checks that a fault was found, in the chain, at one of these positions.
 fn found(report: &Report, places: &[u64]) -> Result<(), TestCaseError> {
     prop_assert!(!report.is_whole(), "not found");
     let hit = report
@@ -23,7 +23,7 @@ fn found(report: &Report, places: &[u64]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The place of the record in line `index`.
+/// Returns the position of the record in line `index`.
 fn seq(index: usize) -> u64 {
     u64::try_from(index).unwrap() + 1
 }
@@ -44,7 +44,7 @@ proptest! {
         lines[index] = text;
         let report = judged(&lines, Some(&signed));
         prop_assert!(!report.is_whole(), "{}", lines[index]);
-        // Located by its place in the chain, or by its line.
+        // The fault is located by its position in the chain, or by its line.
         let here = report.problems.iter().any(|problem| {
             problem.seq == Some(seq(index))
                 || problem.place.as_ref().and_then(|place| place.line) == Some(index + 1)
@@ -85,7 +85,7 @@ proptest! {
         let signed = checkpoint(one.last().unwrap());
         let mut two = written("oz-1", RECORDS + 1);
         for entry in &mut two {
-            // Even by somebody who makes it look like one chain, and computes digests anew.
+            // An attacker can make it look like one chain, and compute the digests again.
             entry.link.writer = one[0].link.writer.clone();
             entry.record.message = "nothing to see".to_owned();
             entry.link.digest = crate::Entry::digest_of(&entry.value());
@@ -163,7 +163,7 @@ fn a_chain_that_somebody_invented_without_a_first_record_is_found() {
     }
 }
 
-/// `entries`, and one more that says that it came so much later.
+/// Returns `entries` and one more entry that claims to be later by this time.
 fn extended(entries: &[Entry], later: SignedDuration, skipped: u64) -> Vec<Entry> {
     let last = entries.last().unwrap();
     let more = forged(last.clone(), |entry| {
@@ -198,17 +198,17 @@ fn checkpoints_that_were_taken_away_or_put_back_are_found() {
         faults(&judged_objects(&objects(entries), &signed, &terms()))
     };
     assert_eq!(judge(&entries, &[20]), []);
-    // Whoever takes them away can take events away as well.
+    // An attacker who removes checkpoints can remove events as well.
     for left in [&entries[..], &entries[..15]] {
         assert_eq!(judge(left, &[]), [(Fault::Unclaimed, Some(1))]);
     }
     assert_eq!(judge(&entries, &[5]), [(Fault::Unclaimed, Some(7))]);
-    // Of a process that writes on, the last ones are not covered yet.
+    // The last records of a process that still writes are not covered yet.
     assert_eq!(judge(&entries, &[15]), []);
-    // Nor is what comes after a long silence.
+    // Nor are the records after a long pause.
     let idle = written_at("oz-0", [1_000, 900_000, 900_010]);
     assert_eq!(judge(&idle, &[1]), []);
-    // A log alone has nothing to do with it.
+    // A log alone requires no checkpoint.
     assert!(judged(&lines(&entries), None).is_whole());
 }
 
@@ -222,7 +222,7 @@ fn checkpoints_that_another_process_has_seen_do_not_vanish() {
     let all: Vec<_> = old.iter().chain(&new).cloned().collect();
     let report = judged_objects(&objects(&all), &[], &terms());
     assert_eq!(faults(&report), [(Fault::Unclaimed, Some(6))]);
-    // Long ago: it may have been forgotten since.
+    // The chain is old: it may have been deleted since.
     let kept = Terms {
         objects_kept_since: Some(at(50)),
         ..terms()

@@ -35,7 +35,7 @@ fn chain(writer: &str, key: &AuditKey) -> Vec<Entry> {
     vec![first, chain.append(record(5), key)]
 }
 
-/// What verifying says of a log and its checkpoint, by the operator's key that was pinned.
+/// Returns the report about a log and its checkpoint, by the pinned key of the operator.
 fn judged_by_pin(entries: &[Entry], checkpoint: &Checkpoint) -> Report {
     let mut evidence = Evidence::default();
     evidence.log("log", &lines(entries).join("\n"));
@@ -85,7 +85,7 @@ fn writer_that_is_no_operator_vouches_for_nobody() {
             writer: Some(WEBHOOK.to_owned()),
             ..key().vouch(GATE, &stranger.public()).unwrap().1
         },
-        // A voucher for a writer in the place of one for the operator, and in the operator's name.
+        // A voucher for a writer instead of the operator, and in the name of the operator.
         Published {
             writer: None,
             ..key().vouch(GATE, &stranger.public()).unwrap().1
@@ -155,7 +155,7 @@ fn keys_of_an_earlier_release_sign_for_every_writer() {
         let checked = trust(&earlier).check(writer, "purpose", b"content", &signature);
         assert_eq!(checked, Ok(()), "{writer}");
     }
-    // Once another writer has a key of its own, the operator's is the operator's.
+    // Once another writer has a separate key, the key of the operator is valid only for the operator.
     let checked = trust(&published()).check(WEBHOOK, "purpose", b"content", &signature);
     assert!(matches!(checked, Err(KeyError::OtherWriter { .. })));
 }

@@ -1,5 +1,5 @@
-//! What was read, in the form in which it is judged. Each record's own digest is checked here,
-//! while its text is at hand, so that a hundred thousand of them need not be kept.
+//! The evidence: the input of a verification. The digest of each record is checked here, while its text is available,
+//! so that the texts of a hundred thousand records need not be kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::super::head::Medium;
 use super::super::{Action, Entry, Link, Published, Shortening};
 use super::report::{Fault, Location, Problem};
 
-/// What was read back.
+/// The items that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     pub(super) items: Vec<Item>,
@@ -20,13 +20,13 @@ pub struct Evidence {
     pub(super) media: BTreeSet<Medium>,
     pub(super) problems: Vec<Problem>,
     pub(super) notes: Vec<String>,
-    /// Keys that records say were made, with the voucher of the key before.
+    /// The keys that records declare as created, each with the voucher of the preceding key.
     pub(super) keys: Vec<Published>,
-    /// Records that say that the trail was shortened.
+    /// The records that declare that the trail was shortened.
     pub(super) shortened: Vec<Shortened>,
 }
 
-/// That the trail was shortened, which counts if the signature holds.
+/// A declaration that the trail was shortened. It applies if its signature is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Shortened {
     pub(super) digest: String,
@@ -36,22 +36,23 @@ pub(super) struct Shortened {
     pub(super) message: String,
 }
 
-/// What of a record matters to its chain.
+/// The fields of a record that its chain requires.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) place: Location,
     pub(super) medium: Medium,
     pub(super) link: Link,
     pub(super) time: Timestamp,
-    /// Details of a first record, some of which name other chains.
+    /// The details of a first record, some of which name other chains.
     pub(super) mentions: BTreeMap<String, String>,
-    /// The address of an unproven caller, if it is of one, and how often it says that something happened.
+    /// The address of the unproven caller of the record, if it has one, and the number of events that the record
+    /// states.
     pub(super) unproven: Option<(String, u64)>,
 }
 
 impl Evidence {
-    /// A log, line by line. The last line may be torn: its writer was killed. What a process says
-    /// besides may stand in between, as in what `kubectl logs` gives.
+    /// Adds a log, line by line. The last line may be incomplete if its writer was killed. Other output of the process
+    /// may occur between the records, as in the output of `kubectl logs`.
     pub fn log(&mut self, source: &str, text: &str) {
         self.media.insert(Medium::Log);
         let mut others = 0_u64;
@@ -67,7 +68,7 @@ impl Evidence {
         }
     }
 
-    /// Whether the line is of the trail, or was to be.
+    /// Adds a line. Returns whether the line belongs to the trail, or was written as a part of it.
     fn line(&mut self, source: &str, number: usize, line: &str) -> bool {
         let place = Location {
             source: source.to_owned(),
@@ -77,7 +78,7 @@ impl Evidence {
             if !line.starts_with('{') {
                 return false;
             }
-            // If it was more than half a line, the chain has a gap.
+            // If more than half a line is missing, the chain has a gap.
             self.notes.push(format!(
                 "{place}: the line is no JSON; a killed process may leave half a line"
             ));
@@ -94,12 +95,12 @@ impl Evidence {
         true
     }
 
-    /// Says that the AuditEvents of the cluster are among what is judged, even if there are none.
+    /// Declares that the AuditEvents of the cluster are part of the evidence, even if there are none.
     pub fn objects(&mut self) {
         self.media.insert(Medium::Objects);
     }
 
-    /// An AuditEvent, as the API server gave it.
+    /// Adds an AuditEvent in the form in which the API server returned it.
     pub fn object(&mut self, object: &Value) {
         self.objects();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -129,7 +130,7 @@ impl Evidence {
         }
     }
 
-    /// A checkpoint, as a ConfigMap keeps it.
+    /// Adds a checkpoint from a ConfigMap.
     pub fn checkpoint(&mut self, source: &str, text: &str) {
         let place = Location {
             source: source.to_owned(),
@@ -148,8 +149,8 @@ impl Evidence {
         }
     }
 
-    /// A line of a file to which AuditEvents were written, each as its spec alone: name and labels are not among
-    /// what is judged. The entry, if it is one.
+    /// Adds a line of a file to which AuditEvents were exported, each as its spec only: the name and the labels are not
+    /// verified. Returns the entry, if the line is one.
     pub fn exported(&mut self, source: &str, line: usize, value: Value) -> Option<Entry> {
         let place = Location {
             source: source.to_owned(),

@@ -1,6 +1,5 @@
-//! Whether a record is whole: what was read back, against the chains, the signatures and what the
-//! checkpoints say should be there. Finds what was changed, left out, doubled, moved or put in
-//! between, and where.
+//! Verification of the audit trail: compares the records that were read with their chains, their signatures and the
+//! checkpoints. It finds records that were changed, left out, duplicated, moved or inserted, and their positions.
 
 mod evidence;
 mod report;
@@ -25,7 +24,7 @@ use evidence::Shortened;
 use report::{Claim, UnknownKeys, UnprovenCallers};
 use walk::Walk;
 
-/// Verifies what was read.
+/// Verifies the evidence.
 #[must_use]
 pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     let Evidence {
@@ -37,12 +36,12 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
         keys,
         shortened,
     } = evidence;
-    // Whoever pinned the first key has what is needed to believe those that came after it.
+    // A user who pinned the first key can trust the keys that followed it.
     let mut terms = terms.clone();
     terms.trust.extend(&keys);
     shorten(&mut terms, shortened, &mut notes);
     let terms = &terms;
-    // Where it was taken away as a whole.
+    // The ConfigMap of the checkpoints was removed as a whole.
     let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
     let (mut unknown, mut unproven) = (UnknownKeys::default(), UnprovenCallers::default());
     let (mut claims, unchecked) = claims(checkpoints, &terms.trust, &mut problems, &mut unknown);
@@ -63,7 +62,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
             .or_default()
             .push(item);
     }
-    // A log belongs to a replica; those of others need not have been given.
+    // A log belongs to one replica; the logs of the others may not have been provided.
     let logged: BTreeSet<(String, String)> = chains
         .iter()
         .filter(|(_, items)| items.iter().any(|item| item.medium == Medium::Log))
@@ -104,8 +103,8 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     report
 }
 
-/// What was deleted from the cluster may be gone that a signed record says was to go. A signature that
-/// does not hold is a fault of its record's own.
+/// Allows records to be missing from the cluster that a signed record declares as deleted. A signature that is not
+/// valid is reported as a fault of its record.
 fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<String>) {
     shortened.retain(|one| {
         let trust = &terms.trust;
@@ -121,8 +120,8 @@ fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<Str
     terms.objects_kept_since = terms.objects_kept_since.max(Some(last.before));
 }
 
-/// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted; and the
-/// writers with one that is signed by a key of which nothing is known.
+/// Returns the statements of the checkpoints about the chain of each writer, as far as a trusted key signed them; and
+/// the writers with a checkpoint that an unknown key signed.
 fn claims(
     checkpoints: Vec<(Location, Checkpoint)>,
     trust: &Trust,

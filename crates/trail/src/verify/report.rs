@@ -1,4 +1,4 @@
-//! By what a record is judged, and what is said of it.
+//! The terms of verification, and its report.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use super::super::head::{Head, Medium};
 use super::super::keys::Trust;
 use super::super::writer::Writer;
 
-/// How many records a writer has on their way to the cluster at once, at most. When it is killed,
-/// some of these may have arrived and others not; no earlier one is missing.
+/// The maximum number of records that a writer sends to the cluster at one time. When the writer is killed, some of
+/// these may have arrived and others not; no earlier record is missing.
 pub const IN_FLIGHT: u64 = 64;
 
-/// How far apart a signed record and what follows it unsigned may be: twice of what writers keep to.
+/// The maximum time between a signed record and the unsigned records after it: twice the limit that writers apply.
 pub(super) const UNSIGNED: SignedDuration = SignedDuration::from_secs(2);
-/// How far apart the records may be that come after the last checkpoint: writers publish one within
+/// The maximum time between the records after the last checkpoint: writers publish a checkpoint within
 /// [`PUBLISHED_WITHIN`] of the first of them.
 pub(super) const UNCLAIMED: SignedDuration = SignedDuration::from_secs(60);
-/// The longest that a writer may wait until it publishes a checkpoint.
+/// The maximum time until a writer publishes a checkpoint.
 pub const PUBLISHED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// By what a record is judged.
+/// The terms by which a trail is verified.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// Whose signatures count.
+    /// The trusted keys.
     pub trust: Trust,
-    /// What may be gone from the cluster: records older than this.
+    /// The time before which records may be missing from the cluster.
     pub objects_kept_since: Option<Timestamp>,
-    /// What may be gone from the logs: records older than this.
+    /// The time before which records may be missing from the logs.
     pub logs_kept_since: Option<Timestamp>,
-    /// What need not be there in the place of the cluster's events: records of a chain that come after one that is
-    /// signed and not from before this. So a part of a trail is judged, between two instants.
+    /// The time from which the events of the cluster may be missing: the records of a chain after a signed record that
+    /// is not older than this. With it, a part of a trail between two instants is verified.
     pub objects_until: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ impl Terms {
     }
 }
 
-/// Where something was read.
+/// The location of an item that was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Location {
     /// The file, or the kind and name of the object.
@@ -113,21 +113,21 @@ pub enum Fault {
     NotAsSigned,
 }
 
-/// Something that is wrong, and where.
+/// A fault and its location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
-    /// The chain, if that much could be read.
+    /// The chain, if its writer could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
-    /// The place in the chain: the first that is bad.
+    /// The position in the chain: the first with the fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// What is wrong.
+    /// The kind of fault.
     pub fault: Fault,
-    /// Where it shows.
+    /// The location at which the fault was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Location>,
-    /// The same for people.
+    /// The description of the fault for users.
     pub message: String,
 }
 
@@ -147,27 +147,27 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// A key that signed something, and of which nothing is known.
+/// A key that signed an item and is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnknownKey {
-    /// Its name, as signatures have it.
+    /// The name of the key, as in signatures.
     pub key: String,
-    /// How many records it signed, wherever they were read.
+    /// The number of records that it signed, at all locations.
     pub records: u64,
-    /// How many checkpoints.
+    /// The number of checkpoints that it signed.
     pub checkpoints: u64,
-    /// Instants of the first and last of them.
+    /// The instants of the first and the last of them.
     pub first: Timestamp,
     /// See `first`.
     pub last: Timestamp,
 }
 
-/// The keys of which nothing is known, by name.
+/// The unknown keys, by name.
 #[derive(Default)]
 pub(super) struct UnknownKeys(BTreeMap<String, UnknownKey>);
 
 impl UnknownKeys {
-    /// A record or a checkpoint of this instant is signed by this key.
+    /// Counts a record or a checkpoint of this instant that this key signed.
     pub(super) fn signed(&mut self, key: &str, at: Timestamp, is_checkpoint: bool) {
         let known = self.0.entry(key.to_owned()).or_insert_with(|| UnknownKey {
             key: key.to_owned(),
@@ -189,14 +189,14 @@ impl UnknownKeys {
     }
 }
 
-/// A caller of the webhook that was not known to be an API server. What is recorded of it may be forged.
+/// A caller of the webhook that was not known to be an API server. The records of its statements may be forged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnprovenCaller {
-    /// Its address.
+    /// The address of the caller.
     pub peer: String,
-    /// How often it said that something happened, according to its records.
+    /// The number of events that it stated, according to its records.
     pub records: u64,
-    /// Instants of the first and last of them.
+    /// The instants of the first and the last of them.
     pub first: Timestamp,
     /// See `first`.
     pub last: Timestamp,
@@ -223,7 +223,7 @@ impl std::fmt::Display for UnprovenCaller {
 pub(super) struct UnprovenCallers(BTreeMap<String, UnprovenCaller>);
 
 impl UnprovenCallers {
-    /// A record of this instant is of this caller, and stands for so many.
+    /// Counts a record of this instant, which stands for `many` statements of this caller.
     pub(super) fn said(&mut self, peer: &str, many: u64, at: Timestamp) {
         let caller = self.0.entry(peer.to_owned());
         let caller = caller.or_insert_with(|| UnprovenCaller {
@@ -242,57 +242,57 @@ impl UnprovenCallers {
     }
 }
 
-/// What is known of one chain.
+/// The results for one chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainReport {
-    /// Whose.
+    /// The writer of the chain.
     pub writer: Writer,
-    /// How many different records were read.
+    /// The number of different records that were read.
     pub records: u64,
-    /// The first and last place read; 0 if none was.
+    /// The first and the last position that were read; 0 if no record was read.
     pub first: u64,
     /// See `first`.
     pub last: u64,
-    /// How far the chain is proven complete by a checkpoint.
+    /// The position up to which a checkpoint proves the chain complete.
     pub complete_through: u64,
-    /// How many records after that are chained and not yet vouched for by any signature.
+    /// The number of records after that position that are chained and not covered by a signature yet.
     pub unsigned: u64,
 }
 
-/// What came of verifying.
+/// The report of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Every chain, by writer.
+    /// All chains, by writer.
     pub chains: Vec<ChainReport>,
-    /// What is wrong, by chain and place. Empty if the record is whole.
+    /// The faults, by chain and position. Empty if the trail is whole.
     pub problems: Vec<Problem>,
-    /// What is worth knowing and not wrong.
+    /// Further facts that are not faults.
     pub notes: Vec<String>,
-    /// Callers of the webhook that were not known to be API servers, and what is recorded of what they said.
+    /// The callers of the webhook that were not known to be API servers, and the records of their statements.
     #[serde(rename = "unprovenCallers")]
     pub unproven_callers: Vec<UnprovenCaller>,
-    /// The keys by whose signatures nothing could be checked.
+    /// The unknown keys. Their signatures could not be checked.
     #[serde(rename = "unknownKeys")]
     pub unknown_keys: Vec<UnknownKey>,
 }
 
-/// What verifying comes to.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 pub enum Verdict {
-    /// There are records, and none is missing or changed.
+    /// There are records, and no record is missing or changed.
     Whole,
-    /// Something is wrong.
+    /// There is a fault.
     NotWhole,
-    /// Nothing else is wrong than that signatures are by keys of which nothing is known. Whether a key was
-    /// lost or somebody made these records up cannot be told without its public part.
+    /// The only faults are signatures by unknown keys. Without the public part of a key it is not decidable whether the
+    /// key was lost or an attacker forged these records.
     Unchecked,
-    /// There was no record to judge. That proves nothing: a trail that was taken away as a whole,
-    /// checkpoints and all, looks like one that never began.
+    /// There was no record to verify. This proves nothing: a trail that was removed as a whole, with its checkpoints,
+    /// looks like one that never began.
     Nothing,
 }
 
 impl Report {
-    /// What it comes to. If `strict`, records that no signature vouches for are wrong.
+    /// Returns the verdict. If `strict`, records that no signature covers are a fault.
     #[must_use]
     pub fn verdict(&self, strict: bool) -> Verdict {
         let mut faults = self.problems.iter().map(|problem| problem.fault);
@@ -309,29 +309,29 @@ impl Report {
         }
     }
 
-    /// Whether nothing is wrong. It may be that there was nothing at all: see [`Report::verdict`].
+    /// Checks whether there is no fault. It is possible that there was no record: see [`Report::verdict`].
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// How many records were read.
+    /// Returns the number of records that were read.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.chains.iter().map(|chain| chain.records).sum()
     }
 
-    /// How many records no signature vouches for yet.
+    /// Returns the number of records that no signature covers yet.
     #[must_use]
     pub fn unsigned(&self) -> u64 {
         self.chains.iter().map(|chain| chain.unsigned).sum()
     }
 }
 
-/// A statement that a chain came this far.
+/// A statement about the head of a chain.
 pub(super) struct Claim {
     pub(super) head: Head,
     pub(super) place: Location,
-    /// Whether it is by the first record of another chain, which found it in the cluster.
+    /// The first record of another chain states it; that writer found it in the cluster.
     pub(super) mentioned: bool,
 }

@@ -1,4 +1,4 @@
-//! One chain, from its first record to its last, in each place that it is kept in.
+//! The verification of one chain, from its first record to its last, in each of its media.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Walk<'a> {
     pub(super) claims: Vec<Claim>,
     pub(super) media: BTreeSet<Medium>,
     pub(super) no_checkpoint: bool,
-    /// Whether a checkpoint of it is signed by a key of which nothing is known.
+    /// An unknown key signed a checkpoint of the chain.
     pub(super) unchecked: bool,
     pub(super) problems: &'a mut Vec<Problem>,
     pub(super) notes: &'a mut Vec<String>,
@@ -33,7 +33,7 @@ pub(super) struct Walk<'a> {
 type ItemsBySequence<'i> = BTreeMap<u64, &'i Item>;
 
 impl Walk<'_> {
-    /// `None` if nothing of the chain was read and nothing need be there.
+    /// Returns `None` if no record of the chain was read and none is required.
     pub(super) fn run(mut self) -> Option<ChainReport> {
         let items = std::mem::take(&mut self.items);
         let signed = self.signatures(&items);
@@ -76,7 +76,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Checks the signatures on records, and gives the last place that has one.
+    /// Checks the signatures on records, and returns the last position with a valid signature.
     fn signatures(&mut self, items: &[Item]) -> u64 {
         let mut last = 0;
         let mut unknown = BTreeSet::new();
@@ -91,7 +91,7 @@ impl Walk<'_> {
                         Ok(()) => last = last.max(seq),
                         Err(KeyError::Unknown(key)) => {
                             self.unknown.signed(&key, item.time, false);
-                            // One is enough to find the others by: a lost key signed all of a chain.
+                            // One fault suffices to find the others: a lost key signed all of a chain.
                             if unknown.insert(key.clone()) {
                                 let message = KeyError::Unknown(key).to_string();
                                 self.fault(Fault::UnknownKey, seq, place, message);
@@ -113,7 +113,7 @@ impl Walk<'_> {
         last
     }
 
-    /// One place that the chain is kept in; gives how far it is proven complete there.
+    /// Verifies the chain in one medium; returns the position up to which it is proven complete there.
     fn medium(&mut self, medium: Medium, items: &[Item]) -> u64 {
         let mut chain: ItemsBySequence<'_> = BTreeMap::new();
         let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
@@ -143,7 +143,7 @@ impl Walk<'_> {
         promised.min(chain.keys().next_back().copied().unwrap_or_default())
     }
 
-    /// Holds what is there against the checkpoints, and gives how far they reach.
+    /// Compares the records with the checkpoints, and returns the last position that these cover.
     fn promised(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) -> u64 {
         let kept_since = self.terms.kept_since(medium);
         let last = chain.keys().next_back().copied().unwrap_or_default();
@@ -184,7 +184,7 @@ impl Walk<'_> {
         promised
     }
 
-    /// Whether what was read of the chain ends as late as it has to, in a record that its writer signed.
+    /// Checks whether the records of the chain end as late as required, with a record that its writer signed.
     fn ends_late(&self, medium: Medium, chain: &ItemsBySequence<'_>) -> bool {
         let Some(until) = self
             .terms
@@ -222,7 +222,7 @@ impl Walk<'_> {
                 let old = kept_since
                     .zip(item.link.prev_time)
                     .is_some_and(|(since, time)| time < since);
-                // The first of a chain is written alone: what is there without it was made up.
+                // The first record of a chain is written alone: a chain without it was forged.
                 let under_way =
                     medium == Medium::Objects && from > promised.max(1) && from + IN_FLIGHT > last;
                 let until = self
@@ -233,7 +233,7 @@ impl Walk<'_> {
                     .zip(before)
                     .is_some_and(|(until, item)| has_come(item.time, until));
                 if beyond {
-                    // What is left out was written after what is judged.
+                    // The missing records were written after the verified time.
                 } else if under_way && !old {
                     self.notes.push(format!(
                         "{}: {} to {} never arrived: the writer was stopped, or is writing them now",
@@ -253,18 +253,18 @@ impl Walk<'_> {
         }
     }
 
-    /// A writer signs so often that what is not signed follows closely on what is, and nothing
-    /// arrives before the signed record that it follows. So whoever cannot sign can add to the end
-    /// of a chain only what claims to be as old as that end.
+    /// Checks that unsigned records closely follow signed records. A writer signs at this interval, and no record
+    /// arrives before the signed record that it follows. An attacker without a key can therefore append to a chain only
+    /// records that claim to be as old as its end.
     fn unsigned(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) {
         let kept_since = self.terms.kept_since(medium);
         let mut signed: Option<Timestamp> = None;
         let mut told = false;
         for (&seq, item) in chain {
             let close = |to: Timestamp| item.time.duration_since(to).abs() <= UNSIGNED;
-            // What it follows may be gone for its age.
+            // The signed record before it may have been deleted because of its age.
             let old = kept_since.is_some_and(|since| item.time < since || close(since));
-            // A signature that is wrong, or not there on a first record, is a fault of its own.
+            // A wrong signature, or a missing signature on a first record, is reported as a separate fault.
             if item.link.signature.is_some() || seq == 1 {
                 (signed, told) = (Some(item.time), false);
             } else if !(told || old || signed.is_some_and(close)) {
@@ -276,8 +276,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Checkpoints that are not there. Records that came after the last one are of a short while: its
-    /// writer was killed, or is about to write the next.
+    /// Checks for missing checkpoints. The records after the last checkpoint span only a short time: their writer was
+    /// killed, or is about to write the next checkpoint.
     fn unclaimed(&mut self, chain: &ItemsBySequence<'_>, promised: u64) {
         let mut after = chain.range(promised + 1..);
         if let Some((&seq, first)) = after.next() {

@@ -1,5 +1,6 @@
-//! What can be approved, of each kind: whether an answer to it may be given, and taken back. Here are access
-//! requests; transient bindings are next door.
+//! The kinds that can be approved, and the checks whether an approval or denial of each may be
+//! given and withdrawn. This module contains access requests; `bindings` contains transient
+//! bindings.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -21,7 +22,7 @@ use crate::refusal::{denied, forbidden};
 use crate::stamp::requester;
 use crate::watched::Watched;
 
-/// What is to be found out about an answer.
+/// The context of a check of one approval or denial.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(super) keys: &'a Keys,
@@ -31,19 +32,20 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// There is nothing of this kind that has the name.
+    /// Returns the denial for a request that does not exist: no object of this kind has the name.
     pub(super) fn missing(self, title: &str) -> Rejection {
         let name = &self.object.spec.access_request_ref.name;
         let message = format!("there is no {title} {name} here; it may be over");
         forbidden("RequestMissing", "spec.accessRequestRef.name", &message)
     }
 
-    /// Whether whoever takes an answer back gave it, and what it is about still waits. `found` has the name.
+    /// Checks whether the user who withdraws an approval or denial is its author, and whether its
+    /// request is still pending. `found` is the request with the name.
     pub(super) fn withdrawn(self, found: Option<&Candidate<'_>>) -> Result<(), Rejection> {
         let annotations = self.object.metadata.annotations.as_ref();
         let author = annotations.and_then(|all| all.get(labels::REQUESTED_BY));
         let author = author.map(String::as_str).unwrap_or_default();
-        // Another of its name is none that this is about.
+        // A request with the same name and another UID is another request.
         let uid = &self.object.spec.access_request_ref.uid;
         let found = found.filter(|found| found.uid() == uid);
         let user = &self.review.user.username;
@@ -51,33 +53,34 @@ impl Question<'_> {
     }
 }
 
-/// An answer that is let in.
+/// An approval or denial that is admitted.
 pub(crate) struct Judged {
-    /// The rules that it may count for.
+    /// The approval rules for which it may count.
     pub(super) rules: Vec<String>,
-    /// Name of the template, if there is one.
+    /// The name of the template, if the request has a template.
     pub(super) template: String,
 }
 
 /// A kind that can be approved.
 pub(crate) trait Approvable: Send + Sync {
     fn kind(&self) -> &'static str;
-    /// Whether it belongs to the whole cluster, and answers to it to oz's namespace.
+    /// Returns whether the kind is cluster-scoped, so that its approvals and denials are in oz's
+    /// namespace.
     fn is_of_the_cluster(&self) -> bool;
-    /// Whether an answer may be given.
+    /// Checks whether an approval or denial may be given.
     fn judge<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<Judged, Rejection>>;
-    /// Whether one may be taken back.
+    /// Checks whether an approval or denial may be withdrawn.
     fn withdraw<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<(), Rejection>>;
 }
 
-/// The requests of one kind, and the templates that they name.
+/// The requests of one kind, and their templates.
 pub(crate) struct Requests<R: AccessRequest> {
     pub(crate) templates: Watched<R::Template>,
     pub(crate) judges: Judges,
 }
 
 impl<R: AccessRequest> Requests<R> {
-    /// The request that has the name, by the API server: a watch may not have shown it yet.
+    /// Returns the request with the name from the API server: a watch may lag behind.
     async fn find(&self, question: Question<'_>) -> Result<Option<R>, Rejection> {
         let Question {
             cx, review, object, ..
@@ -102,7 +105,7 @@ impl<R: AccessRequest> Requests<R> {
         let view = request.view();
         let namespace = review.namespace.as_deref();
         let template = self.templates.find(namespace, view.template).await?;
-        // One that is on its way out lets nobody in.
+        // A template that is being deleted grants no access.
         let template = template.filter(|it| it.meta().deletion_timestamp.is_none());
         let template = template.as_deref();
         let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
@@ -124,7 +127,8 @@ impl<R: AccessRequest> Requests<R> {
         })
     }
 
-    /// An approval is for what policies say now: if that is stricter than what was sealed, nobody saw it.
+    /// Checks the request against the current access policies: if they are stricter than the sealed
+    /// judgement, the approver has not seen them.
     async fn still(
         &self,
         question: Question<'_>,
@@ -157,7 +161,8 @@ impl<R: AccessRequest> Requests<R> {
     }
 }
 
-/// Policies are stricter by now than what was sealed, in this.
+/// Returns the denial because the access policies are stricter now than the sealed judgement, with
+/// the difference.
 pub(super) fn stricter(candidate: &Candidate<'_>, why: &str) -> Rejection {
     Rejection::forbidden(
         "PoliciesStricter",
@@ -170,7 +175,7 @@ pub(super) fn stricter(candidate: &Candidate<'_>, why: &str) -> Rejection {
     )
 }
 
-/// The answers that something has, by the API server.
+/// Returns the approvals and denials of a request from the API server.
 pub(super) async fn answers(question: Question<'_>) -> Result<Vec<Answer>, Rejection> {
     let Question {
         cx, review, object, ..
@@ -203,7 +208,7 @@ impl<R: AccessRequest> Approvable for Requests<R> {
     }
 }
 
-/// Who asked is not believed.
+/// Returns the denial because the stamp of the requester is not valid.
 pub(super) fn unproven(error: &StampError) -> Rejection {
     Rejection::forbidden(error.reason(), error.to_string())
 }

@@ -1,4 +1,5 @@
-//! Answers to transient bindings: who has to agree is said by the policies of the cluster alone.
+//! Approvals and denials of transient bindings: only the access policies of the cluster define the
+//! approval rules.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::stamp::requester;
 /// The transient bindings of one kind.
 pub(crate) struct Bindings<K> {
     judges: Judges,
-    /// oz's own namespace, where answers to what belongs to the whole cluster are.
+    /// oz's own namespace, which contains the approvals and denials of cluster-scoped objects.
     namespace: Arc<str>,
     kind: PhantomData<fn() -> K>,
 }
@@ -35,7 +36,7 @@ impl<K: Kind> Bindings<K> {
         }
     }
 
-    /// The one that has the name, by the API server: a watch may not have shown it yet.
+    /// Returns the binding with the name from the API server: a watch may lag behind.
     async fn find(&self, question: Question<'_>) -> Result<Option<K>, Rejection> {
         let Question {
             cx, review, object, ..
@@ -85,7 +86,8 @@ impl<K: Kind> Bindings<K> {
         })
     }
 
-    /// An approval is for what policies say now: if that is stricter than what was sealed, nobody saw it.
+    /// Checks the binding against the current access policies: if they are stricter than the sealed
+    /// judgement, the approver has not seen them.
     async fn still(
         &self,
         question: Question<'_>,

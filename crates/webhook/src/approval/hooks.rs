@@ -1,4 +1,4 @@
-//! The hooks of answers as they are registered.
+//! The registration of the hooks for approvals and denials.
 
 use oz_admission::{Hook, NamespaceScope, Operation, SideEffects};
 use oz_api::AccessRequestApproval as Answer;
@@ -11,7 +11,7 @@ use crate::hooks::{Grounds, by_the_system, not_by_those_who_end_access, path};
 use crate::lock::Locks;
 use crate::stamp::Sealing;
 
-/// The hooks of answers to what is of these kinds.
+/// Returns the hooks for approvals and denials of these kinds.
 pub(crate) fn hooks(
     grounds: &Grounds,
     approved: Vec<Box<dyn Approvable>>,

@@ -1,5 +1,6 @@
-//! Answers to requests: each is stamped with who gives it, and refused if it would not count. Whoever gave one takes
-//! it back while its request waits, and nobody else does. What happens is on record first.
+//! Approvals and denials of requests: the webhook stamps each with its author, and denies it if it
+//! would not count. Only its author withdraws it, and only while its request is pending. The audit
+//! record is written first.
 
 mod approvable;
 mod bindings;

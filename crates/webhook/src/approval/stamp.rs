@@ -1,4 +1,4 @@
-//! Answers are stamped with who gives them.
+//! The hook that stamps approvals and denials with their authors.
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::{AccessRequestApproval as Answer, labels};
@@ -6,7 +6,7 @@ use oz_core::kinds::Kind as _;
 
 use crate::stamp::{Sealing, Subject};
 
-/// Stamps answers.
+/// The hook that stamps approvals and denials.
 pub(super) struct Stamper(pub(super) Sealing);
 
 impl Mutate for Stamper {

@@ -1,4 +1,4 @@
-//! Whether an answer is let in, and whether it is taken back.
+//! The hook that checks whether an approval or denial is admitted, and whether it may be withdrawn.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::refusal::{bounded, forbidden, immutable, invalid, own_namespace, serv
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::same_requester;
 
-/// Checks answers.
+/// The hook that checks approvals and denials.
 pub(super) struct ApprovalValidator {
     pub(super) keys: Keys,
-    /// oz's own namespace, into which it lets nobody.
+    /// oz's own namespace, in which oz grants no access.
     pub(super) namespace: Arc<str>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(super) served: Arc<[String]>,
     pub(super) records: Arc<dyn Sink>,
     pub(super) locks: Locks,
@@ -134,7 +134,7 @@ impl ApprovalValidator {
         })
     }
 
-    /// Whoever gave an answer takes it back, while its request waits.
+    /// Withdraws an approval or denial for its author, while its request is pending.
     async fn withdraw(
         &self,
         cx: &Cx,
@@ -167,7 +167,7 @@ impl ApprovalValidator {
                 refusal.message.clone(),
             ),
         };
-        // One that is refused may be tried again.
+        // The user may retry a withdrawal that was denied.
         let subject = match (&withdrawn, &old.metadata.uid) {
             (Ok(()), Some(uid)) => uid,
             _ => &review.uid,
@@ -187,7 +187,7 @@ impl ApprovalValidator {
         }
     }
 
-    /// Who, to what, and why.
+    /// Adds the user, the request and the reason to an audit record.
     fn with_review(&self, mut record: Record, review: &Review<Answer>, object: &Answer) -> Record {
         let about = &object.spec.access_request_ref;
         let approvable = self.approvable(object);
@@ -207,7 +207,8 @@ impl ApprovalValidator {
     }
 }
 
-/// Answers to what belongs to the whole cluster are given where only those may answer who may everywhere.
+/// Returns the denial because approvals and denials of cluster-scoped objects belong into oz's
+/// namespace, where only users who may approve cluster-wide may create them.
 fn elsewhere(object: &Answer, namespace: &str) -> Rejection {
     let kind = object.spec.access_request_ref.kind;
     let message = format!(
@@ -216,7 +217,7 @@ fn elsewhere(object: &Answer, namespace: &str) -> Rejection {
     forbidden("NotInOzNamespace", "metadata.namespace", &message)
 }
 
-/// Refuses a change of what was answered, or of who did and to what.
+/// Denies a change of an approval or denial, of its author or of its request.
 fn unchanged(object: &Answer, old: &Answer) -> Result<Notes, Rejection> {
     bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
     if object.spec != old.spec {

@@ -1,20 +1,20 @@
-//! What the API server is told of a refused connection.
+//! The responses to the API server for a denied connection.
 
 use oz_admission::{Rejection, Review};
 use oz_core::connect::Refusal;
 use serde_json::Value;
 
-/// A connection that is not allowed.
+/// Returns the denial of a connection that is not allowed.
 pub(super) fn refused(refusal: Refusal) -> Rejection {
     Rejection::forbidden(refusal.reason, format!("oz: {}", refusal.message))
 }
 
-/// A connection that is allowed, and that the recorder has no room for.
+/// Returns the denial of an allowed connection that exceeds the quota of the recorder.
 pub(super) fn too_many(refusal: Refusal) -> Rejection {
     Rejection::new(429, refusal.reason, format!("oz: {}", refusal.message))
 }
 
-/// The hook was called for something else: its registration was changed.
+/// Returns the error for a call that is no connection: the registration of the hook was changed.
 pub(super) fn not_a_connection(review: &Review<Value>) -> Rejection {
     Rejection::bad_request(
         "NotAConnection",
@@ -28,7 +28,7 @@ pub(super) fn not_a_connection(review: &Review<Value>) -> Rejection {
     )
 }
 
-/// Options that are none.
+/// Returns the error for options that cannot be decoded.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn odd_options(error: serde_json::Error) -> Rejection {
     Rejection::bad_request(
@@ -37,7 +37,7 @@ pub(super) fn odd_options(error: serde_json::Error) -> Rejection {
     )
 }
 
-/// Nobody gets in unrecorded.
+/// Returns the denial of a connection without an audit record.
 pub(super) fn not_on_record(why: &str) -> Rejection {
     Rejection::new(
         503,

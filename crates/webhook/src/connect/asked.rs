@@ -1,6 +1,6 @@
-//! What the API server itself is asked at the moment of connecting. A watch may lag, and whoever can
-//! make it lag must gain nothing by it: which pod has the name now, and whether the grant that
-//! would let somebody in still stands, is read and not remembered.
+//! The state that the hook reads from the API server at the moment of connecting. A watch may lag,
+//! and a user who can make it lag must gain no access by that: the hook reads, and does not cache,
+//! which pod has the name now and whether the grant still exists.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use oz_core::connect::{Attempt, Named, Refusal, Way, unconfirmed};
 
 use super::Grants;
 
-/// How long an answer is waited for. Both reads and the policies fit into the hook's own time.
+/// The timeout of one read. Both reads and the policies fit into the timeout of the hook.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Which pod has the name now.
+/// The pod that has the name now.
 #[derive(Debug)]
 pub(super) struct PodNow(Result<Option<String>, String>);
 
 impl PodNow {
-    /// Asks the API server.
+    /// Reads the pod from the API server.
     pub(super) async fn ask(client: &Client, attempt: &Attempt<'_>) -> Self {
-        // A service is no pod, whatever it is called.
+        // A service is no pod, even if it has the name of one.
         if attempt.way == Way::ServiceProxy {
             return Self(Ok(None));
         }
@@ -33,7 +33,7 @@ impl PodNow {
         Self(found.map(|pod| pod.and_then(|metadata| metadata.uid)))
     }
 
-    /// As the rules want to know it.
+    /// Returns the pod in the form that the rules require.
     pub(super) fn named(&self) -> Named<'_> {
         match &self.0 {
             Ok(Some(uid)) => Named::Pod(uid),
@@ -44,7 +44,7 @@ impl PodNow {
 }
 
 impl Grants {
-    /// Whether the API server has this very grant at this moment.
+    /// Checks whether the API server has exactly this grant now.
     pub(super) async fn confirm(&self, client: &Client, grant: &Grant) -> Result<(), Box<Refusal>> {
         let (namespace, name) = (&grant.request.namespace, grant.role_name());
         let role = metadata::<Role>(client, namespace, &name).await;
@@ -57,7 +57,7 @@ impl Grants {
     }
 }
 
-/// Name, UID, labels and annotations of an object; `None` if there is none.
+/// Returns the name, UID, labels and annotations of an object; `None` if it does not exist.
 async fn metadata<K>(
     client: &Client,
     namespace: &str,

@@ -1,6 +1,6 @@
-//! Which command policies are evaluated now: one of each namespace at a time, so that an author's slow
-//! policy delays its own namespace only, and few of all namespaces. One that timed out is not evaluated
-//! again before its backoff is over.
+//! The limits on concurrent evaluations of command policies: one per namespace, so that an author's
+//! slow policy delays only its own namespace, and few in total. A policy that timed out is
+//! evaluated again only after its backoff.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Evaluations at once, of all namespaces. One that goes on keeps its slot until it is done.
+/// The maximum number of concurrent evaluations in all namespaces. An evaluation that exceeds its
+/// timeout keeps its slot until it is done.
 pub(super) const AT_ONCE: usize = 8;
-/// How long a policy that timed out is not evaluated.
+/// The backoff of a policy that timed out.
 pub(super) const BACKOFF: Duration = Duration::from_secs(10);
-/// From how many entries on those are removed that are not in use.
+/// The number of entries from which unused entries are removed.
 const MANY: usize = 512;
 
-/// The evaluations that may run now.
+/// The slots for concurrent evaluations, and the policies in backoff.
 pub(super) struct EvaluationSlots {
     all: Arc<Semaphore>,
     namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -33,16 +34,17 @@ impl Default for EvaluationSlots {
     }
 }
 
-/// Held as long as the evaluation runs.
+/// A slot, held as long as the evaluation runs.
 pub(super) struct EvaluationSlot {
     _of_namespace: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl EvaluationSlots {
-    /// Waits for a slot; `None` only if there will never be one.
+    /// Waits for a slot; returns `None` only if no slot can become available.
     pub(super) async fn take(&self, namespace: &str) -> Option<EvaluationSlot> {
-        // In this order: whoever waits for their own namespace takes no slot from others.
+        // In this order: an evaluation that waits for its own namespace takes no slot from other
+        // namespaces.
         let of_namespace = self.of(namespace).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(EvaluationSlot {
@@ -54,19 +56,19 @@ impl EvaluationSlots {
     fn of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut known = self.namespaces.lock();
         if known.len() >= MANY {
-            // Whoever waits or is evaluated holds it.
+            // Waiting and running evaluations hold a reference.
             known.retain(|_, slots| Arc::strong_count(slots) > 1);
         }
         let slots = known.entry(namespace.to_owned());
         Arc::clone(slots.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    /// Whether the policy timed out a while ago.
+    /// Checks whether the policy timed out less than a backoff ago.
     pub(super) fn in_backoff(&self, namespace: &str, policy: &str, now: Instant) -> bool {
         self.timed_out().in_backoff(namespace, policy, now)
     }
 
-    /// It timed out.
+    /// Starts the backoff of a policy that timed out.
     pub(super) fn back_off(&self, namespace: &str, policy: &str, now: Instant) {
         self.timed_out().add(namespace, policy, now);
     }
@@ -76,8 +78,8 @@ impl EvaluationSlots {
     }
 }
 
-/// By namespace and policy, since when. Another namespace's policy of the same words is evaluated: what
-/// takes long depends on the command.
+/// The time of the last timeout by namespace and policy. The same policy in another namespace is
+/// still evaluated: the duration depends on the command.
 #[derive(Default)]
 struct TimedOut(HashMap<(String, String), Instant>);
 

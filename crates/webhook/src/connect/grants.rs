@@ -1,5 +1,5 @@
-//! The grants that stand, by whom they bind: from the Roles that carry them, sealed. Each is opened
-//! once, when it comes in, so that a decision looks up and compares only.
+//! The existing grants by bound subject, read from the Roles that carry them, sealed. Each grant is
+//! opened once, when the watch shows its Role, so that a decision only looks up and compares.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-/// The grants, and the requests that say whether they were ended.
+/// The grants, and the requests that show whether they were ended.
 #[derive(Clone)]
 pub(crate) struct Grants {
     keys: Keys,
     index: Arc<RwLock<Index>>,
-    /// Other keys open than did before.
+    /// The notification that the keys that open seals have changed.
     reopen: Arc<Notify>,
     exec: Store<ExecAccessRequest>,
     pod: Store<PodAccessRequest>,
@@ -36,9 +36,9 @@ pub(crate) struct Grants {
 #[derive(Default)]
 struct Index {
     by_role: HashMap<String, Arc<Grant>>,
-    /// UIDs of Roles by namespace and whom they bind.
+    /// The UIDs of Roles by namespace and bound subject.
     by_subject: HashMap<(String, String), BTreeSet<String>>,
-    /// The Roles that a list which is under way has shown.
+    /// The Roles that the current list has shown so far.
     listing: Option<BTreeSet<String>>,
 }
 
@@ -71,14 +71,14 @@ impl Index {
     }
 }
 
-/// Whom a grant is about: its subjects, and the gate that is bound for them.
+/// Returns the subjects of a grant, and the gate that is bound for them.
 fn whom(grant: &Grant) -> Vec<Subject> {
     let mut all = grant.subjects.clone();
     all.extend(grant.sessions.gate.iter().map(GateAccount::subject));
     all
 }
 
-/// Whom a subject means, as one text.
+/// Returns the identity of a subject as one text.
 fn bound(subject: &Subject) -> String {
     match (subject.kind.as_str(), &subject.namespace) {
         ("ServiceAccount", Some(namespace)) => {
@@ -103,7 +103,7 @@ impl Grants {
         }
     }
 
-    /// The grants in the namespace that bind this user.
+    /// Returns the grants in the namespace that bind this user.
     pub(crate) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
         let groups = user.groups.iter().map(|group| format!("Group:{group}"));
         let whom = std::iter::once(format!("User:{}", user.user)).chain(groups);
@@ -124,7 +124,7 @@ impl Grants {
         grants.into_iter().map(standing).collect()
     }
 
-    /// The live grants that were made for this person, wherever they are.
+    /// Returns the live grants of this requester in all namespaces.
     pub(crate) fn held_by(&self, requester: &Requester, now: Timestamp) -> Vec<Active> {
         let index = self.index.read();
         let theirs: Vec<Arc<Grant>> = index
@@ -139,7 +139,7 @@ impl Grants {
         live.map(|grant| Active::from(&**grant)).collect()
     }
 
-    /// Whether the request of the grant was deleted, or says that it is over.
+    /// Checks whether the request of the grant was deleted, or its status reports that it is over.
     fn is_ended(&self, grant: &Grant) -> bool {
         let uid = &grant.request.uid;
         let over = |request: &Request<'_>| request.is_ending();
@@ -154,13 +154,13 @@ impl Grants {
         }
     }
 
-    /// Whether the watch has shown the request with this UID, or that it went.
+    /// Checks whether the watch has shown the request with this UID, or its deletion.
     pub(crate) fn knows_request(&self, uid: &str) -> bool {
         let exec = || self.exec.by_uid(uid).is_some() || self.exec.is_gone(uid);
         exec() || self.pod.by_uid(uid).is_some() || self.pod.is_gone(uid)
     }
 
-    /// Calls back for every request of a namespace, of both kinds.
+    /// Calls `told` for each request of a namespace, of both kinds.
     pub(crate) fn each_request(
         &self,
         namespace: &str,
@@ -175,7 +175,7 @@ impl Grants {
         }
     }
 
-    /// The newest of this user's requests for this pod that is over.
+    /// Returns the latest ended request of this user for this pod.
     pub(super) fn past(&self, attempt: &Attempt<'_>) -> Option<Past> {
         let ended = |request: &ExecAccessRequest| {
             let status = request.status.as_ref();
@@ -196,8 +196,9 @@ impl Grants {
         })
     }
 
-    /// What the gate says of whom it opens a session for. It counts only if the user is the gate that is bound
-    /// for the grant: others may have read a ticket somewhere.
+    /// Returns the session token with which the gate names the user of a session. It is valid only
+    /// if the authenticated user is the gate that is bound for the grant: other users may have read
+    /// a token.
     pub(super) fn ticket(
         &self,
         namespace: &str,
@@ -218,12 +219,12 @@ impl Grants {
             .then_some(ticket)
     }
 
-    /// Opens every grant again: the keys are not the same any more.
+    /// Opens each grant again with the changed keys.
     pub(crate) fn open_again(&self) {
         self.reopen.notify_one();
     }
 
-    /// Takes in what the watch of Roles shows.
+    /// Applies an event of the watch of Roles.
     fn take(&self, event: StoreEvent<Guarded<PartialObjectMeta<Role>>>) {
         let mut index = self.index.write();
         match event {
@@ -252,7 +253,7 @@ impl Grants {
         }
     }
 
-    /// The decision that a Role carries, if we sealed it for the place where it is.
+    /// Returns the decision that a Role carries, if it is sealed for the place of the Role.
     pub(super) fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
         let owner = labels::owner_uid(role)?;
         let grant = Grant::open(&self.keys, role, owner)?;
@@ -277,7 +278,7 @@ impl Grants {
     }
 }
 
-/// Watches the grants, and the requests that they are made for.
+/// Watches the grants and their requests.
 pub(crate) fn watch(runtime: &mut Runtime, keys: &Keys) -> Grants {
     let grants = Grants::new(
         keys.clone(),
@@ -301,7 +302,7 @@ async fn roles(mut watch: Retried<PartialObjectMeta<Role>>, grants: Grants, list
     loop {
         let event = tokio::select! {
             event = watch.next(|_| {}) => event,
-            // What was known stays known until the list is complete.
+            // The index stays complete until the list is complete.
             () = grants.reopen.notified(), if !listing => {
                 watch.begin_again();
                 continue;

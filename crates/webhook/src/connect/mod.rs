@@ -1,7 +1,7 @@
-//! The hook at the moment of connecting: exec, attach, port-forward, proxies, and what is changed in
-//! running pods (containers that are added, images, limits). Where a namespace enforces, it refuses
-//! whoever has no grant for this very pod; elsewhere it records who connected where. Either way, the
-//! session of a grant is made to end with it.
+//! The hook at the moment of connecting: exec, attach, port-forward, proxies, and changes of
+//! running pods (added containers, images, limits). In an enforcing namespace, it denies a user
+//! without a grant for exactly this pod; in other namespaces, it records the connections. In both
+//! cases, the session of a grant ends with the grant.
 
 mod answer;
 mod asked;
@@ -36,21 +36,21 @@ use recent::{EventLimit, Recent};
 use crate::lock::Locks;
 use crate::stamp::requester;
 
-/// How long the API server waits for the hook. What it waits for itself is over before, so that
-/// somebody is told why.
+/// The time that the API server waits for the hook. The hook's own timeouts are shorter, so that
+/// the user gets the reason of a failure.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the hook decides by.
+/// The data and components on which the hook bases its decisions.
 #[derive(Clone)]
 pub(crate) struct Connections {
     pub(crate) grants: Grants,
     pub(crate) policies: Arc<Policies>,
     pub(crate) records: Arc<dyn Sink>,
-    /// Where connections are enforced: whether one that cannot be put on record is refused.
+    /// True if, in enforcing namespaces, a connection without an audit record is denied.
     pub(crate) audit_required: bool,
-    /// By which the record of what break-glass groups open is proven.
+    /// The keys that seal the audit record of a connection of a break-glass group.
     keys: Keys,
-    /// How long the time is that one review of these is about.
+    /// The length of the window that one review of break-glass connections covers.
     review_window: SignedDuration,
     unrecorded: Counter,
     recent: Arc<Recent>,
@@ -78,7 +78,7 @@ impl Connections {
         }
     }
 
-    /// Adds what is counted.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_audit_unrecorded_sessions",
@@ -88,7 +88,7 @@ impl Connections {
     }
 }
 
-/// The hook.
+/// The hook for connections in one mode.
 pub(crate) struct Connect {
     pub(crate) mode: Mode,
     pub(crate) connections: Connections,
@@ -97,13 +97,13 @@ pub(crate) struct Connect {
 
 /// A connection that may be opened.
 struct Allowed {
-    /// By which grant; none where nobody needs one.
+    /// The grant that allows it; `None` where no grant is required.
     grant: Option<Arc<Grant>>,
     cut: Cut,
 }
 
 impl Mutate for Connect {
-    /// The options of a connection, or a pod for what is changed in it.
+    /// The options of a connection, or a pod for a change of the pod.
     type Object = Value;
 
     async fn mutate(
@@ -176,7 +176,7 @@ impl Mutate for Connect {
     }
 }
 
-/// How somebody gets in, if this hook is for it.
+/// Returns the way of the connection, if the hook handles it.
 fn way(review: &Review<Value>) -> Option<Way> {
     let subresource = review.subresource.as_deref().unwrap_or_default();
     let way = Way::of(&review.resource.resource, subresource)?;
@@ -205,7 +205,7 @@ impl Connect {
             Ok(matching) => matching,
             Err(_) if !self.refuses(attempt) => return Ok(Allowed::without_grant()),
             Err(_) => {
-                // What is over and gone makes a better reason than none.
+                // A past grant gives a better reason than no grant.
                 known.past = self.connections.grants.past(attempt);
                 connect::matching(attempt, &known)?
             }
@@ -213,13 +213,14 @@ impl Connect {
         let mut refusal = None;
         let began = Instant::now();
         for grant in matching {
-            // Somebody with many grants, whose policies are slow.
+            // A user may have many grants with slow policies.
             if refusal.is_some() && began.elapsed() >= policies::ALL_POLICIES_TIMEOUT {
                 break;
             }
             match self.by(cx, attempt, grant).await {
                 Ok(cut) => {
-                    // Written anew it would run what nobody typed, and as it is it would not end.
+                    // A rewritten command would differ from the one that the user typed, and an
+                    // unchanged one would not end.
                     if self.mode == Mode::Observing && matches!(cut, Cut::ByItself(_)) {
                         connect::unmangled(attempt.argv)?;
                     }
@@ -238,13 +239,14 @@ impl Connect {
         }
     }
 
-    /// Whether it takes a grant: everywhere for the gate, which opens nothing for itself.
+    /// Checks whether the connection requires a grant: for the gate in every namespace, as the gate
+    /// opens no sessions for itself.
     fn refuses(&self, attempt: &Attempt<'_>) -> bool {
         let by_gate = self.mode == Mode::Observing && attempt.ticket.is_some();
         by_gate || self.mode == Mode::Enforcing
     }
 
-    /// How a session by this grant ends, if the grant's terms allow it.
+    /// Returns how a session by this grant ends, if the terms of the grant allow the session.
     async fn by(&self, cx: &Cx, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
         if self.mode == Mode::Enforcing {
             self.locks.lets_use(grant, &attempt.person(), attempt.now)?;

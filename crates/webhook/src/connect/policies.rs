@@ -1,7 +1,7 @@
-//! Command policies, evaluated so that nothing which a template's author writes can crash or stall
-//! the webhook: bounded before they are parsed and again before they are evaluated, on a thread with a
-//! stack of their own, one moment at most, and few at once. What does not come to an answer is a
-//! refusal.
+//! The evaluation of command policies, so that no text of a template's author can crash or stall
+//! the webhook: policies are bounded before parsing and again before evaluation, and are evaluated
+//! on a separate thread with its own stack, with a timeout, and few at once. An evaluation without
+//! a result is a denial.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use tokio::time::timeout;
 
 use super::evaluation_slots::{BACKOFF, EvaluationSlots};
 
-/// How long one evaluation may take, and how long it may wait for its slot.
+/// The timeout of one evaluation, and of the wait for its slot.
 pub(crate) const POLICY_TIMEOUT: Duration = Duration::from_millis(300);
-/// After how long no further policy is asked about the same connection.
+/// The time after which no further policy is evaluated for the same connection.
 pub(crate) const ALL_POLICIES_TIMEOUT: Duration = Duration::from_millis(300);
-/// Asks policies.
+/// The evaluator of command policies.
 #[derive(Default)]
 pub(crate) struct Policies {
     slots: EvaluationSlots,
     expressions: Expressions,
 }
 
-/// The command that a policy is asked about.
+/// The command for which a policy is evaluated.
 struct Command {
     argv: Vec<String>,
     tty: bool,
@@ -33,7 +33,7 @@ struct Command {
 }
 
 impl Policies {
-    /// What the policy says of a command.
+    /// Evaluates the policy for a command.
     pub(super) async fn ask(
         &self,
         policy: &str,
@@ -58,8 +58,8 @@ impl Policies {
         }
     }
 
-    /// What is wrong with a policy that somebody writes in this namespace; nothing if it can be asked
-    /// about a plain command. That it fails for others cannot be known.
+    /// Checks a policy of a template in this namespace: succeeds if it can be evaluated for a plain
+    /// command. A failure for other commands cannot be predicted.
     pub(crate) async fn check(&self, namespace: &str, policy: &str) -> Result<(), String> {
         let command = Command {
             argv: vec!["sh".to_owned()],
@@ -70,7 +70,7 @@ impl Policies {
         match self.evaluate(namespace, policy, command).await {
             Ok(Value::Bool(_)) => Ok(()),
             Ok(_) => Err("it must give true or false".to_owned()),
-            // Other commands may have the argument that this one lacks.
+            // Other commands may have the missing argument.
             Err(why) if why.starts_with("Index out of bounds") => Ok(()),
             Err(why) => Err(why),
         }
@@ -99,7 +99,7 @@ impl Policies {
         self.in_turn(namespace, policy, work).await?
     }
 
-    /// Evaluates what the author of a template in this namespace wrote, when it is its turn.
+    /// Evaluates a text of a template's author in this namespace, once a slot is available.
     pub(crate) async fn in_turn<T: Send + 'static>(
         &self,
         namespace: &str,
@@ -126,7 +126,7 @@ impl Policies {
     }
 }
 
-/// Why there is no answer.
+/// The reason why an evaluation has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Late {
     #[error("no thread for it: {0}")]
@@ -137,7 +137,7 @@ pub(crate) enum Late {
     Timeout,
 }
 
-/// Evaluates on a thread of its own, which holds its slot until it is done.
+/// Evaluates on a separate thread, which holds its slot until it is done.
 pub(crate) async fn apart<T: Send + 'static>(
     slot: impl Send + 'static,
     expressions: Expressions,
@@ -148,7 +148,7 @@ pub(crate) async fn apart<T: Send + 'static>(
         .name("policy".to_owned())
         .stack_size(STACK)
         .spawn(move || {
-            // A panic ends this thread alone; whoever waits is told by the broken channel.
+            // A panic ends only this thread; the receiver sees the closed channel.
             let _ = done.send(work(&expressions));
             drop(slot);
         })
@@ -310,7 +310,7 @@ mod tests {
             let answer = policies.evaluate(namespace, policy, command()).await;
             assert_eq!(answer, Ok(Value::Bool(true)));
         }
-        // One that goes on keeps its namespace waiting, and no other.
+        // An evaluation that exceeds its timeout blocks its own namespace, and no other.
         let slot = policies.slots.take("shop").await;
         let refused = policies.evaluate("shop", "tty", command()).await;
         assert!(refused.unwrap_err().contains("other policies"));

@@ -1,17 +1,17 @@
-//! Refusals of a moment ago: a denied kubectl exec tries again at once over the older protocol, which
-//! is no second attempt; and whoever fails in a loop must not fill a pod's events.
+//! Recent denials: a denied kubectl exec retries at once over the older protocol, which is no
+//! second attempt; and a user who fails in a loop must not fill a pod's events.
 
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-/// How soon the second try of one kubectl comes.
+/// The maximum time between the two tries of one kubectl.
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
-/// How many are remembered.
+/// The maximum number of entries.
 const REMEMBERED: usize = 4096;
 
-/// What was refused lately, by a digest of what makes two the same.
+/// The recent denials, by a digest of the fields that identify equal tries.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<HashMap<String, Tries>>);
 
@@ -22,8 +22,8 @@ struct Tries {
 }
 
 impl Recent {
-    /// Whether this is the second try of what was refused a moment ago. A third one, and what goes
-    /// on from there, is no kubectl's: flood control counts those.
+    /// Checks whether this is the second try of a connection that was denied a moment ago. A third
+    /// try and all further ones are not from the same kubectl: flood control counts those.
     pub(super) fn is_second(&self, key: String, now: Timestamp) -> bool {
         let mut known = self.0.lock();
         let fresh = |tries: &Tries| now.duration_since(tries.last).abs() < AGAIN;
@@ -51,18 +51,18 @@ impl Recent {
     }
 }
 
-/// For how long events about refusals are counted.
+/// The period over which events about denials are counted.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
-/// How many of them one user causes in that while.
+/// The maximum number of events about one user in that period.
 const EVENTS: u32 = 20;
 
-/// Bounds the events about refusals, which are for whoever runs the pod: each is a write that the
-/// refused user causes.
+/// The limit on events about denials, which are for the owner of the pod: each is a write that the
+/// denied user causes.
 #[derive(Debug, Default)]
 pub(super) struct EventLimit(Mutex<HashMap<String, (Timestamp, u32)>>);
 
 impl EventLimit {
-    /// Whether there is to be an event about one more refusal of this user.
+    /// Checks whether one more denial of this user gets an event.
     pub(super) fn is_due(&self, user: &str, now: Timestamp) -> bool {
         let mut known = self.0.lock();
         let fresh = |since: &Timestamp| now.duration_since(*since).abs() < WINDOW;
@@ -93,9 +93,9 @@ mod tests {
         assert!(!second("a", 0));
         assert!(second("a", 40));
         assert!(!second("b", 40));
-        // Somebody tries in a loop.
+        // A user tries in a loop.
         assert!((1..10_000).all(|number| !second("a", 40 + number * 6)));
-        // Later it is a kubectl again.
+        // A later pair of tries is a kubectl again.
         assert!(!second("a", 70_000));
         assert!(second("a", 70_040));
         for number in 0..3 * REMEMBERED {

@@ -1,5 +1,6 @@
-//! Who connected where: a record for auditors, an event on the pod for whoever runs it. Arguments
-//! may hold secrets, so a digest stands for them unless the template says otherwise.
+//! The reports of connections: an audit record for auditors, an event on the pod for its owner.
+//! Arguments may contain secrets, so the report has their digest unless the template records
+//! arguments.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use oz_admission::{Cx, Rejection, Review};
@@ -18,19 +19,19 @@ use serde_json::Value;
 use super::{Allowed, Connect, PodNow, answer};
 use crate::attributed::log_unwritten;
 
-/// The images that would be exchanged in a running pod.
+/// Returns the images that a change of a running pod would replace.
 pub(super) fn images(review: &Review<Value>) -> Vec<String> {
     let (old, new) = (review.old.as_ref(), review.object.as_ref());
     image::changed(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
 }
 
-/// The containers that would be added to a running pod.
+/// Returns the containers that a change would add to a running pod.
 pub(super) fn added(review: &Review<Value>) -> Vec<AddedContainer> {
     let (old, new) = (review.old.as_ref(), review.object.as_ref());
     ephemeral::added(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
 }
 
-/// One connection, with what its record and its event say.
+/// The report of one connection, with the contents of its audit record and its event.
 pub(super) struct ConnectionReport<'a> {
     pub(super) connect: &'a Connect,
     pub(super) cx: &'a Cx,
@@ -40,8 +41,8 @@ pub(super) struct ConnectionReport<'a> {
 }
 
 impl ConnectionReport<'_> {
-    /// Records a connection that may be opened. Where connections are enforced, one that is not on
-    /// record is not opened, unless `--audit-required=false` says that it is.
+    /// Records a connection that is allowed. In enforcing namespaces, a connection without an audit
+    /// record is denied, unless `--audit-required=false` is set.
     pub(super) async fn opened(&self, allowed: &Allowed) -> Result<(), Rejection> {
         if self.cx.dry_run {
             return Ok(());
@@ -67,14 +68,15 @@ impl ConnectionReport<'_> {
         };
         record.details.insert("ends".to_owned(), cut.to_owned());
         let connections = &self.connect.connections;
-        // What an unproven caller says is no fact that somebody is to review.
+        // A claim of an unproven caller is no fact to review.
         if action == Action::BreakGlassOpened && self.cx.caller.is_proven() {
             record = self.reviewable(record);
         }
         let is_enforced = self.connect.mode == Mode::Enforcing;
         match connections.records.record(&record).await {
             Ok(()) => {}
-            // A quota bounds what is recorded, and so what is admitted, also where the trail may be missing.
+            // A quota bounds the records, and so the admitted connections, also where the audit
+            // record is optional.
             Err(failure)
                 if is_enforced
                     && (connections.audit_required || failure.reason == TOO_MANY_CONNECTIONS) =>
@@ -90,7 +92,8 @@ impl ConnectionReport<'_> {
         Ok(())
     }
 
-    /// The refusal of a connection that is not recorded. One beyond a quota is recorded as refused.
+    /// Returns the denial of a connection that is not recorded. A connection beyond a quota is
+    /// recorded as denied.
     async fn not_recorded(&self, failure: &Failure) -> Rejection {
         if failure.reason != TOO_MANY_CONNECTIONS {
             return answer::not_on_record(&failure.to_string());
@@ -103,7 +106,8 @@ impl ConnectionReport<'_> {
         answer::too_many(refusal)
     }
 
-    /// The record with what its review is made of. Nobody is kept out since there is no key.
+    /// Returns the audit record with the data of its review. A missing key does not deny the
+    /// connection.
     fn reviewable(&self, record: Record) -> Record {
         let connections = &self.connect.connections;
         let (keys, window) = (&connections.keys, connections.review_window);
@@ -113,7 +117,7 @@ impl ConnectionReport<'_> {
         })
     }
 
-    /// Records a connection that is refused, but not the second try of one kubectl.
+    /// Records a denied connection, except for the second try of one kubectl.
     pub(super) async fn refused(&self, refusal: &Refusal) {
         if self.cx.dry_run || self.is_again(refusal) {
             return;
@@ -121,7 +125,7 @@ impl ConnectionReport<'_> {
         let (action, decision) = (Action::SessionRefused, Decision::Deny);
         let message = refusal.message.clone();
         let record = self.record(action, decision, refusal.reason, message, None);
-        // It is refused either way.
+        // The connection is denied in either case.
         if let Err(failure) = self.connect.connections.records.record(&record).await {
             log_unwritten(&failure.to_string(), &record);
         }
@@ -135,7 +139,7 @@ impl ConnectionReport<'_> {
 
     fn is_again(&self, refusal: &Refusal) -> bool {
         let attempt = self.attempt;
-        // A digest: a command may be as long as a request.
+        // A digest: a command may be as large as a request.
         let key = encode::digest(&(
             &attempt.person().user,
             attempt.namespace,
@@ -174,7 +178,7 @@ impl ConnectionReport<'_> {
                 )
             },
         };
-        // Each call is a fact of its own.
+        // Each call is a separate fact.
         record.id = Record::id(action, &self.review.uid);
         record.user = Some(match grant {
             Some(grant) => attempt.person_of(grant),
@@ -196,7 +200,8 @@ impl ConnectionReport<'_> {
         match attempt.way {
             Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
             Way::EphemeralContainer => {
-                // By a grant it is one; break-glass may add several at once, and each is named.
+                // A grant allows one; break-glass may add several at once, and the record names
+                // each.
                 let added = added(self.review);
                 let all = |field: fn(&AddedContainer) -> &str| {
                     added.iter().map(field).collect::<Vec<_>>().join(", ")
@@ -229,7 +234,8 @@ impl ConnectionReport<'_> {
         record
     }
 
-    /// Who does what: `alice may connect to pod web-0 (exec, container app): sh (2 arguments)`.
+    /// Returns the sentence about the connection: `alice may connect to pod web-0 (exec, container
+    /// app): sh (2 arguments)`.
     fn sentence(&self, does: &str) -> String {
         let attempt = self.attempt;
         let container = attempt.container.map(|name| format!(", container {name}"));
@@ -249,7 +255,7 @@ impl ConnectionReport<'_> {
     }
 
     fn publish(&self, reason: &str, type_: EventType, note: String) {
-        // Without a pod there is nothing that an event could be about.
+        // An event requires the UID of a pod.
         let Some(uid) = self.pod.named().uid() else {
             return;
         };

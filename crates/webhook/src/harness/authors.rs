@@ -1,5 +1,6 @@
-//! Whether an author may do and read themselves what oz does and reads for them: the API server's own authorization
-//! is asked, as whom it authenticated.
+//! The checks whether an author has the rights for the actions and reads of oz on the author's
+//! behalf: the webhook asks the API server's own authorization, for the user that the API server
+//! authenticated.
 
 use futures::future::try_join_all;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -9,20 +10,21 @@ use oz_runs::admission::Named;
 
 use crate::permission;
 
-/// How many questions are asked at once.
+/// The maximum number of concurrent checks.
 const AT_ONCE: usize = 32;
 
-/// Refuses what names Secrets or ConfigMaps of the namespace that the user may not get, all of them at once.
+/// Denies an object that names Secrets or ConfigMaps of the namespace that the user may not get;
+/// the denial lists all of them.
 ///
 /// # Errors
-/// The refusal, or that it could not be found out.
+/// The denial, or the failure of a check.
 pub(super) async fn may_get(
     client: &Client,
     user: &UserInfo,
     namespace: &str,
     named: &[Named],
 ) -> Result<(), Rejection> {
-    // Each is asked about once, however often it is named.
+    // Each object is checked once, however often it is named.
     let mut distinct: Vec<&Named> = Vec::new();
     for one in named {
         if !distinct.iter().any(|known| is_same(known, one)) {
@@ -58,10 +60,10 @@ pub(super) async fn may_get(
     }))
 }
 
-/// Refuses what does for the user what they may not do.
+/// Denies an object with which oz would do for the user an action for which the user has no right.
 ///
 /// # Errors
-/// The refusal, or that it could not be found out.
+/// The denial, or the failure of the check.
 pub(super) async fn may_do(
     client: &Client,
     user: &UserInfo,

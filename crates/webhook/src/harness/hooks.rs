@@ -1,4 +1,4 @@
-//! The hooks of harness runs as they are registered.
+//! The registration of the hooks of harness runs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::hooks::{Grounds, not_by_those_who_end_access};
 use crate::lock::Locks;
 use crate::watched::Watched;
 
-/// The hooks of harness runs, if they are served. Watched, policies and workspaces are watched through `feeds`.
+/// Returns the hooks of harness runs, if harness runs are served. Templates, policies and
+/// workspaces are watched through `feeds`.
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook> {
     if !grounds.harness {
         return Vec::new();
@@ -32,7 +33,8 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook
     ]
 }
 
-/// Nobody is left out: what is not stamped is never run, and filled with no Secret.
+/// Returns the stamp hook, which has no exceptions: an object without a stamp is never run, and
+/// gets no Secret.
 fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
     let handler = Stamper::<K>::new(grounds.keys.clone());
     Hook::mutating(&format!("stamp-{}", name::<K>()), handler)
@@ -75,8 +77,8 @@ fn installation(grounds: &Grounds) -> Installation {
     }
 }
 
-/// Deletion is never gated: it is how a run ends. The updates of those who end it when we are down are not gated
-/// either.
+/// Configures a hook so that it checks neither deletions, which end runs, nor the updates of the
+/// components that end runs while the webhook is down.
 fn validating<K: Reviewed>(grounds: &Grounds, hook: Hook) -> Hook {
     let status = ResourceRule::of::<K>().subresource("status");
     hook.also(status.on([Operation::Update]))
@@ -90,7 +92,7 @@ fn validating<K: Reviewed>(grounds: &Grounds, hook: Hook) -> Hook {
         .webhook_name(&format!("v{}.kb.io", name::<K>()))
 }
 
-/// Where the API server asks about a kind, as the original had it.
+/// Returns the path of a hook for a kind, as the original defines it.
 fn path<K: Reviewed>(verb: &str) -> String {
     let group = K::group(&()).replace('.', "-");
     format!("/{verb}-{group}-{}-{}", K::version(&()), name::<K>())

@@ -1,5 +1,5 @@
-//! Harness runs at admission: who submits them is stamped, and nobody gets through oz what they could not do or
-//! read themselves.
+//! Harness runs at admission: the webhook stamps each run with its submitter, and denies actions
+//! and reads through oz for which the user has no rights.
 
 mod authors;
 mod hooks;

@@ -1,4 +1,5 @@
-//! The records of admission of harness runs. None has an owner: it outlives what it tells of.
+//! The audit records of the admission of harness runs. They have no owner, so that each outlives
+//! its object.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -9,10 +10,10 @@ use oz_trail::{Action, Decision, Record};
 use crate::record;
 use crate::stamp::requester;
 
-/// Puts on record what was decided. What is let in waits for its record; a refusal stands either way.
+/// Records a decision. An admission waits for its audit record; a denial does not depend on it.
 ///
 /// # Errors
-/// That what is let in cannot be put on record.
+/// The failure to write the audit record of an admission.
 pub(super) async fn decided(
     cx: &Cx,
     records: &dyn Sink,
@@ -32,7 +33,7 @@ pub(super) async fn decided(
     Ok(())
 }
 
-/// The record that something was created or changed by the user of the review.
+/// Returns the audit record of an object that the user of the review created or changed.
 pub(super) fn about<K: Resource<DynamicType = ()>>(
     now: Timestamp,
     review: &Review<K>,

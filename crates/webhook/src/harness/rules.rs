@@ -1,4 +1,4 @@
-//! What the one hook of templates, workspaces and policies needs to know of each kind.
+//! The properties of each kind that the common hook of templates, workspaces and policies requires.
 
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -12,31 +12,33 @@ use oz_core::validate::Violation;
 use oz_runs::admission::{self, Named};
 use oz_trail::Action;
 
-/// A kind of ours that is reviewed.
+/// A kind of oz that is reviewed.
 pub(super) trait Reviewed: Resource<DynamicType = ()> + oz_admission::Reviewed {}
 
 impl<K: Resource<DynamicType = ()> + oz_admission::Reviewed> Reviewed for K {}
 
-/// The kind in the names of hooks and paths.
+/// Returns the kind as it appears in the names and paths of hooks.
 pub(super) fn name<K: Reviewed>() -> String {
     K::kind(&()).to_ascii_lowercase()
 }
 
-/// A kind by which runs are made.
+/// A kind that defines runs.
 pub(super) trait Checked: Reviewed {
-    /// What a change of it is called on record; `None` if it is not on record.
+    /// The action in the audit record of a change; `None` if changes are not recorded.
     const CHANGED: Option<Action>;
 
-    /// Digest of the spec.
+    /// Returns the digest of the spec.
     fn digest(&self) -> String;
 
-    /// Everything that is wrong with it; `old` is what it was.
+    /// Returns all violations; `old` is the object before the change.
     fn violations(&self, old: Option<&Self>, now: Timestamp) -> Vec<Violation>;
 
-    /// What it names that its author must be able to get, and that `old` did not give to as many already.
+    /// Returns the objects that it names and that its author must be able to get, without those
+    /// that `old` gave to at least as many already.
     fn named(&self, old: Option<&Self>) -> Vec<Named>;
 
-    /// What else its author must be able to do, in words, since it is done for them.
+    /// Returns the further right that its author must have, with its description, since oz acts on
+    /// the author's behalf.
     fn does(&self) -> Option<(ResourceAttributes, String)> {
         None
     }
@@ -100,7 +102,8 @@ impl Checked for Workspace {
         found
     }
 
-    /// A seed never changes: what an update finds was asked for at the creation.
+    /// Returns nothing for an update: a seed never changes, and its objects were checked at the
+    /// creation.
     fn named(&self, old: Option<&Self>) -> Vec<Named> {
         match old {
             Some(_) => Vec::new(),
@@ -120,7 +123,8 @@ impl Checked for BrokerPolicy {
         admission::policy(self, old, now)
     }
 
-    /// A grant that was there is new where it is given to templates that did not have it.
+    /// Returns the objects of unchanged grants too if the policy names templates that it did not
+    /// name before.
     fn named(&self, old: Option<&Self>) -> Vec<Named> {
         let mut all = admission::of_policy(self);
         let Some(old) = old else { return all };

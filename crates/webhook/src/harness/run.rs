@@ -1,5 +1,6 @@
-//! The hook that checks runs: whether their spec can be, whether they are stamped, whether the policies of their
-//! namespace grant what their template requires, and whether their submitter may read what their prompt is read from.
+//! The hook that checks runs: their spec, their stamp, whether the policies of their namespace
+//! grant the requirements of their template, and whether their submitter may read the sources of
+//! their prompt.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::watched::Watched;
 
 const KIND: &str = "HarnessRun";
 
-/// Checks runs.
+/// The hook that checks runs.
 pub(super) struct RunValidator {
     pub(super) keys: Keys,
     pub(super) installation: Installation,
@@ -39,7 +40,7 @@ pub(super) struct RunValidator {
     pub(super) locks: Locks,
 }
 
-/// How runs are made and what they may have, as far as the watches have come.
+/// The definitions of runs and their permissions, as the watches have shown them.
 pub(super) struct Definitions {
     pub(super) templates: Watched<HarnessTemplate>,
     pub(super) cluster_templates: Watched<ClusterHarnessTemplate>,
@@ -47,7 +48,7 @@ pub(super) struct Definitions {
     pub(super) workspaces: Watched<Workspace>,
 }
 
-/// A template as a run finds it.
+/// A resolved template of a run, with its digest.
 struct Found {
     resolved: Resolved,
     digest: String,
@@ -67,7 +68,7 @@ impl Validate for RunValidator {
             let next = "delete the run to cancel it, submit another for another prompt";
             return status_is_the_operators(review, &self.installation.operator, next);
         }
-        // What goes is let go, whatever became of the rest.
+        // An object that is being deleted is not checked.
         if run.metadata.deletion_timestamp.is_some() {
             return Ok(Notes::none());
         }
@@ -108,7 +109,8 @@ impl RunValidator {
         decided.map(|(notes, _)| notes)
     }
 
-    /// Whether it is let in; with the digest of its template, if that is there.
+    /// Decides whether the run is admitted; returns the digest of its template, if the template
+    /// exists.
     async fn decide(
         &self,
         cx: &Cx,
@@ -119,7 +121,7 @@ impl RunValidator {
         self.installation.serves(Some(namespace))?;
         bounded(&run.metadata, None, &REQUEST_METADATA)?;
         let mut violations = admission::run(run);
-        // Nothing is looked up by a name that cannot be one.
+        // An invalid name is not looked up.
         let named = violations
             .iter()
             .all(|one| one.field != "spec.templateRef.name");
@@ -155,7 +157,8 @@ impl RunValidator {
         }
     }
 
-    /// What its template comes to, or why that is not known yet: the operator waits for it, and tells.
+    /// Returns the resolved template, or the reason why it is unavailable: the operator waits for
+    /// it, and reports that.
     async fn template(
         &self,
         namespace: &str,
@@ -217,7 +220,7 @@ impl RunValidator {
     }
 }
 
-/// Refuses a run whose template requires more than is granted.
+/// Denies a run if its template requires more than the policies grant.
 fn granted(
     name: &str,
     namespace: &str,

@@ -1,4 +1,5 @@
-//! The stamp hook: writes on what is new and never changes who creates it, sealed, over whatever the user put there.
+//! The stamp hook: writes the creator into each new object, sealed, over any value from the user.
+//! The stamp never changes.
 
 use std::marker::PhantomData;
 
@@ -13,7 +14,7 @@ use crate::stamp::{Sealing, Subject};
 
 /// A kind that is stamped.
 pub(crate) trait Stamped: Reviewed {
-    /// Digest of what stays as it is.
+    /// Returns the digest of the immutable contents.
     fn digest_of_asked(&self) -> String;
 }
 
@@ -29,7 +30,7 @@ impl Stamped for Workspace {
     }
 }
 
-/// Stamps objects of one kind.
+/// The hook that stamps objects of one kind.
 pub(crate) struct Stamper<K> {
     sealing: Sealing,
     kind: PhantomData<fn() -> K>,

@@ -1,5 +1,6 @@
-//! The hook that checks templates, workspaces and policies: everything that is wrong at once, then whether their
-//! author may do and read themselves what they have done and read for them.
+//! The hook that checks templates, workspaces and policies: it reports all violations at once, and
+//! then checks whether the author has the rights for the actions and reads of oz on the author's
+//! behalf.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use super::rules::Checked;
 use crate::refusal::{bounded, invalid, own_namespace, served, status_is_the_operators};
 use crate::validate_request::no_owner_added;
 
-/// Where oz is and serves, and who it is.
+/// The namespaces, the user names and the audit sink of this installation.
 #[derive(Clone)]
 pub(super) struct Installation {
-    /// oz's own namespace, in which it runs nothing for anybody.
+    /// oz's own namespace, in which no runs are allowed.
     pub(super) namespace: Arc<str>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(super) served: Arc<[String]>,
     pub(super) operator: Arc<str>,
     pub(super) broker: Arc<str>,
@@ -28,7 +29,7 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Refuses what is in a namespace in which oz runs nothing.
+    /// Denies an object in a namespace in which oz runs nothing.
     pub(super) fn serves(&self, namespace: Option<&str>) -> Result<(), Rejection> {
         if namespace == Some(&*self.namespace) {
             return Err(own_namespace(&self.namespace));
@@ -37,7 +38,7 @@ impl Installation {
     }
 }
 
-/// Checks objects of one kind.
+/// The hook that checks objects of one kind.
 pub(super) struct Validator<K> {
     installation: Installation,
     kind: PhantomData<fn() -> K>,
@@ -79,17 +80,17 @@ impl<K: Checked> Validate for Validator<K> {
             let next = "change the spec, and the status follows";
             return status_is_the_operators(review, &self.installation.operator, next);
         }
-        // What goes is let go, whatever became of the rest.
+        // An object that is being deleted is not checked.
         if object.meta().deletion_timestamp.is_some() {
             return Ok(Notes::none());
         }
         let old = review.old.as_ref();
         bounded(object.meta(), old.map(K::meta), bounds::<K>())?;
-        // Workspaces alone are requested, and those who may not delete one may update it.
+        // Only workspaces are requested, and users without the right to delete one may update it.
         if let (None, Some(old)) = (K::CHANGED, old) {
             no_owner_added(old.meta(), object.meta())?;
         }
-        // What is stored was checked when it came in, or is older than the rule.
+        // A stored object was checked when it was admitted, or is older than the rule.
         let digest = object.digest();
         let before = old.map(K::digest);
         if before.as_ref() == Some(&digest) {

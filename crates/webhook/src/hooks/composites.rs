@@ -1,4 +1,4 @@
-//! The hooks of CompositeControllers and RegoControllers, and of their parents, as they are registered.
+//! The registration of the hooks of CompositeControllers and RegoControllers, and of their parents.
 
 use oz_admission::{
     FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
@@ -13,14 +13,15 @@ use crate::guard_composite::CompositeGuard;
 use crate::observe_policy::PolicyObserver;
 use crate::stamp_parent::ParentStamper;
 
-/// Declarations are asked about only where composites run.
+/// Returns the hooks for declarations, if composites run.
 pub(super) fn guards(grounds: &Grounds) -> impl Iterator<Item = Hook> {
     let hooks = [guard::<CompositeController>, guard::<RegoController>];
     hooks.into_iter().filter_map(|hook| hook(grounds))
 }
 
-/// Status and deletion are not asked about, and neither are updates of those who take finalizers off when one
-/// ends: that goes on without us.
+/// Returns the hook for declarations of one kind. It does not check status and deletion, nor the
+/// updates of the components that remove finalizers at the end of a declaration: the removal works
+/// while the webhook is down.
 fn guard<S: Source>(grounds: &Grounds) -> Option<Hook> {
     let account = grounds.composite_account.clone()?;
     let name = format!("guard-{}", S::NAME);
@@ -41,10 +42,10 @@ fn guard<S: Source>(grounds: &Grounds) -> Option<Hook> {
     Some(hook)
 }
 
-/// The kinds of parents whose authors must be known, by what declares them.
+/// The rules for the kinds of parents with checked authors, by the kind of their declaration.
 pub(crate) type Parents = Vec<(&'static str, Rules)>;
 
-/// Follows which kinds these are.
+/// Watches the declarations for the kinds of parents.
 pub(crate) fn parents(manager: &mut ManagerBuilder) -> Parents {
     vec![
         followed::<CompositeController>(manager),
@@ -57,8 +58,9 @@ fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {
     (S::NAME, declarations.rules(asks_authors::<S>))
 }
 
-/// Returns the rules for the parents of a declaration whose authors are checked; none for an invalid declaration. For built-in
-/// kinds, the rules include the status subresource, which can change annotations; that of a custom resource cannot.
+/// Returns the rules for the parents of a declaration that requires checks of their authors; none
+/// for an invalid declaration. For built-in kinds, the rules include the status subresource, which
+/// can change annotations; that of a custom resource cannot.
 fn asks_authors<S: Source>(declaration: &S) -> Vec<ResourceRule> {
     let declared = declaration.declared().ok();
     let Some(declared) = declared.filter(|declared| declared.asks_authors()) else {
@@ -72,8 +74,8 @@ fn asks_authors<S: Source>(declaration: &S) -> Vec<ResourceRule> {
     std::iter::once(rule).chain(status).collect()
 }
 
-/// Other people's objects do not wait for us: one that was not stamped gets no children that hand out rights, and adopts
-/// nothing.
+/// Returns the hooks that stamp parents. They fail open, since the objects belong to users: a
+/// parent without a stamp gets no children that hand out rights, and adopts nothing.
 pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
     grounds.parents.iter().map(|(declared, rules)| {
         let name = format!("stamp-parents-{declared}");
@@ -89,8 +91,8 @@ pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
     })
 }
 
-/// Policies are other people's ConfigMaps: nobody waits for us, and what Kubernetes itself puts into each namespace is
-/// none.
+/// Returns the hook for policies. It fails open, since policies are ConfigMaps of users; the
+/// ConfigMap that Kubernetes creates in each namespace is no policy.
 pub(super) fn policies(grounds: &Grounds) -> Option<Hook> {
     if grounds.policy_namespaces.is_empty() {
         return None;

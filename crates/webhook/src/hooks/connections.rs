@@ -1,9 +1,10 @@
-//! Which connections to pods, and which changes of running ones, are asked about.
+//! The rules for the connections to pods, and the changes of running pods, for which hooks are
+//! called.
 
 use oz_admission::{Operation, ResourceRule};
 
-/// What opens a connection. Proxies carry a request of a page each, and are asked about only where
-/// they need a grant.
+/// Returns the rule for connections. A proxy carries the request of one page each, and is checked
+/// only where it requires a grant.
 pub(super) fn streams(enforced: bool) -> ResourceRule {
     let streams = ResourceRule::new("", "v1", "pods")
         .subresource("exec")
@@ -17,7 +18,7 @@ pub(super) fn streams(enforced: bool) -> ResourceRule {
     }
 }
 
-/// What else a hook of connections is asked about: changes of running pods, and services.
+/// Returns the further rules of a hook for connections: changes of running pods, and services.
 pub(super) fn changed(enforced: bool) -> Vec<ResourceRule> {
     let pods = || ResourceRule::new("", "v1", "pods").on([Operation::Update]);
     let containers = pods().subresource("ephemeralcontainers");
@@ -30,8 +31,8 @@ pub(super) fn changed(enforced: bool) -> Vec<ResourceRule> {
     vec![containers.subresource("resize"), pods(), services]
 }
 
-/// Of updates of pods, those alone that exchange an image. The API server keeps the containers of a
-/// pod in their order, and their number.
+/// Returns the condition for updates of pods that replace an image. The API server keeps the order
+/// and the number of the containers of a pod.
 pub(super) fn another_image() -> String {
     let images = |object: &str, list: &str| {
         format!(

@@ -1,17 +1,16 @@
-//! Which writes of RBAC are asked about, so that nobody copies the rights of a grant: so few that other
-//! people's hardly ever are.
+//! The registration of the hooks that prevent copies of the rights of a grant, for so few writes of
+//! RBAC that those of other users are hardly ever checked.
 
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, SideEffects};
 
 use super::{Grounds, SYSTEM, in_groups, quoted};
 use crate::guard_copies::{BindingGuard, RoleGuard};
 
-/// Resources of rules that hand out what a grant can give.
+/// The resources of rules that hand out rights which a grant can give.
 const GIVEN: &str = "'pods/exec', 'pods/attach', 'pods/portforward', '*/exec', '*/attach', \
                      '*/portforward', '*'";
 
-/// Only Roles are asked about that name objects and hand out a way into pods, once their rules become
-/// others.
+/// Returns the hook for Roles that name objects and hand out access to pods, if their rules change.
 pub(super) fn roles(grounds: &Grounds) -> Hook {
     let hook = Hook::mutating("guard-copied-role", RoleGuard(grounds.copies.clone()));
     guard_copies(grounds, hook, "role", "resource('roles')", "escalate").when(
@@ -25,9 +24,9 @@ pub(super) fn roles(grounds: &Grounds) -> Hook {
     )
 }
 
-/// A binding does not say what its Role hands out: those by ordinary people are asked about, when
-/// they bind others than before, and answered at once for who has no grant. Cluster-wide bindings hand
-/// out nothing that somebody has by a grant, which is of one namespace.
+/// Returns the hook for RoleBindings with new subjects, by ordinary users, since a binding does not
+/// contain the rights of its Role. For a user without a grant, the hook responds at once.
+/// Cluster-wide bindings hand out no rights of a grant, which is limited to one namespace.
 pub(super) fn bindings(grounds: &Grounds) -> Hook {
     let hook = Hook::mutating("guard-copied-binding", BindingGuard(grounds.copies.clone()));
     let role = "resource(object.roleRef.kind == 'ClusterRole' ? 'clusterroles' : 'roles')\
@@ -39,10 +38,11 @@ pub(super) fn bindings(grounds: &Grounds) -> Hook {
     )
 }
 
-/// Whoever may exec into every pod of the namespace, or hand out what they do not have, has nothing to
-/// copy.
+/// Configures a hook for copies. A user who may exec into every pod of the namespace, or hand out
+/// rights that they do not have, has nothing to copy.
 fn guard_copies(grounds: &Grounds, hook: Hook, kind: &str, role: &str, verb: &str) -> Hook {
-    // Its timeout is the library's: longer than what it waits for itself, or no alarm would be given.
+    // The timeout is the default of the library: it must exceed the hook's own timeouts, or no
+    // alarm would be raised.
     let system = [&SYSTEM.map(ToOwned::to_owned)[..], &grounds.break_glass].concat();
     hook.failure(FailurePolicy::Ignore)
         .namespaces(NamespaceScope::All)

@@ -1,5 +1,5 @@
-//! The webhooks as they are registered: which requests each sees, under which published name and
-//! path, and whom it leaves alone.
+//! The registration of the webhooks: the requests that each receives, its published name and path,
+//! and its exceptions.
 
 pub(crate) mod composites;
 mod connections;
@@ -44,34 +44,35 @@ use crate::validate_template::TemplateValidator;
 use crate::watched::Watched;
 use crate::{approval, harness, note_author, review};
 
-/// Follows owner references; it must be able to when we are down.
+/// The user that follows owner references; it must be able to do so while the webhook is down.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
-/// The same where each controller has an account of its own.
+/// The same component in a cluster where each controller has a separate account.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// What the hooks decide by.
+/// The data and components on which the hooks base their decisions.
 pub(crate) struct Grounds {
     pub(crate) keys: Keys,
-    /// The words of the operator's canary that were used.
+    /// The used words of the operator's canary.
     pub(crate) words: Arc<UsedWords>,
     pub(crate) records: Arc<dyn Sink>,
     /// oz's own namespace.
     pub(crate) namespace: Arc<str>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(crate) served: Arc<[String]>,
     /// The operator's user name.
     pub(crate) operator: Arc<str>,
-    /// What transient bindings may bind.
+    /// The policy that limits transient bindings.
     pub(crate) policy: Arc<Policy>,
-    /// Whether the published kinds of transient bindings are served.
+    /// True if the published kinds of transient bindings are served.
     pub(crate) serve_example_com: bool,
-    /// As whom composites read and write, if they run.
+    /// The account with which composites read and write, if they run.
     pub(crate) composite_account: Option<Account>,
-    /// The parents of composites whose children hand out rights; none if composites do not run.
+    /// The parents of composites with children that hand out rights; empty if composites do not
+    /// run.
     pub(crate) parents: composites::Parents,
     /// The namespaces of policies.
     pub(crate) policy_namespaces: Vec<String>,
-    /// Whether harness runs are served.
+    /// True if harness runs are served.
     pub(crate) harness: bool,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
@@ -82,12 +83,13 @@ pub(crate) struct Grounds {
     pub(crate) connections: Connections,
     pub(crate) counter: RequestCounter,
     pub(crate) copies: Copies,
-    /// Who gets in everywhere, whatever becomes of us.
+    /// The groups with access to every pod, also while oz is down.
     pub(crate) break_glass: Vec<String>,
 }
 
-/// The hooks of every kind. Those of our own transient bindings are there whether or not anything may be
-/// bound: who creates one is to learn that nothing comes of it. Templates are watched through `feeds`.
+/// Returns the hooks of all kinds. Those of oz's own transient bindings are registered also if no
+/// binding is allowed, so that a user who creates one learns that it has no effect. Templates are
+/// watched through `feeds`.
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
     let connections = &grounds.connections;
@@ -155,7 +157,8 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all
 }
 
-/// oz's own processes are not asked about: the trail does not depend on us being up.
+/// Returns the hook of AuditEvents. It is not called for oz's own processes: the audit trail does
+/// not depend on the webhook.
 fn audit_events(grounds: &Grounds) -> Hook {
     let guard = AuditEventGuard {
         operator: grounds.operator.clone(),
@@ -181,7 +184,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
         .webhook_name(&format!("v{kind}.kb.io"))
 }
 
-/// Nobody is left out: a request that is not stamped is never granted.
+/// Returns the stamp hook, which has no exceptions: a request without a stamp is never granted.
 fn stamp<R: AccessRequest>(
     grounds: &Grounds,
     templates: &Watched<R::Template>,
@@ -229,7 +232,7 @@ fn request<R: AccessRequest>(
     )
 }
 
-/// Whether the kind is there to be asked for.
+/// Checks whether the kind is served.
 fn is_served<R: Resource<DynamicType = ()>>(grounds: &Grounds) -> bool {
     let group = R::group(&());
     if group == HarnessRun::group(&()) {
@@ -239,14 +242,14 @@ fn is_served<R: Resource<DynamicType = ()>>(grounds: &Grounds) -> bool {
     }
 }
 
-/// Deletion is how access ends: nobody waits for us to answer, and what ends it for Kubernetes or oz is
-/// not asked about.
+/// Returns the hook that observes deletions, which end access: they do not depend on its response,
+/// and deletions by Kubernetes or oz that end access do not call it.
 fn deletion<R>(grounds: &Grounds) -> Hook
 where
     R: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
     let (group, kind) = (R::group(&()), R::kind(&()).to_ascii_lowercase());
-    // Both groups of transient bindings have kinds of these names.
+    // Both groups of transient bindings contain kinds with these names.
     let kind = match &*group {
         example_com::GROUP => format!("published-{kind}"),
         _ => kind,
@@ -265,7 +268,8 @@ where
         )
 }
 
-/// That it is done by oz, or by what follows owner references and empties namespaces.
+/// Returns the condition for a request by oz, or by the components that follow owner references and
+/// delete the contents of namespaces.
 pub(crate) fn by_the_system(grounds: &Grounds) -> String {
     format!(
         "request.userInfo.username in [{}, {}] || {}",
@@ -289,7 +293,8 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
     )
 }
 
-/// The garbage collector follows owner references of templates as well, and changes no spec.
+/// Returns the hook that notes the author of a template. It is not called for the garbage
+/// collector, which follows owner references of templates as well and changes no spec.
 fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
     let kind = T::NAME;
     let handler = mutate_fn(note_author::note_author::<T>);
@@ -310,8 +315,8 @@ fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
         )
 }
 
-/// Deletion is never gated: it is how access ends. The updates of those who end it when we are down
-/// are not gated either.
+/// Configures a hook so that it checks neither deletions, which end access, nor the updates of the
+/// components that end access while the webhook is down.
 pub(crate) fn validating<K: Kind>(grounds: &Grounds, hook: Hook) -> Hook {
     hook.also(
         ResourceRule::of::<K>()
@@ -328,7 +333,8 @@ pub(crate) fn validating<K: Kind>(grounds: &Grounds, hook: Hook) -> Hook {
     .webhook_name(&format!("v{}.kb.io", K::NAME))
 }
 
-/// That it is no update of the operator's, nor one of the garbage collector's that is of no status.
+/// Returns the condition that excludes updates by the operator, and those by the garbage collector
+/// outside the status.
 pub(crate) fn not_by_those_who_end_access(grounds: &Grounds) -> String {
     format!(
         "!(request.operation == 'UPDATE' && (request.userInfo.username == {} \
@@ -338,9 +344,10 @@ pub(crate) fn not_by_those_who_end_access(grounds: &Grounds) -> String {
     )
 }
 
-/// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not
-/// be in anybody's way. Where it is, nobody gets in without us, but for those who mend clusters: of
-/// them it is told. Nodes, the system's own controllers and our operator are never asked about.
+/// Returns one of three registrations of the hook for connections. In observing namespaces, it only
+/// records connections and must not block them. In enforcing namespaces, no connection is possible
+/// without it, except by break-glass groups, and it records their connections. Nodes, the system's
+/// controllers and the operator do not call it.
 fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
     let handler = Connect {
         mode,
@@ -348,7 +355,7 @@ fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
         locks: locks.clone(),
     };
     let (name, path, failure, enforced) = match mode {
-        // Where the original's watcher was.
+        // The path of the original's watcher.
         Mode::Observing => ("vpod", "/watch-v1-pod", FailurePolicy::Ignore, false),
         Mode::Enforcing => ("connect", "/connect-enforced", FailurePolicy::Fail, true),
         Mode::BreakGlass => (
@@ -396,10 +403,10 @@ fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
     }
 }
 
-/// Groups that get into pods to run the cluster.
+/// The groups that connect to pods to run the cluster.
 const SYSTEM: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
-/// The namespaces with the label, or those without.
+/// Returns the selector for the namespaces with the label, or for those without.
 fn enforcing(yes: bool) -> LabelSelector {
     if yes {
         return LabelSelector {
@@ -420,7 +427,7 @@ fn enforcing(yes: bool) -> LabelSelector {
     }
 }
 
-/// That whoever asks is of one of these groups.
+/// Returns the condition that the user is a member of one of these groups.
 pub(crate) fn in_groups(groups: &[String]) -> String {
     let groups: Vec<String> = groups.iter().map(|group| quoted(group)).collect();
     format!(
@@ -429,9 +436,10 @@ pub(crate) fn in_groups(groups: &[String]) -> String {
     )
 }
 
-/// Only the removal of the label that makes a namespace enforcing is asked about: everything else
-/// about namespaces goes on without us. Whoever may write only its status or its finalizers can write
-/// its labels as well: the API server keeps them from the spec alone.
+/// Returns the hook for the removal of the label that makes a namespace enforcing; all other
+/// changes of namespaces do not call it. A user who may write only the status or the finalizers of
+/// a namespace can write its labels as well: the API server protects only the spec from such a
+/// write.
 fn guard_namespace(grounds: &Grounds) -> Hook {
     let label = quoted(labels::ENFORCE);
     let has = |object: &str| {
@@ -464,7 +472,7 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
         )
 }
 
-/// Only bindings to Roles with names that are reserved for grants are asked about.
+/// Returns the hook for bindings to Roles with names that are reserved for grants.
 fn guard_role_binding(grounds: &Grounds) -> Hook {
     Hook::validating("guard-rolebinding", RoleBindingGuard)
         .on([Operation::Create])
@@ -487,19 +495,19 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
         )
 }
 
-/// Where the API server asks about a kind, as the original had it.
+/// Returns the path of a hook for a kind, as the original defines it.
 pub(crate) fn path<K: Kind>(verb: &str) -> String {
     path_of::<K>(verb)
 }
 
-/// The same of a kind that is not in the registry.
+/// Returns the path of a hook for a kind that is not in the registry.
 fn path_of<K: Resource<DynamicType = ()>>(verb: &str) -> String {
     let (group, version) = (K::group(&()), K::version(&()));
     let kind = K::kind(&()).to_ascii_lowercase();
     format!("/{verb}-{}-{version}-{kind}", group.replace('.', "-"))
 }
 
-/// A string of CEL; JSON's escapes are CEL's as well.
+/// Returns a string literal of CEL; the escapes of JSON are valid in CEL.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! The hooks of locks as they are registered.
+//! The registration of the hooks of locks.
 
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, SideEffects};
 use oz_api::AccessLock;
@@ -7,8 +7,9 @@ use oz_core::kinds::Kind as _;
 use super::validate::LockGuard;
 use crate::hooks::{Grounds, in_groups, path};
 
-/// Two registrations of one hook. Somebody is locked out also when we are down, and those who mend clusters never wait
-/// for us. What lets somebody in again is on record first.
+/// Returns two registrations of one hook. A lock takes effect also while the webhook is down, and
+/// break-glass groups never wait for the webhook. A change that grants access again is recorded
+/// first.
 pub(crate) fn hooks(grounds: &Grounds) -> [Hook; 2] {
     let glass = in_groups(&grounds.break_glass);
     let hook = |verb: &str, operations: &[Operation]| {

@@ -1,4 +1,5 @@
-//! Locks: who may change or remove one, on record, and whether one keeps somebody from what they ask for.
+//! Locks: the hook that checks and records changes and removals, and the check whether a lock
+//! blocks a request.
 
 mod hooks;
 mod validate;
@@ -18,7 +19,7 @@ use crate::watched::Watched;
 
 pub(crate) use hooks::hooks;
 
-/// The locks that there are, as far as a watch has shown them. The operator looks at them again.
+/// The existing locks, as a watch has shown them. The operator checks them again.
 #[derive(Clone)]
 pub(crate) struct Locks(Watched<AccessLock>);
 
@@ -32,10 +33,10 @@ impl Locks {
         lock::Locks { all, unreadable }
     }
 
-    /// Whether this may be asked for.
+    /// Checks whether a lock blocks this request.
     ///
     /// # Errors
-    /// Why not.
+    /// The lock, or the reason why locks cannot be read.
     pub(crate) async fn admit(&self, access: &Access<'_>, now: Timestamp) -> Result<(), Rejection> {
         let admitted = self.all(self.0.all().await?).admit(access, now);
         admitted.map_err(|not| match not {
@@ -46,10 +47,11 @@ impl Locks {
         })
     }
 
-    /// Whether somebody may use a grant that stands: the operator may be away that would end it.
+    /// Checks whether a user may use an existing grant: the operator, which would end it, may be
+    /// unavailable.
     ///
     /// # Errors
-    /// Why not.
+    /// The lock that blocks the use.
     pub(crate) fn lets_use(
         &self,
         grant: &Grant,

@@ -1,4 +1,4 @@
-//! Whether a lock is made, changed or removed.
+//! The hook that checks whether a lock may be created, changed or removed.
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use crate::record;
 use crate::refusal::{bounded, denied, immutable, invalid};
 use crate::stamp::requester;
 
-/// Looks at what is done with locks. RBAC and the API server's own policy have let it through.
+/// The hook that checks operations on locks. RBAC and the API server's admission policy have
+/// already allowed them.
 pub(super) struct LockGuard {
     pub(super) records: Arc<dyn Sink>,
-    /// Groups that mend clusters.
+    /// The break-glass groups.
     pub(super) break_glass: Vec<String>,
 }
 
@@ -51,10 +52,10 @@ impl Validate for LockGuard {
     }
 }
 
-/// What is done with a lock.
+/// An operation on a lock.
 enum Done<'a> {
     Made(&'a AccessLock),
-    /// From the second.
+    /// The new lock, then the old one.
     Changed(&'a AccessLock, &'a AccessLock),
     Removed(&'a AccessLock),
 }
@@ -64,7 +65,8 @@ impl LockGuard {
         may_change(old, &requester(&review.user), &self.break_glass).map_err(denied)
     }
 
-    /// Puts it on record, and has what lets somebody in again wait for that, unless whoever does it mends clusters.
+    /// Records the operation. One that grants access again waits for its audit record, except for a
+    /// user of a break-glass group.
     async fn record(
         &self,
         cx: &Cx,
@@ -88,7 +90,7 @@ fn made(cx: &Cx, lock: &AccessLock) -> Result<(), Rejection> {
     valid(&lock.violations(cx.now))
 }
 
-/// Only until when it holds may change.
+/// Checks a change of a lock: only `until` may change.
 fn changed(cx: &Cx, lock: &AccessLock, old: &AccessLock) -> Result<(), Rejection> {
     bounded(&lock.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
     let but_for_until = |lock: &AccessLock| AccessLockSpec {
@@ -99,7 +101,7 @@ fn changed(cx: &Cx, lock: &AccessLock, old: &AccessLock) -> Result<(), Rejection
         let message = "only until can be changed: make another lock, then remove this one";
         return Err(immutable("spec", message));
     }
-    // What was stored past us stays as it is, and can be ended.
+    // A lock that was stored without this hook stays as it is, and can be ended.
     if lock.spec == old.spec && lock.metadata.owner_references == old.metadata.owner_references {
         return Ok(());
     }
@@ -118,7 +120,8 @@ fn valid(violations: &[validate::Violation]) -> Result<(), Rejection> {
     Err(invalid(AccessLock::title(), violations))
 }
 
-/// A name that looks like another is not refused: people have such names.
+/// Returns warnings about names that look like others. Such names are not denied, as users have
+/// them.
 fn warnings(spec: &AccessLockSpec) -> Notes {
     let target = &spec.target;
     let names = target.user.iter().chain(&target.group);
@@ -134,7 +137,7 @@ fn warnings(spec: &AccessLockSpec) -> Notes {
     })
 }
 
-/// The name with what is not ASCII as `\u{…}`.
+/// Returns the name with each non-ASCII letter as `\u{…}`.
 fn escaped(name: &str) -> String {
     let each = |letter: char| match letter.is_ascii() {
         true => letter.to_string(),

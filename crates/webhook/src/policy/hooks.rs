@@ -1,4 +1,4 @@
-//! The hooks of AccessPolicies as they are registered.
+//! The registration of the hooks of AccessPolicies.
 
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, SideEffects};
 use oz_api::AccessPolicy;
@@ -8,7 +8,8 @@ use super::judge::Judges;
 use super::validate::{DELETION_TIMEOUT, PolicyDeletions, PolicyValidator};
 use crate::hooks::{Grounds, path, validating};
 
-/// Nobody writes a policy that we did not check; anybody who may deletes one without us.
+/// Returns the hooks. A policy cannot be written without the webhook; a user with the right to
+/// delete one can do so while the webhook is down.
 pub(crate) fn hooks(grounds: &Grounds, judges: Judges) -> [Hook; 2] {
     let kind = AccessPolicy::NAME;
     let validator = PolicyValidator {

@@ -1,5 +1,5 @@
-//! Asking the policies over all templates, and the condition of a template's own rules, about a request or a
-//! transient binding.
+//! The evaluation of the access policies, and of the condition of a template's own rules, for a
+//! request or a transient binding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::connect::{Grants, Policies};
 use crate::permission::within_permission_timeout;
 use crate::watched::Watched;
 
-/// How many requests are judged at once. What goes on after its time keeps its slot.
+/// The maximum number of concurrent judgements. One that exceeds its timeout keeps its slot.
 const AT_ONCE: usize = 8;
-/// How long a request waits for its slot.
+/// The time that a request waits for its slot.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The variable for which the API server is asked.
+/// The variable that requires a read from the API server.
 const NAMESPACE_LABELS: &str = "namespaceLabels";
 
-/// Whoever judges requests.
+/// The evaluator of access policies for requests.
 #[derive(Clone)]
 pub(crate) struct Judges {
     policies: Watched<AccessPolicy>,
-    /// Where the conditions of templates take their turns.
+    /// The slots in which the conditions of templates are evaluated.
     conditions: Arc<Policies>,
     grants: Grants,
     expressions: Expressions,
     slots: Arc<Semaphore>,
 }
 
-/// A request that is to be judged.
+/// A request to judge.
 pub(crate) struct Asking<'a, R: AccessRequest> {
     pub(crate) requester: &'a Requester,
     pub(crate) request: &'a R,
@@ -49,14 +49,14 @@ pub(crate) struct Asking<'a, R: AccessRequest> {
     pub(crate) template: Option<&'a R::Template>,
 }
 
-/// What is the same of whatever is judged.
+/// The common inputs of a judgement of any kind.
 struct About<'a> {
     requester: &'a Requester,
-    /// `None` for the whole cluster, which has no labels.
+    /// The namespace; `None` for the whole cluster, which has no labels.
     namespace: Option<&'a str>,
     /// The condition of a template's own rules.
     when: Option<&'a str>,
-    /// Digest of what is judged besides who asks, see [`Judgement::template`].
+    /// The digest of the judged contents without the requester, see [`Judgement::template`].
     template: Option<String>,
 }
 
@@ -71,13 +71,13 @@ impl Judges {
         }
     }
 
-    /// How many policies there are.
+    /// Returns the number of policies.
     pub(super) async fn count(&self) -> Result<usize, Rejection> {
         let known = self.policies.all().await?.len();
         Ok(known + self.policies.0.undecodable())
     }
 
-    /// What they come to; `None` if nobody is to be asked.
+    /// Judges a request; returns `None` if there is no policy and no condition to evaluate.
     pub(crate) async fn judge<R: AccessRequest>(
         &self,
         cx: &Cx,
@@ -91,7 +91,7 @@ impl Judges {
             template,
         } = asking;
         let mut view = request.view();
-        // At mutating admission an object need not name its namespace.
+        // At mutating admission, an object may lack its namespace.
         let metadata = kube::core::ObjectMeta {
             namespace: Some(namespace.to_owned()),
             ..view.metadata.clone()
@@ -107,7 +107,7 @@ impl Judges {
         self.come_to(cx, user, about, situation).await
     }
 
-    /// What they come to for a transient binding; `None` if there are none.
+    /// Judges a transient binding; returns `None` if there are no policies.
     pub(crate) async fn judge_binding(
         &self,
         cx: &Cx,
@@ -170,7 +170,8 @@ impl Judges {
         judged.unwrap_or_else(|late| case.failed(when, &late.to_string()))
     }
 
-    /// Whether the rules of the template apply, when it is the turn of its namespace.
+    /// Evaluates whether the rules of the template apply, once a slot of its namespace is
+    /// available.
     async fn condition(&self, namespace: &str, case: &Case) -> Option<Result<bool, String>> {
         let (when, mine) = (case.when.clone()?, case.clone());
         let until = Instant::now() + POLICY_TIMEOUT;
@@ -183,7 +184,7 @@ impl Judges {
     }
 }
 
-/// The labels of the namespace, by the API server.
+/// Returns the labels of the namespace from the API server.
 async fn labels(
     cx: &Cx,
     user: &UserInfo,

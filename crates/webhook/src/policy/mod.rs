@@ -1,5 +1,5 @@
-//! AccessPolicies at admission: what they come to for a request ([`judge`]), whether one may be written as it
-//! is, and that it was ([`validate`]).
+//! AccessPolicies at admission: the judgement of a request ([`judge`]), and the check and the audit
+//! record of a written policy ([`validate`]).
 
 mod hooks;
 mod judge;

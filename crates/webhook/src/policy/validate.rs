@@ -1,5 +1,5 @@
-//! The hooks that see AccessPolicies written and deleted. One that does not compile is refused; who changed
-//! which is put on record. Nobody who mends a cluster waits for us to delete one.
+//! The hooks for writes and deletions of AccessPolicies. A policy that does not compile is denied;
+//! the audit record names the author of each change. A deletion never waits for the webhook.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::record;
 use crate::refusal::{bounded, invalid, status_is_the_operators};
 use crate::stamp::requester;
 
-/// Checks policies.
+/// The hook that checks policies.
 pub(super) struct PolicyValidator {
     pub(super) operator: Arc<str>,
     pub(super) records: Arc<dyn Sink>,
@@ -43,7 +43,7 @@ impl Validate for PolicyValidator {
         bounded(policy.meta(), old, &TEMPLATE_METADATA)?;
         let digest = policy.spec_digest();
         let before = review.old.as_ref().map(AccessPolicy::spec_digest);
-        // What is stored was checked when it came in: labels and finalizers can be changed.
+        // A stored policy was checked when it was admitted: labels and finalizers may change.
         if before.as_ref() == Some(&digest) {
             return Ok(Notes::none());
         }
@@ -94,7 +94,7 @@ impl PolicyValidator {
     }
 }
 
-/// The record of a policy that was made, or whose spec was changed.
+/// Returns the audit record of a policy that was created, or that has a changed spec.
 fn written(cx: &Cx, review: &Review<AccessPolicy>, digest: &str, before: Option<String>) -> Record {
     let (reason, verb) = match &before {
         Some(_) => ("Changed", "changed"),
@@ -113,7 +113,7 @@ fn written(cx: &Cx, review: &Review<AccessPolicy>, digest: &str, before: Option<
     }
 }
 
-/// The record of something that was done about a policy. It has no owner, and outlives what it tells of.
+/// Returns the audit record of an operation on a policy. It has no owner, and outlives the policy.
 fn about<K>(
     cx: &Cx,
     review: &Review<K>,
@@ -132,13 +132,13 @@ fn about<K>(
     record
 }
 
-/// Sees policies deleted.
+/// The hook for deletions of policies.
 pub(super) struct PolicyDeletions {
     pub(super) records: Arc<dyn Sink>,
 }
 
 impl Validate for PolicyDeletions {
-    /// Whatever a policy says, it can be deleted.
+    /// A policy can be deleted regardless of its contents.
     type Object = PartialObjectMeta<AccessPolicy>;
 
     async fn validate(&self, cx: &Cx, review: &Review<Self::Object>) -> Result<Notes, Rejection> {
@@ -152,5 +152,5 @@ impl Validate for PolicyDeletions {
     }
 }
 
-/// How long the API server waits for word of a deletion.
+/// The time that the API server waits for the response to a deletion.
 pub(super) const DELETION_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The hooks of reviews as they are registered.
+//! The registration of the hooks of reviews.
 
 use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
 use oz_api::AccessReview;
@@ -8,7 +8,7 @@ use super::seal::Sealer;
 use super::validate::ReviewValidator;
 use crate::hooks::{Grounds, by_the_system, path, quoted};
 
-/// The hooks of reviews.
+/// Returns the hooks of reviews.
 pub(crate) fn hooks(grounds: &Grounds) -> [Hook; 2] {
     let kind = AccessReview::NAME;
     let not_by_oz = format!("request.userInfo.username != {}", quoted(&grounds.operator));

@@ -1,6 +1,7 @@
-//! Reviews of emergencies and of break-glass: oz opens them, one of those who may writes what they found, sealed, and
-//! nobody deletes one. Attestations of who could get in: whoever may create reviews makes one, sealed, and it stays.
-//! What is found or attested is on record first.
+//! Reviews of emergencies and of break-glass: oz opens them, one of the permitted reviewers writes
+//! the finding, sealed, and they cannot be deleted by users. Attestations of the users who could
+//! get access: a user who may create reviews creates one, sealed, and it stays. A finding or an
+//! attestation is recorded first.
 
 mod hooks;
 mod seal;

@@ -1,4 +1,4 @@
-//! What is found or attested is sealed with who it was, over whatever they put there.
+//! The hook that seals a finding or an attestation with its author, over any value from the user.
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::AccessReview;
@@ -7,7 +7,7 @@ use oz_core::access::seal::Keys;
 
 use crate::stamp::requester;
 
-/// Seals reviews in which somebody writes, and attestations.
+/// The hook that seals reviews with a new finding, and attestations.
 pub(super) struct Sealer {
     pub(super) keys: Keys,
 }
@@ -21,7 +21,8 @@ impl Mutate for Sealer {
         review: &Review<AccessReview>,
         object: &mut AccessReview,
     ) -> Result<Notes, Rejection> {
-        // Whether it may be written is for the hook that checks it: a change is all that is sealed here.
+        // The validating hook checks whether the finding may be written; this hook seals any new
+        // one.
         let written = match &review.old {
             Some(old) => old.spec.finding.is_none() && object.spec.finding.is_some(),
             None => object.spec.attestation.is_some(),

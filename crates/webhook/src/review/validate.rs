@@ -1,5 +1,5 @@
-//! Whether somebody may write what they found, or attest who could get in, and that nobody else makes, changes or
-//! deletes a review.
+//! The hook that checks whether a user may write a finding, or attest who could get access, and
+//! that denies every other creation, change or deletion of a review.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::record;
 use crate::refusal::{bounded, denied, forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::requester;
 
-/// Checks reviews.
+/// The hook that checks reviews.
 pub(super) struct ReviewValidator {
     pub(super) keys: Keys,
     pub(super) operator: Arc<str>,
@@ -72,7 +72,8 @@ impl ReviewValidator {
         )
     }
 
-    /// An attestation is made by whoever attests; any other review is not made by others than oz.
+    /// Checks a new review: a user may create only an attestation, of their own; only oz creates
+    /// other reviews.
     fn created(
         &self,
         cx: &Cx,
@@ -120,7 +121,7 @@ impl ReviewValidator {
         self.is_sealed_by(object, &person)
     }
 
-    /// What is stored must be what was sealed.
+    /// Checks that the stored contents are the sealed contents.
     fn is_sealed_by(&self, object: &AccessReview, person: &Requester) -> Result<(), Rejection> {
         let sealed = review::read(&self.keys, object).and_then(|standing| standing.by);
         if sealed.as_ref() == Some(person) {
@@ -132,7 +133,7 @@ impl ReviewValidator {
     }
 }
 
-/// Refuses a change of what is oz's about a review in which nothing is written.
+/// Denies a change of oz's metadata of a review in which no finding is written.
 fn unchanged(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
     bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
     belongs(object, old)?;
@@ -149,7 +150,8 @@ fn unchanged(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection>
     Ok(())
 }
 
-/// What a review is found by stays, and nothing deletes it with something else.
+/// Denies a change of the label by which a review is found, and an owner, with which the review
+/// would be deleted.
 fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
     let about = |object: &AccessReview| {
         let labels = object.metadata.labels.as_ref();
@@ -189,7 +191,7 @@ fn kept(old: &AccessReview) -> Rejection {
     forbidden("ReviewKept", "metadata.name", &message)
 }
 
-/// The record of what was found or attested.
+/// Returns the audit record of a finding or an attestation.
 fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Record {
     let user = &review.user.username;
     let allow = Decision::Allow;
@@ -206,14 +208,14 @@ fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Recor
     );
     let action = Action::EntitlementsAttested;
     let record = review::record(object, cx.now, action, allow, "Attested", message);
-    // It has no UID yet, and each is a fact of its own.
+    // The object has no UID yet, and each attestation is a separate fact.
     Record {
         id: Record::id(action, &review.uid),
         ..with_review(record, review, object)
     }
 }
 
-/// The record of what was refused. It may be tried again.
+/// Returns the audit record of a denied operation. The user may retry it.
 fn refused(
     cx: &Cx,
     review: &Review<AccessReview>,

@@ -1,4 +1,5 @@
-//! Policies over all templates: what they come to for a request and for an answer, and who may write which.
+//! Access policies: the judgement of a request and of an approval or denial, and the users who may
+//! write policies.
 
 use oz_api::{ExecAccessRequest, ExecAccessTemplate, labels};
 use oz_core::access::policy::{self, Judgement, When};
@@ -27,7 +28,7 @@ fn security() -> Value {
     json!({ "approval": { "rules": [{ "name": "security", "users": ["bob"] }] } })
 }
 
-/// A webhook that knows these policies, and a template that alice may ask by.
+/// Returns a webhook with these policies, and a template by which alice may request access.
 fn webhook(policies: Vec<Value>) -> Webhook {
     let known = std::iter::once(exec_template("shell"));
     Webhook::new(Server::with(known.chain(policies)))
@@ -37,7 +38,7 @@ fn asks() -> Attempt {
     Attempt::create("alice", &["devs"], request("ExecAccessRequest", "shell"))
 }
 
-/// What was sealed in the stamp of a request.
+/// Returns the sealed judgement from the stamp of a request.
 fn sealed(object: &Value) -> Option<Judgement> {
     let request: ExecAccessRequest = serde_json::from_value(registered(object.clone())).unwrap();
     request.view().stamp(&keys()).unwrap().judgement
@@ -148,7 +149,7 @@ async fn the_canary_is_not_judged() {
         ..asks().dry()
     };
     assert_eq!(sealed(&webhook.stamped(&attempt).await), None);
-    // Anybody else's try is.
+    // The dry run of every other user is judged.
     assert!(
         sealed(&webhook.stamped(&asks().dry()).await)
             .unwrap()
@@ -237,7 +238,7 @@ async fn a_condition_that_cannot_be_evaluated_is_refused_when_it_is_written() {
     }
 }
 
-/// Alice's request that waits, as it was stamped when these policies were there.
+/// Returns a pending request of alice, stamped under these policies.
 async fn waiting(policies: Vec<Value>) -> Value {
     registered(webhook(policies).stamped(&asks()).await)
 }
@@ -267,7 +268,7 @@ async fn an_approval_is_refused_if_policies_are_stricter_than_what_was_sealed() 
     let more = json!({ "approval": { "rules": [{ "name": "sre", "groups": ["sre"] }] } });
     for (policies, refusal) in [
         (vec![agree.clone()], None),
-        // What holds is what was sealed.
+        // The sealed judgement applies.
         (vec![], None),
         (vec![policy("other", "true", security())], None),
         (vec![agree.clone(), policy("freeze", "false", deny())], None),
@@ -290,7 +291,7 @@ async fn an_approval_is_refused_if_policies_are_stricter_than_what_was_sealed() 
             .create(&Attempt::create("bob", &[], answer(&asked)))
             .await;
         assert_eq!(given.refusal(), refusal, "{policies:?}: {given:?}");
-        // A denial is for whatever they say.
+        // A denial is possible under any policies.
         let no = with(answer(&asked), "/spec/approval", false);
         let given = webhook.create(&Attempt::create("bob", &[], no)).await;
         assert_eq!(given.refusal(), None, "{policies:?}: {given:?}");

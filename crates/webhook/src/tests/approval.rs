@@ -1,4 +1,5 @@
-//! Answers to requests: who may give one, to what, until when, and who takes it back.
+//! Approvals and denials of requests: the users who may create one, for which requests, until when,
+//! and who withdraws it.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{ExecAccessRequest, ExecAccessTemplate, Requester, labels};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::server::Server;
 use super::{Attempt, Records, UID, Webhook, exec_template, keys, now, registered, request, with};
 
-/// Bob and the group security approve; so does one service account.
+/// Returns a template that bob, the group security and one service account approve.
 fn template() -> Value {
     with(
         exec_template("shell"),
@@ -27,7 +28,7 @@ fn template() -> Value {
     )
 }
 
-/// Alice's request, so long ago.
+/// Returns a pending request of alice with this age.
 fn waiting(age: SignedDuration) -> Value {
     let mut object = registered(request("ExecAccessRequest", "shell"));
     let created = now() - age;
@@ -57,7 +58,7 @@ fn stamp(user: &str, kind: &str, name: &str, spec_digest: String, at: Timestamp)
     stamp.seal(&keys()).unwrap()
 }
 
-/// What an answer must name.
+/// Returns the digest that an approval or denial must name.
 fn digest(request: &Value, template: &Value) -> String {
     let request: ExecAccessRequest = serde_json::from_value(request.clone()).unwrap();
     let template: ExecAccessTemplate = serde_json::from_value(template.clone()).unwrap();
@@ -78,13 +79,14 @@ fn answer(request: &Value, template: &Value, approval: bool) -> Value {
     })
 }
 
-/// A webhook that knows the template, the request and what else there is.
+/// Returns a webhook with the template, the request and the other objects.
 fn webhook(request: &Value, template: &Value, others: Vec<Value>) -> Webhook {
     let known = [request.clone(), template.clone()];
     Webhook::new(Server::with(known.into_iter().chain(others)))
 }
 
-/// One attempt: who, of which groups, what they change of a good answer, and why that is refused.
+/// A row of one attempt: the user, the groups, the changes to a valid approval, and the reason of
+/// the denial.
 type Row = (
     &'static str,
     &'static [&'static str],
@@ -264,7 +266,7 @@ async fn what_somebody_wrote_of_who_they_are_is_overwritten_and_an_owner_is_take
     assert_eq!(metadata["annotations"][labels::REQUESTED_BY], "mallory");
     assert_eq!(metadata["labels"][labels::REQUEST_UID], UID);
     assert!(metadata["ownerReferences"].is_null(), "{metadata}");
-    // A stamp that was copied from an answer of bob's is none of mallory's.
+    // A stamp that was copied from bob's approval is not mallory's.
     let mut copied = registered(stamped);
     copied["metadata"]["annotations"][labels::REQUESTER] = stamp(
         "bob",

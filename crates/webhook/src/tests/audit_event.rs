@@ -1,4 +1,4 @@
-//! Who may write and delete AuditEvents.
+//! The users who may write and delete AuditEvents.
 
 use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn event() -> Value {
     let (_, entry) = Chain::begin(writer, now(), &[], &AuditKey::new(&[1; 32]));
     let mut event = serde_json::to_value(AuditEvent::from(entry)).unwrap();
     event["metadata"]["namespace"] = json!("");
-    // What an event says of itself makes nobody its writer.
+    // The contents of an event do not identify its writer.
     event["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!("oz");
     event
 }

@@ -1,5 +1,5 @@
-//! Transient bindings at admission: who asks is stamped, and nobody gets through oz what they could
-//! not bind themselves.
+//! Transient bindings at admission: the requester is stamped, and a binding is denied through oz to
+//! a user who could not create it themselves.
 
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ async fn what_would_never_be_bound_is_refused_with_the_field() {
             "Invalid",
             "spec.validUntil",
         ),
-        // Over already.
+        // Expired at its creation.
         (
             with(binding(), "/spec/validUntil", "2026-01-01T12:00:00Z"),
             &[],
@@ -198,7 +198,7 @@ async fn a_role_by_pattern_must_be_harmless_and_one_by_name_is_warned_of() {
         webhook.create(&role("team-c")).await.refusal(),
         Some("RoleTooPowerful")
     );
-    // Named in full: whatever it holds.
+    // Listed by its full name: regardless of its contents.
     for (name, danger) in [("cluster-admin", "everything"), ("view", "create pods")] {
         let answer = webhook.create(&role(name)).await;
         assert!(
@@ -225,7 +225,7 @@ async fn what_cannot_be_found_out_is_refused() {
     tokio::time::pause();
     let answer = webhook.validate(&bob(registered(stamped))).await;
     assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
-    // Nor is one stamped about which policies may say something that was not read yet.
+    // A binding is not stamped either while the policies about it may not have been read yet.
     let answer = webhook.review("mutate", &bob(binding())).await;
     assert_eq!(answer.refusal(), Some("NotReady"));
 }
@@ -325,7 +325,7 @@ async fn what_was_asked_for_and_by_whom_stays() {
 async fn the_published_kinds_come_in_as_they_are() {
     let webhook = Webhook::new(Server::default());
     for (kind, from, until) in [
-        // The published samples, which are over; one of them never begins.
+        // The published samples, which have expired; one of them never begins.
         (
             "TransientRoleBinding",
             "2022-01-24T21:08:00+08:00",
@@ -368,12 +368,12 @@ async fn the_published_kinds_come_in_as_they_are() {
     );
 }
 
-/// A binding that opens in half an hour.
+/// Returns a binding that opens in half an hour.
 fn dated() -> Value {
     with(binding(), "/spec/validFrom", "2026-01-01T12:30:00Z")
 }
 
-/// What the API server asks of a new binding once it was stamped, with this UID.
+/// Returns the validating call of the API server for a new, stamped binding with this UID.
 async fn asked(webhook: &Webhook, user: &str, uid: &str, object: Value) -> Attempt {
     let attempt = Attempt::create(user, &["leads"], object);
     let stamped = registered(webhook.stamped(&attempt).await);
@@ -383,7 +383,7 @@ async fn asked(webhook: &Webhook, user: &str, uid: &str, object: Value) -> Attem
     }
 }
 
-/// Bindings of users that are stored and wait for their windows.
+/// Returns stored bindings of users that wait for their windows.
 async fn stored(users: impl IntoIterator<Item = &str>) -> Vec<Value> {
     let webhook = Webhook::new(Server::default());
     let mut all = Vec::new();
@@ -401,7 +401,8 @@ async fn stored(users: impl IntoIterator<Item = &str>) -> Vec<Value> {
 async fn binding_beyond_the_waiting_ones_of_its_user_is_refused() {
     let bobs = std::iter::repeat_n("bob", 22);
     let mut all = stored(bobs.chain(std::iter::repeat_n("carol", 30))).await;
-    // None of these waits for its window: one is denied, one goes, and one was stamped by nobody.
+    // None of these waits for its window: one is denied, one is being deleted, and one has no valid
+    // stamp.
     all[0]["status"] = json!({ "phase": "Denied" });
     all[1]["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:30:00Z");
     all[2]["metadata"]["annotations"]["crds.wizardofoz.co/requester"] = json!("{}");
@@ -410,12 +411,12 @@ async fn binding_beyond_the_waiting_ones_of_its_user_is_refused() {
         let attempt = asked(&webhook, user, uid, object).await;
         webhook.validate(&attempt).await
     };
-    // To try one costs nothing.
+    // A dry run does not count.
     let tried = asked(&webhook, "bob", "tried", dated()).await.dry();
     assert!(webhook.validate(&tried).await.allowed);
     let answer = answers("bob", "new", dated()).await;
     assert!(answer.allowed, "{answer:?}");
-    // The watch has not shown that one yet. A name that is generated is no other user.
+    // The watch has not shown that one yet. A generated name does not make another user.
     let mut generated = dated();
     let metadata = generated["metadata"].as_object_mut().unwrap();
     metadata.remove("name");
@@ -440,7 +441,7 @@ async fn binding_beyond_the_waiting_ones_of_its_user_is_refused() {
         );
         assert!(message.contains("--max-waiting-bindings"), "{message}");
     }
-    // One whose window is open does not wait.
+    // A binding with an open window does not wait.
     assert!(answers("bob", "open", binding()).await.allowed);
     assert!(answers("dave", "theirs", dated()).await.allowed);
 }

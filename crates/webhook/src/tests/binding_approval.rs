@@ -1,4 +1,5 @@
-//! Policies about transient bindings at admission, and answers to those that others have to approve.
+//! Access policies about transient bindings at admission, and the approvals and denials of bindings
+//! that require approval.
 
 use oz_api::{TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::access::policy::Judgement;
@@ -115,7 +116,8 @@ async fn policies_see_what_a_binding_asks_for_and_what_they_come_to_holds() {
             deny(),
             Some("PolicyFailed"),
         ),
-        // What is a template's is empty, and what asks for more of it fails, and so refuses.
+        // The variables of a template are empty; a policy that requires more of it fails, and so
+        // denies.
         ("request.template == ''", deny(), Some("PolicyDenied")),
         (
             "template.labels['tier'] == 'prod'",
@@ -157,7 +159,7 @@ async fn whoever_asks_is_told_of_a_shorter_time_and_the_record_names_the_policie
 async fn a_published_kind_is_no_way_around_policies() {
     for (then, refusal) in [
         (deny(), Some("PolicyDenied")),
-        // It cannot wait for others.
+        // It cannot wait for approvals.
         (security(), Some("CannotBeApproved")),
         (json!({ "maxDuration": "10m" }), None),
     ] {
@@ -167,7 +169,7 @@ async fn a_published_kind_is_no_way_around_policies() {
     }
 }
 
-/// Bob's binding that waits, as it was stamped when these policies were there.
+/// Returns a pending binding of bob, stamped under these policies.
 async fn waiting(kind: &str, policies: Vec<Value>) -> Value {
     registered(webhook(policies).stamped(&bob(binding(kind))).await)
 }

@@ -1,4 +1,4 @@
-//! Reviews of callers of which the webhook does not know that they are API servers.
+//! Reviews of callers that are not proven to be API servers.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ async fn webhook() -> Webhook {
     webhook
 }
 
-/// The address that the record of a session that is told of from there has; none if it is a fact.
+/// Returns the address in the audit record of a session from there; `None` if the record is a fact.
 async fn recorded_as(webhook: &Webhook, from: [u8; 4]) -> Option<String> {
     let told = exec(&["sh"]).request().from_address(from);
     let answer: Answer = told.send(&webhook.manager, ENFORCING).await.into();
@@ -38,7 +38,7 @@ async fn recorded_as(webhook: &Webhook, from: [u8; 4]) -> Option<String> {
     record.unproven_peer().map(ToOwned::to_owned)
 }
 
-/// The canary's dry run, with a word of this instant.
+/// Sends the canary's dry run, with a word of this instant.
 async fn canary(webhook: &Webhook, from: [u8; 4], user: &str, at: Timestamp) {
     let word = Word {
         replica: "oz-0".to_owned(),
@@ -72,7 +72,7 @@ async fn word_of_the_canary_makes_the_address_that_it_comes_from_known() {
     canary(&webhook, STRANGER, OPERATOR, now()).await;
     assert_eq!(recorded_as(&webhook, STRANGER).await, None);
     assert!(recorded_as(&webhook, [10, 0, 0, 8]).await.is_some());
-    // Good once, wherever it comes from.
+    // The word is valid once, from any address.
     canary(&webhook, [10, 0, 0, 8], OPERATOR, now()).await;
     assert!(recorded_as(&webhook, [10, 0, 0, 8]).await.is_some());
 }

@@ -1,4 +1,4 @@
-//! Who may write CompositeControllers.
+//! The users who may write CompositeControllers.
 
 use oz_admission::testing::{Answer, Request};
 use serde_json::{Value, json};

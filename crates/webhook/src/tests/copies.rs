@@ -1,4 +1,4 @@
-//! The hooks that keep the rights of a grant from being copied, by what they are shown.
+//! The hooks that prevent copies of the rights of a grant, called with various objects.
 
 use oz_admission::testing;
 use oz_trail::{Action, Decision};
@@ -12,7 +12,7 @@ use super::{Answer, Webhook};
 const ROLE: &str = "/guard-copied-role";
 const BINDING: &str = "/guard-copied-rolebinding";
 
-/// What alice's grant gives: exec into pod web.
+/// Returns the rules of alice's grant: exec into pod web.
 fn copy() -> Value {
     json!([{
         "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"],
@@ -43,7 +43,7 @@ async fn written(webhook: &Webhook, path: &str, user: &str, object: &Value) -> A
     request.send(&webhook.manager, path).await.into()
 }
 
-/// Nobody may exec into every pod; alice has a grant for one.
+/// Returns a webhook in which no user may exec into every pod; alice has a grant for one.
 fn webhook(server: Server) -> Webhook {
     let webhook = Webhook::new(Server {
         forbids: vec!["create pods/exec", "get pods/exec"],
@@ -148,7 +148,7 @@ async fn a_binding_that_cannot_be_judged_is_let_through_with_an_alarm() {
         metrics.contains("oz_copied_rights_unknown_total 1"),
         "{metrics}"
     );
-    // What is a copy by what is known is refused, though not all is known.
+    // A known copy is denied although not all rights are known.
     let answer = written(&silent, ROLE, "alice", &role(&copy())).await;
     assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
 }

@@ -1,5 +1,5 @@
-//! What a connection costs where much is known. No test: `cargo xtask bench connect` runs it, built for
-//! release, and prints what it finds.
+//! The cost of a connection with many grants and pods. This is no test: `cargo xtask bench connect`
+//! runs it, built for release, and prints the results.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -42,7 +42,7 @@ fn request(number: usize) -> Value {
     })
 }
 
-/// The memory that this process holds, in units of 1024 × 1024 bytes.
+/// Returns the memory of this process, in units of 1024 × 1024 bytes.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

@@ -1,4 +1,5 @@
-//! Who deletes what people request: recorded, and only one's own without the right to revoke.
+//! Deletions of requested objects: they are recorded, and without the right to revoke, only a
+//! user's own are allowed.
 
 use kube::core::ApiResource;
 use oz_api::labels;
@@ -30,7 +31,7 @@ fn delete(user: &str, kind: &str) -> Attempt {
     }
 }
 
-/// Each kind that people request, with the right to end what others asked for.
+/// Each kind that users request, with the right to end the requests of other users.
 const KINDS: [(&str, &str); 6] = [
     ("ExecAccessRequest", "revoke execaccessrequests"),
     ("PodAccessRequest", "revoke podaccessrequests"),

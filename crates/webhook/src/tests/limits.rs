@@ -1,5 +1,5 @@
-//! How many requests two replicas admit, each of which counts what its watch has shown and what it has
-//! admitted itself.
+//! The number of requests that two replicas admit, where each counts the requests that its watch
+//! has shown and those that it has admitted itself.
 
 use oz_api::labels;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn uid(replica: &str, number: usize) -> String {
     format!("{replica}-{number}")
 }
 
-/// A request of alice's that is stored and waits.
+/// Returns a stored, pending request of alice.
 fn waiting(uid: &str) -> Value {
     let request = with(request(KIND, "shell"), "/metadata/uid", uid);
     let request = with(request, "/metadata/name", uid);
@@ -23,7 +23,7 @@ fn waiting(uid: &str) -> Value {
     with(request, "/metadata/annotations", by)
 }
 
-/// A replica whose watch has shown these.
+/// Returns a replica with these requests in its watch.
 async fn replica(stored: impl IntoIterator<Item = String>) -> Webhook {
     let stored = stored.into_iter().map(|uid| waiting(&uid));
     let objects = std::iter::once(exec_template("shell")).chain(stored);
@@ -32,7 +32,7 @@ async fn replica(stored: impl IntoIterator<Item = String>) -> Webhook {
     webhook
 }
 
-/// UIDs of those of 30 requests in a burst that the replica admits.
+/// Returns the UIDs of the requests that the replica admits from a burst of 30.
 async fn admitted(webhook: &Webhook, replica: &str) -> Vec<String> {
     let mut admitted = Vec::new();
     for number in 0..30 {
@@ -56,7 +56,7 @@ async fn a_burst_that_outruns_the_watch_gets_the_limit_from_each_replica_and_no_
     let mut stored = admitted(&first, "a").await;
     stored.extend(admitted(&second, "b").await);
     assert_eq!(stored.len(), 2 * MOST);
-    // As soon as the watch shows what is stored, each counts the whole.
+    // Once the watch shows the stored requests, each replica counts all of them.
     assert!(admitted(&replica(stored).await, "c").await.is_empty());
 }
 

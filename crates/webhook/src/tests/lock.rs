@@ -1,4 +1,5 @@
-//! Locks at admission: what they refuse, and who makes, changes and removes one, on record.
+//! Locks at admission: the requests that they deny, and the audit records of their creation, change
+//! and removal.
 
 use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
@@ -106,7 +107,7 @@ async fn a_binding_of_or_for_somebody_who_is_locked_is_refused() {
     }
 }
 
-/// What comes of making a lock.
+/// Returns the response to the creation of a lock.
 async fn made(webhook: &Webhook, lock: Value) -> Answer {
     let attempt = Attempt::create("sam", &["lockers"], lock);
     webhook.review("lock", &attempt).await
@@ -175,7 +176,8 @@ async fn somebody_is_locked_out_also_while_nothing_can_be_put_on_record() {
     let webhook = Webhook::recording(Server::default(), broken());
     let alice = lock("incident-7", &json!({"user": "alice"}));
     assert!(made(&webhook, alice.clone()).await.allowed);
-    // To let them in again waits for the record; those who mend clusters do not wait for us.
+    // A change that grants access again waits for the audit record; break-glass groups do not wait
+    // for the webhook.
     for (group, verb, refusal) in [
         ("lockers", "unlock", Some("RecordFailed")),
         ("sre", "lock", None),

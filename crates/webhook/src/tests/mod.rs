@@ -1,5 +1,5 @@
 //! The hooks as the API server calls them, without sockets: reviews go in as JSON and come out as
-//! JSON. What stands behind them is a pretended API server and a record log that can be read.
+//! JSON. A fake API server and a readable sink of audit records are behind them.
 
 mod access_policy;
 mod approval;
@@ -72,7 +72,7 @@ fn keys() -> Keys {
     Keys::with_every_owner([[7; 32]])
 }
 
-/// `view` by name, `team-*` by pattern, for two hours.
+/// Returns a policy with `view` by name, `team-*` by pattern, for two hours.
 fn policy() -> Arc<Policy> {
     let roles = ["view", "cluster-admin", "team-*", "shop/deployer"];
     Arc::new(Policy {
@@ -95,12 +95,12 @@ struct Webhook {
     _watches: AbortOnDropHandle<Result<(), RuntimeError>>,
 }
 
-/// What was put on record.
+/// The audit records written so far.
 #[derive(Default)]
 struct Records {
     written: Mutex<Vec<Record>>,
     broken: bool,
-    /// Whether every connection is beyond the quota of its user.
+    /// True if every connection is beyond the quota of its user.
     exceeded: bool,
     /// `--audit-required=false`.
     optional: bool,
@@ -122,14 +122,14 @@ impl Sink for Records {
     }
 }
 
-/// Nothing is registered for parents: a test calls the path of their hook.
+/// Returns no rules for parents: a test calls the path of their hook.
 fn no_parents() -> Rules {
     let rules = Rules::default();
     rules.set([]);
     rules
 }
 
-/// A store that a watch feeds.
+/// Returns a store that a watch feeds.
 fn fed<K>(client: &Client) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -203,18 +203,18 @@ impl Webhook {
         }
     }
 
-    /// A grant that is known, and that the API server has.
+    /// Adds a grant to the index and to the API server.
     fn grant(&self, grant: Grant) {
         self.server.has_role(role(&grant));
         self.grants.insert(grant);
     }
 
-    /// What was put on record so far.
+    /// Returns the audit records written so far.
     fn recorded(&self) -> Vec<Record> {
         self.records.written.lock().clone()
     }
 
-    /// The answer of one hook, `mutate` or `validate`.
+    /// Returns the response of one hook, `mutate` or `validate`.
     async fn review(&self, verb: &str, attempt: &Attempt) -> Answer {
         self.asked(verb, attempt).await.into()
     }
@@ -232,15 +232,15 @@ impl Webhook {
         self.review("validate", attempt).await
     }
 
-    /// The object as the stamp hook leaves it.
+    /// Returns the object after the stamp hook.
     async fn stamped(&self, attempt: &Attempt) -> Value {
         let answer = self.asked("mutate", attempt).await;
         assert!(answer.allowed(), "{answer:?}");
         answer.object(attempt.object.as_ref().unwrap())
     }
 
-    /// What the API server does with a new request: it has it stamped, gives it a name, a UID and a
-    /// creation time, and has it checked.
+    /// Handles a new request as the API server does: calls the stamp hook, sets a name, a UID and a
+    /// creation time, and calls the validating hook.
     async fn create(&self, attempt: &Attempt) -> Answer {
         let object = registered(self.stamped(attempt).await);
         self.validate(&Attempt {
@@ -251,7 +251,7 @@ impl Webhook {
     }
 }
 
-/// The Role that carries a grant.
+/// Returns the Role that carries a grant.
 fn role(grant: &Grant) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -263,7 +263,7 @@ fn role(grant: &Grant) -> Value {
     })
 }
 
-/// The object with what the API server adds between mutation and validation.
+/// Returns the object with the fields that the API server adds between mutation and validation.
 fn registered(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     if let Some(prefix) = metadata.get("generateName").and_then(Value::as_str) {
@@ -278,7 +278,7 @@ fn registered(mut object: Value) -> Value {
     object
 }
 
-/// A call of the API, of which the API server asks what we think.
+/// A call of the API, about which the API server asks the webhook.
 #[derive(Clone)]
 struct Attempt {
     user: String,
@@ -349,7 +349,7 @@ impl Attempt {
         }
     }
 
-    /// Group and version of what it is about.
+    /// Returns the group and version of the object.
     fn group(&self) -> (String, String) {
         let object = self.object.as_ref().or(self.old.as_ref()).unwrap();
         let (group, version) = object["apiVersion"]
@@ -379,7 +379,7 @@ impl Attempt {
     }
 }
 
-/// The resource of a kind.
+/// Returns the resource of a kind.
 fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     match kind.strip_suffix('y') {
@@ -388,7 +388,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// What the API server is told.
+/// The response to the API server.
 #[derive(Debug, Deserialize)]
 struct Answer {
     allowed: bool,
@@ -415,12 +415,12 @@ struct Status {
 }
 
 impl Answer {
-    /// The reason of a refusal; `None` if it was none.
+    /// Returns the reason of a denial; `None` if the request was admitted.
     fn refusal(&self) -> Option<&str> {
         (!self.allowed).then_some(self.status.reason.as_str())
     }
 
-    /// The fields that are at fault.
+    /// Returns the fields that caused the denial.
     fn fields(&self) -> Vec<&str> {
         let causes = self.status.details["causes"].as_array();
         causes
@@ -431,7 +431,7 @@ impl Answer {
     }
 }
 
-/// An exec template in namespace `shop` for the group devs, at most two hours.
+/// Returns an exec template in namespace `shop` for the group devs, at most two hours.
 fn exec_template(name: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
@@ -446,14 +446,14 @@ fn exec_template(name: &str) -> Value {
     })
 }
 
-/// A pod template with the same terms.
+/// Returns a pod template with the same terms.
 fn pod_template(name: &str) -> Value {
     let mut template = exec_template(name);
     template["kind"] = "PodAccessTemplate".into();
     template
 }
 
-/// A request by a template, in namespace `shop`.
+/// Returns a request by a template, in namespace `shop`.
 fn request(kind: &str, template: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
@@ -463,12 +463,12 @@ fn request(kind: &str, template: &str) -> Value {
     })
 }
 
-/// Owner references to an object that other users can delete.
+/// Returns owner references to an object that other users can delete.
 fn owners() -> Value {
     json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "soon-gone", "uid": "c-1" }])
 }
 
-/// `value` with what stands at `pointer` replaced, and made if it is not there.
+/// Returns `value` with the field at `pointer` replaced, or created if it does not exist.
 fn with(mut value: Value, pointer: &str, new: impl Into<Value>) -> Value {
     let mut place = &mut value;
     for key in pointer.trim_start_matches('/').split('/') {

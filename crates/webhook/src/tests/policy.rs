@@ -1,4 +1,4 @@
-//! Who changes the ConfigMaps of policies is on record, and never refused.
+//! Changes of the ConfigMaps of policies: each is recorded with its author, and none is denied.
 
 use oz_admission::testing::{Answer, Request};
 use oz_composites::bundle;

@@ -1,4 +1,4 @@
-//! What is put on record of a new request, and what happens when that fails.
+//! The audit records of a new request, and the results of a failure to write them.
 
 use oz_trail::{Action, Decision};
 
@@ -77,7 +77,7 @@ async fn a_request_that_cannot_be_put_on_record_is_refused() {
         (answer.refusal(), answer.status.code),
         (Some("RecordFailed"), 503)
     );
-    // A refusal stays one, for its own reason.
+    // A denial keeps its own reason.
     assert_eq!(
         webhook.create(&by("mallory", "interns")).await.refusal(),
         Some("NotAllowed")

@@ -19,7 +19,8 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
             let name = hook["name"].as_str().unwrap();
             let others = ["vpod", "connect", "guard-", "observe-policy"];
             if others.iter().any(|one| name.starts_with(one)) {
-                // Connections, and what is guarded or seen of other kinds, have rules of their own.
+                // The hooks of connections, and those that guard or observe other kinds, have
+                // separate rules.
                 continue;
             }
             let observes_deletions = hook["rules"][0]["operations"] == json!(["DELETE"]);
@@ -27,8 +28,8 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
             assert_eq!(hook["failurePolicy"], failure, "{name}");
             assert_eq!(hook["namespaceSelector"], json!({}), "every namespace");
             assert_eq!(hook["objectSelector"], json!({}), "every object");
-            // Events are no request: nobody but the reaper ends them. Nor are answers to requests and
-            // reviews: to delete one ends no access.
+            // Events are no requests: only the reaper deletes them. Nor are approvals and reviews:
+            // the deletion of one ends no access.
             let others = [
                 "vauditevent.kb.io",
                 "vaccessrequestapproval.kb.io",
@@ -45,11 +46,11 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
                             .contains(&"DELETE".into())
                 );
             }
-            // A template gives nobody anything, and its garbage is collected without us.
+            // A template gives no access, and its garbage is collected without the webhook.
             let stamps = !name.ends_with("template.kb.io");
             if configuration["kind"] == "MutatingWebhookConfiguration" && stamps {
                 let condition = match name {
-                    // The operator seals what it writes itself.
+                    // The operator seals its own writes.
                     "maccessreview.kb.io" => json!([{
                         "name": "not-by-oz",
                         "expression": format!("request.userInfo.username != \"{OPERATOR}\""),

@@ -1,4 +1,4 @@
-//! Which new requests are let in, and with which words.
+//! The new requests that are admitted, and the messages of the responses.
 
 use oz_api::{Requester, encode, labels};
 use oz_core::access::stamp::Stamp;
@@ -48,7 +48,7 @@ fn webhook() -> Webhook {
     ]))
 }
 
-/// A request by a template with one more field in its spec.
+/// Returns a request by a template with one more field in its spec.
 fn asking(template: &str, field: &str, value: &str) -> Value {
     with(request(EXEC, template), &format!("/spec/{field}"), value)
 }
@@ -105,7 +105,7 @@ async fn who_may_not_have_access_is_told_so_at_once() {
             asking("narrow", "container", "app"),
             None,
         ),
-        // Of the other kind: there is no exec template of that name.
+        // A template of the other kind: no exec template has that name.
         ("alice", &["devs"], request(EXEC, "pod"), None),
     ] {
         let attempt = Attempt::create(user, groups, object);
@@ -245,7 +245,7 @@ async fn where_the_operator_gives_nothing_nothing_is_asked_for() {
         (&[][..], "shop", "alice", None),
         (&["billing", "shop"], "shop", "alice", None),
         (&["billing"], "shop", "alice", Some("NamespaceNotServed")),
-        // The operator tries the stamp where it is, whether or not that is served.
+        // The operator tests the stamp in its own namespace, whether or not that is served.
         (&["billing"], "oz-system", OPERATOR, None),
     ] {
         let webhook = Webhook::new(Server {
@@ -307,7 +307,7 @@ async fn what_is_stored_must_be_what_was_stamped() {
             .await;
         assert_eq!(answer.refusal(), refusal);
     }
-    // A good stamp, but of somebody else.
+    // A valid stamp of another user.
     let bob = Attempt {
         user: "bob".into(),
         object: Some(stamped),
@@ -350,7 +350,7 @@ async fn nothing_is_decided_before_the_templates_are_known() {
         Some("NotReady")
     );
 
-    // Another replica has stamped it.
+    // Stamped by another replica.
     let stamp = Stamp {
         requester: Requester {
             user: "alice".into(),
@@ -376,7 +376,7 @@ async fn nothing_is_decided_before_the_templates_are_known() {
     assert_eq!(answer.refusal(), Some("NotReady"));
 }
 
-/// A request of this user's that is granted until then.
+/// Returns a request of this user that is granted until the given time.
 async fn first(user: &str, until: &str) -> Value {
     let first = with(request(EXEC, "shell"), "/metadata/name", "first");
     let attempt = Attempt::create(user, &["devs"], first);

@@ -1,4 +1,4 @@
-//! What may be changed in a request that exists, and by whom.
+//! The fields of an existing request that may be changed, and by which users.
 
 use oz_api::labels;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{Attempt, OPERATOR, Webhook, exec_template, pod_template, registered,
 
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// A pointer to an annotation.
+/// Returns a pointer to an annotation.
 fn annotation(key: &str) -> String {
     format!("/metadata/annotations/{}", key.replace('/', "~1"))
 }

@@ -1,4 +1,5 @@
-//! Emergencies at admission, and their reviews: who writes one, once, and that nobody makes or deletes any.
+//! Emergencies at admission, and their reviews: the reviewer writes a finding once, and users
+//! neither create nor delete reviews.
 
 #![allow(
     clippy::too_many_lines,
@@ -20,7 +21,7 @@ use super::{
     Attempt, OPERATOR, Records, Webhook, exec_template, keys, now, pod_template, request, with,
 };
 
-/// Whoever is on call gets in, and security looks at it.
+/// Returns a template that grants emergency access to the on-call group, with reviews by security.
 fn template(mut template: Value) -> Value {
     template["spec"]["accessConfig"]["emergency"] = json!({
         "groups": ["oncall"], "maxDuration": "30m", "openReviews": 2,
@@ -37,7 +38,7 @@ fn person(user: &str, uid: &str) -> Requester {
     }
 }
 
-/// An open review of dana's, as the operator makes it.
+/// Returns an open review for dana's access, as the operator creates it.
 fn open(name: &str) -> AccessReview {
     let spec = AccessReviewSpec {
         access_request_ref: Some(AccessRequestReference {
@@ -86,7 +87,7 @@ fn emergency(kind: &str) -> Value {
     with(object, "/spec/reason", "INC-42")
 }
 
-/// Who asks, of which groups, with what changed, and why that is refused.
+/// The requester, the groups, the changes, and the reason of the denial.
 type Row = (
     &'static str,
     &'static [&'static str],
@@ -202,13 +203,13 @@ async fn whoever_has_too_many_that_are_unreviewed_gets_no_further_one() {
         let ask = Attempt::create("dana", &["oncall"], emergency("ExecAccessRequest"));
         let answer = webhook.create(&ask).await;
         assert_eq!(answer.refusal(), refusal, "{answer:?}");
-        // Nobody else's.
+        // The reviews of one user do not count for others.
         let other = Attempt::create("oscar", &["oncall"], emergency("ExecAccessRequest"));
         assert_eq!(webhook.create(&other).await.refusal(), None);
     }
 }
 
-/// What the API server does with a change: it has it sealed, and has it checked.
+/// Handles a change as the API server does: calls the sealing hook and the validating hook.
 async fn changed(
     webhook: &Webhook,
     user: &str,
@@ -228,7 +229,8 @@ async fn changed(
     (webhook.validate(&attempt).await, object)
 }
 
-/// Who writes, of which groups, with what changed of a good finding, and why that is refused.
+/// Returns the reviewers, the groups, the changes to a valid finding, and the reasons of the
+/// denials.
 fn writing() -> Vec<Row> {
     let security = &["security"][..];
     vec![
@@ -314,7 +316,7 @@ fn writing() -> Vec<Row> {
     ]
 }
 
-/// Not a second time, by whomever.
+/// Checks that no user can write a second finding.
 async fn nobody_writes_again(webhook: &Webhook, object: &Value) {
     let with_finding = |finding: Value, reason: Value| {
         let again = with(object.clone(), "/spec/reason", reason);
@@ -442,7 +444,7 @@ async fn nobody_makes_or_deletes_a_review() {
     }
 }
 
-/// An attestation as ozctl makes it.
+/// Returns an attestation as ozctl creates it.
 fn attestation() -> Value {
     let spec = AccessReviewSpec {
         attestation: Some(Attestation {
@@ -463,7 +465,7 @@ fn attestation() -> Value {
     value(&review)
 }
 
-/// Who attests, with what changed of a good attestation, and why that is refused.
+/// Returns the attesting users, the changes to a valid attestation, and the reasons of the denials.
 fn attesting() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)> {
     let text = |text: &str| Value::from(text);
     let removal = |why: &str| json!([{ "entitlement": "Standing", "rationale": why }]);
@@ -572,7 +574,7 @@ async fn an_attestation_is_not_made_with_the_seal_of_another() {
     let sealed = webhook
         .stamped(&Attempt::create("erin", &[], attestation()))
         .await;
-    // Past the hook that seals.
+    // Without the sealing hook.
     for (user, object) in [
         ("mallory", sealed.clone()),
         (

@@ -1,4 +1,4 @@
-//! The API server as far as the hooks talk to it: lists of templates and SubjectAccessReviews.
+//! A fake API server for the calls of the hooks: lists of templates and SubjectAccessReviews.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// What is read by its name, besides pods and Roles.
+/// The kinds that are read by name, in addition to pods and Roles.
 const KINDS: [(&str, &str); 3] = [
     ("/execaccessrequests/", "ExecAccessRequest"),
     ("/transientrolebindings/", "TransientRoleBinding"),
@@ -21,27 +21,27 @@ const KINDS: [(&str, &str); 3] = [
     ),
 ];
 
-/// What exists, and what is allowed.
+/// The existing objects, and the denied rights.
 #[derive(Default)]
 pub(super) struct Server {
     /// The templates of both kinds.
     pub(super) templates: Vec<Value>,
-    /// Cluster roles: their names and rules.
+    /// The cluster roles: their names and rules.
     pub(super) roles: Vec<(&'static str, Value)>,
-    /// Roles by path, and how often a pod or one of them was read.
+    /// The Roles by path, and the number of reads of pods or Roles.
     pub(super) granted: Mutex<BTreeMap<String, Value>>,
     pub(super) reads: AtomicUsize,
-    /// Whether reads of pods and Roles fail.
+    /// True if reads of pods and Roles fail.
     pub(super) unreadable: std::sync::atomic::AtomicBool,
-    /// What nobody may do, as in `create pods/exec`.
+    /// The rights that no user has, as in `create pods/exec`.
     pub(super) forbids: Vec<&'static str>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(super) served: Vec<String>,
-    /// Whether it never answers.
+    /// True if it never responds.
     pub(super) silent: bool,
-    /// How many events were published.
+    /// The number of published events.
     pub(super) events: AtomicUsize,
-    /// The specs of the SubjectAccessReviews that were asked for.
+    /// The specs of the received SubjectAccessReviews.
     pub(super) asked: Mutex<Vec<Value>>,
 }
 
@@ -133,7 +133,7 @@ impl Server {
         self.granted.lock().insert(name, role);
     }
 
-    /// A pod, a Role or a request by name.
+    /// Returns a pod, a Role or a request by name.
     fn read(&self, path: &str) -> Response<Body> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         if self.unreadable.load(Ordering::Relaxed) {
@@ -184,7 +184,7 @@ fn answer(code: u16, body: &Value) -> Response<Body> {
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// `create pods/exec`.
+/// Returns the right in the form `create pods/exec`.
 pub(super) fn right(spec: &Value) -> String {
     let attributes = &spec["resourceAttributes"];
     let text = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,6 @@
-//! Hooks that fail open are not stepped around by size: whatever is too large for one goes on as if there
-//! were none. So each takes the largest object that can be stored, and judges it.
+//! Fail-open hooks cannot be bypassed with large objects: an object that is too large for a hook
+//! would be admitted without it. So each hook accepts the largest object that can be stored, and
+//! judges it.
 
 use oz_admission::Limits;
 use oz_api::GROUP;
@@ -12,26 +13,27 @@ use super::server::Server;
 use super::{Answer, UID, Webhook, request, with};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// What etcd takes in a request: no object is larger.
+/// The maximum size of a request to etcd: no object is larger.
 const STORED: usize = 3 << 19;
-/// What else there is in an object.
+/// The size of the other fields of an object.
 const REST: usize = 8 << 10;
 
-/// A hook that fails open, and the largest that it can be asked about.
+/// A fail-open hook, and its largest possible object.
 struct Case {
-    /// As it is registered.
+    /// The registered name.
     hook: &'static str,
     path: &'static str,
     group: &'static str,
     resource: (&'static str, &'static str),
     groups: &'static [&'static str],
     object: Value,
-    /// Before the change.
+    /// The object before the change.
     old: Value,
     judged: fn(&Webhook, &Answer) -> bool,
 }
 
-/// A text whose characters are one byte each in etcd, and six in a review: the API server escapes them.
+/// Returns a text with characters that take one byte each in etcd, and six in a review: the API
+/// server escapes them.
 fn fat() -> String {
     "<".repeat(STORED - REST)
 }
@@ -46,7 +48,7 @@ fn recorded(webhook: &Webhook, answer: &Answer) -> bool {
     answer.allowed && recorded.iter().any(|record| opened(record.action))
 }
 
-/// A Role with what alice's grant gives, and another rule that names pods at length.
+/// Returns a Role with the rules of alice's grant, and another rule that names pods at length.
 fn role(name: &str) -> Value {
     let rule = |pod: &str| {
         json!({
@@ -79,7 +81,7 @@ fn pod(image: &str, ephemeral: &Value) -> Value {
     })
 }
 
-/// Roles and RoleBindings: what is not for alice is refused.
+/// Returns the cases of Roles and RoleBindings: a copy of alice's rights is denied.
 fn of_rbac() -> [Case; 3] {
     let case = |hook, path, resource, object, old| Case {
         hook,
@@ -122,7 +124,7 @@ fn of_rbac() -> [Case; 3] {
     ]
 }
 
-/// Changes of running pods: they are on record.
+/// Returns the cases of changes of running pods: they are recorded.
 fn of_pods() -> [Case; 2] {
     let case = |hook, path, subresource, groups, object| Case {
         hook,
@@ -144,7 +146,7 @@ fn of_pods() -> [Case; 2] {
     ]
 }
 
-/// A policy that is exchanged, however long it is: that is on record.
+/// Returns the case of a policy of any length that is replaced: the change is recorded.
 fn of_policies() -> Case {
     let map = |text: String| {
         json!({
@@ -169,7 +171,8 @@ fn of_policies() -> Case {
     }
 }
 
-/// An access policy that is deleted, however much is in its annotations: that is on record.
+/// Returns the case of an access policy with annotations of any size that is deleted: the deletion
+/// is recorded.
 fn of_access_policies() -> Case {
     Case {
         hook: "daccesspolicy.kb.io",
@@ -190,7 +193,7 @@ fn of_access_policies() -> Case {
     }
 }
 
-/// The version of a group.
+/// Returns the version of a group.
 fn version(group: &str) -> &'static str {
     match group {
         GROUP | "paddock.dev" => "v1alpha1",
@@ -198,7 +201,8 @@ fn version(group: &str) -> &'static str {
     }
 }
 
-/// Requests of others that are deleted, however much is in their annotations: refused, and on record.
+/// Returns the cases of other users' requests with annotations of any size that are deleted: denied
+/// and recorded.
 fn of_requests() -> [Case; 8] {
     let case = |hook, path, group, plural, kind| Case {
         hook,
@@ -275,7 +279,7 @@ fn of_requests() -> [Case; 8] {
     ]
 }
 
-/// A lock with all that fits into its annotations: refused, and on record.
+/// Returns the case of a lock with annotations of the maximum size: denied and recorded.
 fn of_locks() -> Case {
     Case {
         hook: "guard-lock-accesslock.kb.io",
@@ -319,7 +323,7 @@ impl Case {
                 "object": self.object, "oldObject": self.old,
             },
         });
-        // As Go writes it.
+        // The encoding of Go.
         review.to_string().replace('<', "\\u003c").into_bytes()
     }
 
@@ -388,7 +392,7 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
     }
 }
 
-/// An update carries two objects, each character of which may be six.
+/// An update contains two objects, each character of which may take six bytes.
 #[test]
 fn no_review_of_stored_objects_is_larger_than_what_is_taken() {
     let limits = Limits::default();

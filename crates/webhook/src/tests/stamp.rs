@@ -1,4 +1,4 @@
-//! What the stamp hook writes, and over what.
+//! The stamp hook: the values that it writes, and those that it overwrites.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{ExecAccessRequest, PodAccessRequest, Requester, encode, labels};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::server::Server;
 use super::{Attempt, Webhook, exec_template, keys, pod_template, registered, request, with};
 
-/// Who the operator takes for the requester of an object.
+/// Returns the user that the operator accepts as the requester of an object.
 fn believed(object: Value) -> Requester {
     let kind = object["kind"].as_str().unwrap().to_owned();
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
@@ -51,7 +51,7 @@ async fn the_operator_believes_the_stamp_of_every_kind_of_request_in_every_names
     ] {
         let attempt = Attempt::create("alice", &["devs", "system:authenticated"], object);
         for attempt in [attempt.clone(), attempt.dry()] {
-            // The API server cuts a long prefix.
+            // The API server truncates a long prefix.
             let mut stored = webhook.stamped(&attempt).await;
             stored["metadata"]["annotations"]["other"] = "kept".into();
             let requester = believed(registered_as_the_server_does(stored));
@@ -157,7 +157,7 @@ async fn the_template_owns_the_request_and_the_user_does_not_say_which() {
         (exec, "unknown", json!([]), json!([])),
         (exec, "shell", json!([map]), json!([shell])),
         (exec, "shell", json!([shell]), json!([shell])),
-        // Of another template, and of one that the webhook does not know.
+        // Owner references to another template, and to one that the webhook does not know.
         (
             exec,
             "shell",
@@ -170,7 +170,7 @@ async fn the_template_owns_the_request_and_the_user_does_not_say_which() {
             json!([owner("ExecAccessTemplate", "unknown", "x"), map]),
             json!([]),
         ),
-        // Another owner that lives would keep the request when its template goes.
+        // With another existing owner, the request would stay after the deletion of its template.
         (exec, "shell", json!([controller]), json!([shell])),
     ] {
         let object = with(
@@ -187,7 +187,7 @@ async fn the_template_owns_the_request_and_the_user_does_not_say_which() {
                 .unwrap_or_else(|| json!([]))
         };
         assert_eq!(owners(&once), after, "{kind} {template} {before}");
-        // The API server may call the hook again on what it made.
+        // The API server may call the hook again with its result.
         let twice = webhook
             .stamped(&Attempt {
                 object: Some(once),

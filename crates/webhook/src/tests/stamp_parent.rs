@@ -1,4 +1,4 @@
-//! Who had a hand in the parent of a composite whose children hand out rights.
+//! The authors of the parent of a composite with children that hand out rights.
 
 use kube::core::DynamicObject;
 use oz_admission::testing::Request;
@@ -29,7 +29,7 @@ async fn stamped(webhook: &Webhook, user: &str, request: Request, object: &Value
     answer.object(object)
 }
 
-/// As the API server stores what was created.
+/// Returns a created object as the API server stores it.
 fn stored(mut object: Value) -> Value {
     object["metadata"]["uid"] = json!("u-1");
     object["metadata"]["creationTimestamp"] = json!("2026-01-01T12:00:00Z");
@@ -44,7 +44,7 @@ async fn changed(webhook: &Webhook, user: &str, old: &Value, new: &Value) -> Val
     stamped(webhook, user, Request::update(old, new), new).await
 }
 
-/// Who had a hand in it; none if that is not proven.
+/// Returns the authors of an object; empty if they are not proven.
 fn believed(object: &Value) -> Vec<String> {
     let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
     let authors = authors(&keys(), &object).unwrap_or_default();
@@ -80,17 +80,18 @@ async fn a_stamp_is_nobodys_to_write_and_nobodys_to_take_along() {
     let webhook = Webhook::new(Server::default());
     let first = created(&webhook, &fleet()).await;
     let stamp = first["metadata"]["annotations"][labels::REQUESTER].clone();
-    // Somebody creates the same with the stamp of another.
+    // A user creates the same object with the stamp of another.
     let mut copied = fleet();
     copied["metadata"]["annotations"] = json!({ labels::REQUESTER: stamp });
     let eves = stamped(&webhook, "eve", Request::create(&copied), &copied).await;
     assert_eq!(believed(&stored(eves)), ["eve"]);
-    // Somebody takes it off, or changes nothing else: it stays.
+    // A user removes the stamp, or changes nothing else: it stays.
     let mut without = first.clone();
     without["metadata"]["annotations"] = json!({});
     let kept = changed(&webhook, "eve", &first, &without).await;
     assert_eq!(believed(&kept), ["alice"]);
-    // What was written while nobody stamped has no author, whoever changes it later.
+    // An object that was written while the stamp hook was down has no author, also after later
+    // changes.
     let unseen = with(first.clone(), "/spec/role", json!("edit"));
     assert!(believed(&unseen).is_empty());
     let after = with(unseen.clone(), "/spec/role", json!("view-more"));
@@ -123,7 +124,7 @@ async fn stamp_by_an_unproven_caller_or_for_a_chosen_uid_is_worth_nothing() {
         let forged = stamped(&webhook, "admin", request.from_address(from), &object).await;
         assert!(believed(&stored(forged)).is_empty());
     }
-    // Nor does an API server pass on a UID that somebody brings: the stamp is good for what is created now.
+    // Nor does an API server pass on a UID from a user: the stamp is valid for the created object.
     let brought = with(fleet(), "/metadata/uid", json!("u-1"));
     let brought = stored(stamped(&webhook, "eve", Request::create(&brought), &brought).await);
     assert_eq!(believed(&brought), ["eve"]);

@@ -1,4 +1,4 @@
-//! Who may write which template.
+//! The users who may write a template.
 
 use oz_admission::testing;
 use oz_trail::{Action, Decision};
@@ -49,7 +49,8 @@ async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
             Some("create pods/exec"),
         ),
         (exec.clone(), &["create pods/attach", "create pods"], None),
-        // A grant lets people look at the pod as well, and do the same by an older Kubernetes.
+        // A grant also gives the right to get the pod, and the same access through an older
+        // Kubernetes.
         (exec.clone(), &["get pods"], Some("get pods")),
         (
             exec.clone(),
@@ -91,7 +92,7 @@ async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
             );
             assert_eq!((answer.status.code, answer.status.message), (403, expected));
         }
-        // A change is judged like a creation, also for what stays as it was.
+        // A change is judged like a creation, also for its unchanged parts.
         let old = with(template.clone(), "/spec/accessConfig/maxDuration", "1h");
         let update = webhook
             .validate(&Attempt::update("author", &old, template))
@@ -143,7 +144,7 @@ async fn the_author_is_judged_as_the_api_server_knows_them() {
         assert_eq!(spec["groups"], json!(["devs", "ops"]));
         assert_eq!(spec["extra"], json!({ "scopes": ["narrow"] }));
         assert_eq!(spec["resourceAttributes"]["namespace"], "shop");
-        // Of every name: what one may do to a single pod is not theirs to hand out for all.
+        // For all names: a user with a right on a single pod may not hand it out for all.
         assert_eq!(spec["resourceAttributes"]["name"], Value::Null);
     }
 }

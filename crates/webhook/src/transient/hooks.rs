@@ -1,4 +1,4 @@
-//! The webhooks of transient bindings as they are registered.
+//! The registration of the hooks of transient bindings.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::hooks::{Grounds, path, validating};
 use crate::lock::Locks;
 use crate::policy::Judges;
 
-/// The hooks of one kind.
+/// Returns the hooks of one kind.
 pub(crate) fn hooks<K: Kind>(
     grounds: &Grounds,
     locks: &Locks,
@@ -26,7 +26,7 @@ pub(crate) fn hooks<K: Kind>(
     ]
 }
 
-/// Nobody is left out: what is not stamped is never bound.
+/// Returns the stamp hook, which has no exceptions: an object without a stamp is never bound.
 fn stamp<K: Kind>(grounds: &Grounds, judges: &Judges) -> Hook {
     let handler = BindingStamper::<K>::new(grounds.keys.clone(), judges.clone());
     Hook::mutating(&format!("stamp-{}", K::NAME), handler)

@@ -1,5 +1,5 @@
-//! The hooks of transient bindings: who asks is stamped as for access requests, and nobody gets
-//! through oz what they could not bind themselves.
+//! The hooks of transient bindings: the requester is stamped as for access requests, and a binding
+//! is denied through oz to a user who could not create it themselves.
 
 mod hooks;
 mod stamp;

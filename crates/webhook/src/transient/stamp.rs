@@ -1,5 +1,6 @@
-//! The stamp hook: writes on every new transient binding who asks, sealed, over whatever the user
-//! put there, with what the policies over all templates come to, and the finalizer without which an orphaning deletion would leave the binding.
+//! The stamp hook: writes the requester into every new transient binding, sealed, over any value
+//! from the user, with the judgement of the access policies, and the finalizer without which an
+//! orphaning deletion would leave the binding.
 
 use std::marker::PhantomData;
 
@@ -10,7 +11,7 @@ use oz_core::transient::{FINALIZER, Kind};
 use crate::policy::Judges;
 use crate::stamp::{Sealing, Subject, identified};
 
-/// Stamps transient bindings of one kind.
+/// The hook that stamps transient bindings of one kind.
 pub(crate) struct BindingStamper<K> {
     sealing: Sealing,
     judges: Judges,

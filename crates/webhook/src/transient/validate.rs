@@ -1,5 +1,5 @@
-//! The hook that checks transient bindings. A new one is refused if the operator would never bind
-//! it; what stands in one that exists is not changed; its status is the operator's.
+//! The hook that checks transient bindings. It denies a new one that the operator would never bind;
+//! the contents of an existing one are immutable; only the operator writes its status.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::refusal::{
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
 
-/// Checks transient bindings of one kind.
+/// The hook that checks transient bindings of one kind.
 pub(crate) struct BindingValidator<K> {
     pub(crate) keys: Keys,
     pub(crate) policy: Arc<Policy>,
-    /// The namespaces that the operator serves; none for all.
+    /// The namespaces that the operator serves; empty for all.
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
@@ -146,7 +146,7 @@ impl<K: Kind> BindingValidator<K> {
         notes = shortened(notes, terms, created, judgement.as_ref());
         let rules = rules(&cx.client, &review.user, namespace, terms).await;
         let rules = match listed {
-            // Read only to warn: the operator's condition says it as well.
+            // Read only for the warning: the operator's condition reports it as well.
             Listed::ByName => rules.ok().flatten(),
             _ => {
                 let rules = rules?;
@@ -169,7 +169,8 @@ impl<K: Kind> BindingValidator<K> {
         })
     }
 
-    /// Checks whether one more window of the user may wait to open. Asked last, as it counts from then on.
+    /// Checks whether one more window of the user may wait to open. This is the last check, as the
+    /// window counts from then on.
     async fn may_wait(
         &self,
         cx: &Cx,
@@ -188,7 +189,8 @@ impl<K: Kind> BindingValidator<K> {
         self.waiting.admit(&self.keys, who, when, permits).await
     }
 
-    /// Whether the window ever opens. The published kinds let in what does not, and so do we.
+    /// Checks whether the window ever opens. The published kinds admit one that does not, and so
+    /// does oz.
     fn window(
         &self,
         now: Timestamp,
@@ -206,9 +208,9 @@ impl<K: Kind> BindingValidator<K> {
         Err(invalid(binding.kind, &[Violation::of(field, wrong)]))
     }
 
-    /// What is stored must be what was stamped, and must have our finalizer: another webhook may
-    /// have changed it in between, or ours may not have been called.
-    /// Gives what policies came to.
+    /// Checks that the stored object is the stamped object, with oz's finalizer: another webhook
+    /// may have changed it in between, or this webhook may not have been called. Returns the
+    /// judgement of the access policies.
     fn stamped(
         &self,
         review: &Review<K>,
@@ -231,7 +233,7 @@ impl<K: Kind> BindingValidator<K> {
     }
 }
 
-/// Tells of it if policies let it last less long than it asks for.
+/// Adds a warning if access policies shorten the requested window.
 fn shortened(
     notes: Notes,
     terms: &Terms,
@@ -252,7 +254,7 @@ fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Obje
     finalizers.any(|name| name == FINALIZER)
 }
 
-/// A refusal by the policy, with the field that it is about.
+/// Returns the denial by the policy, with the field that caused it.
 fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
     let field = match (failure.reason, terms.closes) {
         ("OwnNamespace", _) => "metadata.namespace".to_owned(),
@@ -264,7 +266,7 @@ fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
     forbidden(failure.reason, &field, &failure.message)
 }
 
-/// What the role holds; `None` if there is none of that name.
+/// Returns the rules of the role; `None` if the role does not exist.
 async fn rules(
     client: &Client,
     user: &UserInfo,
@@ -288,7 +290,7 @@ async fn rules(
     Ok(rules.map(Option::unwrap_or_default))
 }
 
-/// What is asked for, for the record.
+/// Returns the description of the requested binding for the audit record.
 fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
     let Ok(terms) = &binding.terms else {
         return format!("{} asks for a binding", user.username);
@@ -307,7 +309,8 @@ fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
     )
 }
 
-/// Refuses a change of what was asked for or of who asked, and the removal of our finalizer.
+/// Denies a change of the requested contents or of the requester, and the removal of oz's
+/// finalizer.
 fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
     if object.spec_digest() != old.spec_digest() {
         let role = |object: &K| object.terms().ok().map(|terms| terms.role);

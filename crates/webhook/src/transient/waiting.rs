@@ -1,4 +1,5 @@
-//! How many windows of one user wait to open. The operator counts as well, and denies what two replicas admitted at once.
+//! The limit on windows of one user that wait to open. The operator counts as well, and denies
+//! excess bindings that two replicas admitted concurrently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,15 +17,16 @@ use parking_lot::Mutex;
 use crate::limits::UNSEEN;
 use crate::watched::Watched;
 
-/// Counts bindings of all kinds whose windows are still to open. Each replica counts for itself, as for requests.
+/// The counter of bindings of all kinds that wait for their windows. Each replica counts
+/// separately, as for requests.
 #[derive(Clone, Default)]
 pub(crate) struct WaitingBindings {
     kinds: Vec<Arc<dyn FindBindings>>,
-    /// Those that were admitted here, by UID: a watch shows them later.
+    /// The bindings that this replica admitted, by UID: a watch shows them later.
     admitted: Arc<Mutex<HashMap<String, Admitted>>>,
 }
 
-/// A binding that was admitted here.
+/// A binding that this replica admitted.
 struct Admitted {
     user: String,
     at: Timestamp,
@@ -32,7 +34,7 @@ struct Admitted {
 
 /// The bindings of one kind.
 trait FindBindings: Send + Sync {
-    /// Returns those of a user by their UIDs, and whether they wait for their windows.
+    /// Returns the bindings of a user by their UIDs, and whether they wait for their windows.
     fn find<'a>(
         &'a self,
         keys: &'a Keys,
@@ -52,7 +54,7 @@ impl<K: Kind> FindBindings for Watched<K> {
             let theirs = self.select(|binding| is_of(binding, user)).await?;
             let known = theirs.iter().map(|binding| {
                 let view = binding.view();
-                // The window of a binding whose requester is not proven never opens.
+                // The window of a binding without a proven requester never opens.
                 let waits = view.waiting(now).is_some() && view.requester(keys).is_ok();
                 (view.uid().to_owned(), waits)
             });
@@ -62,7 +64,7 @@ impl<K: Kind> FindBindings for Watched<K> {
     }
 }
 
-/// Whether a binding is of a user, by the annotation beside its stamp.
+/// Checks whether a binding belongs to a user, by the annotation next to its stamp.
 fn is_of<K: Kind>(binding: &K, user: &str) -> bool {
     let annotations = binding.meta().annotations.as_ref();
     let requester = annotations.and_then(|annotations| annotations.get(labels::REQUESTED_BY));
@@ -70,16 +72,16 @@ fn is_of<K: Kind>(binding: &K, user: &str) -> bool {
 }
 
 impl WaitingBindings {
-    /// Counts those of a kind as well.
+    /// Adds the bindings of a kind to the count.
     pub(crate) fn watch<K: Kind>(&mut self, feeds: &Feeds) {
         self.kinds.push(Arc::new(Watched::<K>(feeds.store())));
     }
 
-    /// Admits one more binding of a user, with this UID, if `permits` does beside so many that wait. It counts from then
-    /// on, unless it is only tried.
+    /// Admits one more binding of a user, with this UID, if `permits` allows it for the number of
+    /// waiting ones. It counts from then on, except for a dry run.
     ///
     /// # Errors
-    /// Why not.
+    /// The denial by `permits`, or the failure of a read.
     pub(crate) async fn admit(
         &self,
         keys: &Keys,
@@ -92,7 +94,7 @@ impl WaitingBindings {
             known.extend(kind.find(keys, user, now).await?);
         }
         let waiting = known.values().filter(|waits| **waits).count();
-        // Under one lock: of two at once, each counts the other.
+        // Under one lock: each of two concurrent bindings counts the other.
         let mut admitted = self.admitted.lock();
         admitted.retain(|uid, one| {
             now.duration_since(one.at).abs() < UNSEEN && !known.contains_key(uid)

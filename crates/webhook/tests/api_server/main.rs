@@ -1,4 +1,5 @@
-//! The webhook on a real API server, alone: what people do, what they are told, and what is stored.
+//! The webhook alone on a real API server: the actions of users, the responses, and the stored
+//! objects.
 
 mod replicas;
 mod requests;

@@ -1,5 +1,5 @@
-//! Replicas: one authority and one key for all, ready when they know what to decide by, and gone
-//! when asked to.
+//! Replicas: one authority and one key for all; each is ready once it has the data for its
+//! decisions, and ends on request.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -36,7 +36,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
     let mut second = start(cluster, &flags).await?;
 
     assert_eq!(versions().await?, before);
-    // The API server would trust it, by what the first one has registered.
+    // The API server would trust it, by the registration of the first one.
     let configurations = Api::<MutatingWebhookConfiguration>::all(admin);
     let registered = configurations
         .get("oz")
@@ -95,7 +95,7 @@ async fn a_replica_is_not_ready_before_it_knows_the_templates() -> Result<()> {
     let cluster = cluster().await?;
     let blind = "system:serviceaccount:oz-system:blind";
     cluster.issue_kubeconfig(blind, &["system:serviceaccounts"])?;
-    // Its Secrets, and nothing of what the ClusterRole permits.
+    // The right to its Secrets, and none of the rights of the ClusterRole.
     let account = "--serviceaccount=oz-system:blind";
     let arguments = [
         "create",

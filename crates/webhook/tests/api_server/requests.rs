@@ -1,4 +1,4 @@
-//! Requests: stamped, refused, put on record, and not changed afterwards.
+//! Requests: stamped, denied, recorded, and immutable afterwards.
 
 use anyhow::Result;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::support::*;
 
-/// Who the operator takes for the requester.
+/// Returns the user that the operator accepts as the requester.
 async fn believed(cluster: &Cluster, request: &ExecAccessRequest) -> Result<Requester> {
     let seen = Request::from(request);
     Ok(stamp::verify(
@@ -80,7 +80,7 @@ async fn a_stamp_copied_to_another_request_is_overwritten() -> Result<()> {
         let created = alice.create(&PostParams::default(), &parsed(copy)?).await?;
         assert_eq!(believed(cluster, &created).await?.user, "alice");
 
-        // Nor can it be put there afterwards, by anybody.
+        // Nor can any user add it afterwards.
         let stolen = merge(json!({ "metadata": { "annotations": of_bob.annotations() } }));
         let refused = refusal(
             admin
@@ -285,8 +285,8 @@ async fn the_garbage_collector_follows_a_deleted_template_or_lets_go_of_it() -> 
                 .create(&PostParams::default(), &parsed(request(name, name))?)
                 .await?;
         }
-        // The collector looks for new kinds only every 30 s; what it does not know yet it does not
-        // let go of. So the request to be deleted is the first.
+        // The collector discovers new kinds only every 30 s, and does not delete objects of a kind
+        // that it does not know yet. So the request to be deleted is the first.
         templates
             .delete("gone", &DeleteParams::background())
             .await?;

@@ -1,4 +1,4 @@
-//! What the roles in `deploy/rbac` permit, and what they do not.
+//! The rights that the roles in `deploy/rbac` give, and those that they do not give.
 
 use anyhow::Result;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::support::*;
 
-/// Whether the user, or a member of the group, may do it.
+/// Checks whether the user, or a member of the group, has the right.
 async fn may(
     reviews: &Api<SubjectAccessReview>,
     who: &str,
     what: &str,
     namespace: &str,
 ) -> Result<bool> {
-    // As in `patch execaccessrequests/status.crds.wizardofoz.co`, perhaps with a name after it.
+    // As in `patch execaccessrequests/status.crds.wizardofoz.co`, optionally followed by a name.
     let (verb, resource) = what.split_once(' ').unwrap_or_default();
     let (resource, name) = resource.split_once(' ').unwrap_or((resource, ""));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
@@ -34,7 +34,7 @@ async fn may(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// What an account may do, and what it may not; each with the namespace.
+/// The rights that an account has, or that it lacks; each with the namespace.
 type Rights = &'static [(&'static str, &'static str)];
 
 const OPERATOR_MAY: Rights = &[

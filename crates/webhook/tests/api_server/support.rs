@@ -1,5 +1,5 @@
 //! One webhook for all tests of a binary, running as its own service account on the shared cluster,
-//! and short ways to do what people do.
+//! and helpers for the actions of users.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,16 +23,16 @@ pub(crate) const NAMESPACE: &str = "oz-system";
 pub(crate) const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
 pub(crate) const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
 
-/// A webhook that runs.
+/// A running webhook.
 pub(crate) struct Webhook {
     pub(crate) process: Process,
-    /// The port that it serves the hooks on.
+    /// The port on which it serves the hooks.
     pub(crate) port: u16,
-    /// Where it tells whether it is ready.
+    /// The address at which it reports whether it is ready.
     pub(crate) probes: String,
 }
 
-/// The cluster with oz installed and the webhook ready.
+/// Returns the cluster with oz installed and the webhook ready.
 pub(crate) async fn cluster() -> Result<&'static Cluster> {
     let cluster = Cluster::shared().await?;
     tokio::task::spawn_blocking(move || {
@@ -51,7 +51,7 @@ pub(crate) async fn cluster() -> Result<&'static Cluster> {
 
 static WEBHOOKS: OnceLock<Result<Mutex<Webhook>, String>> = OnceLock::new();
 
-/// The lines of the record log so far, parsed.
+/// Returns the parsed lines of the record log so far.
 pub(crate) fn records() -> Result<Vec<Value>> {
     let webhook = WEBHOOKS.get().context("no webhook runs")?;
     let webhook = webhook
@@ -65,7 +65,7 @@ pub(crate) fn records() -> Result<Vec<Value>> {
 }
 
 fn install(cluster: &'static Cluster) -> Result<Webhook> {
-    // A runtime of its own: those of the tests end while the webhook goes on.
+    // A separate runtime: those of the tests end while the webhook continues.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -151,7 +151,7 @@ pub(crate) async fn spawn(cluster: &Cluster, user: &str, flags: &[&str]) -> Resu
     })
 }
 
-/// The answer to a GET without TLS, head and all.
+/// Returns the response to a GET without TLS, with its head.
 pub(crate) fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(CONDITION_TIMEOUT))?;
@@ -164,7 +164,7 @@ pub(crate) fn get(address: &str, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// What kubectl prints.
+/// Returns the output of kubectl.
 pub(crate) fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Result<String> {
     let output = cluster.kubectl(user).args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -176,7 +176,7 @@ pub(crate) fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Resu
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The keys by which the webhook's seals are verified.
+/// Returns the keys that verify the webhook's seals.
 pub(crate) async fn keys(cluster: &Cluster) -> Result<Keys> {
     let owner = Owner::Webhook;
     let secrets = Api::<Secret>::namespaced(cluster.client("admin").await?, NAMESPACE);
@@ -188,7 +188,7 @@ pub(crate) async fn keys(cluster: &Cluster) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Lets `group` use oz in a namespace as its manifests mean it.
+/// Gives `group` the right to use oz in a namespace, as its manifests intend.
 pub(crate) fn let_use(cluster: &Cluster, namespace: &str, role: &str, group: &str) -> Result<()> {
     let name = format!("{role}-{group}");
     let (role, group) = (format!("--clusterrole={role}"), format!("--group={group}"));
@@ -204,7 +204,7 @@ pub(crate) fn let_use(cluster: &Cluster, namespace: &str, role: &str, group: &st
     kubectl(cluster, "admin", &arguments).map(drop)
 }
 
-/// A template that lets the group devs in for an hour.
+/// Returns a template that grants the group devs access for an hour.
 pub(crate) fn template(name: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
@@ -219,7 +219,7 @@ pub(crate) fn template(name: &str) -> Value {
     })
 }
 
-/// A request by a template.
+/// Returns a request by a template.
 pub(crate) fn request(name: &str, template: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
@@ -237,7 +237,7 @@ pub(crate) fn parsed<K: DeserializeOwned>(value: Value) -> Result<K> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// The status of a refusal; an error if it was none.
+/// Returns the status of a denial; an error if the request was admitted.
 pub(crate) fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Result<kube::core::Status> {
     match result {
         Err(kube::Error::Api(status)) => Ok(*status),
@@ -245,8 +245,8 @@ pub(crate) fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Result<kub
     }
 }
 
-/// Creates a template as the administrator and waits until the webhook has seen it: until a
-/// request by somebody who may not make one is refused for the template's sake.
+/// Creates a template as the administrator and waits until the webhook has seen it: until a request
+/// by a user without access is denied because of the template.
 pub(crate) async fn create_template(
     cluster: &Cluster,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Templates: written only by those who could do themselves what they hand out.
+//! Templates: only a user with the rights that a template hands out may write it.
 
 use anyhow::Result;
 use kube::api::{Api, Patch, PatchParams, PostParams};

@@ -1,4 +1,5 @@
-//! As whom composites read and write that name an account, and until when their children last by annotation.
+//! Composites that name an account: the account that reads and writes for them, and the expiry of their children by
+//! annotation.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +22,7 @@ async fn a_composite_has_the_rights_of_the_account_that_it_names_and_the_window_
         });
     })
     .await?;
-    // It has no rights of those of the other account.
+    // It lacks the rights of the other account.
     let message = world
         .condition_because("Permitted", "False", "RightMissing")
         .await?;

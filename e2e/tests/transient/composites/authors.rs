@@ -1,4 +1,4 @@
-//! Who may declare composites.
+//! The users who may declare composites.
 
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -22,7 +22,7 @@ fn bound(kind: &str, name: &str, user: &str) -> Value {
     })
 }
 
-/// Lets a user write CompositeControllers, and nothing else.
+/// Grants a user the right to write CompositeControllers, and no other.
 async fn author(admin: &Client, user: &str) -> Result<()> {
     let role = json!({
         "metadata": {"name": user},
@@ -37,7 +37,7 @@ async fn author(admin: &Client, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets a user be the account of composites.
+/// Grants a user the right to use the account of composites.
 async fn may_be_the_account(admin: &Client, user: &str) -> Result<()> {
     let role = json!({
         "metadata": {"name": user},
@@ -65,7 +65,7 @@ async fn who_may_not_be_the_account_declares_no_composite() -> Result<()> {
     let theirs: Api<CompositeController> = Api::all(fixture.cluster.client(user).await?);
     let declared: CompositeController = serde_json::from_value(composite("authored", "InPlace"))?;
     let create = async || theirs.create(&PostParams::default(), &declared).await;
-    // Until then she may not write any.
+    // Until her right takes effect she may not write any.
     let said = eventually(
         "oz to refuse it",
         CONDITION_TIMEOUT,

@@ -1,4 +1,4 @@
-//! Which objects are children, and which are not.
+//! The objects that count as children, and the objects that do not.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,7 +45,7 @@ async fn what_a_selector_finds_is_adopted_and_what_it_does_not_is_let_go() -> Re
         "{owners:?}"
     );
 
-    // One that comes later, and that the function does not want.
+    // Another object is created later; the function does not return it.
     stray
         .create(&PostParams::default(), &orphan("late", &labels))
         .await?;

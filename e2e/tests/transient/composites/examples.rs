@@ -1,4 +1,6 @@
-//! Every manifest in `examples/composites` is applied with the rights that its header names, and does what that says.
+//! Every manifest in `examples/composites` is applied with the rights that its header names, and has the effect that
+//! the
+//! header describes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use super::world::stamps;
 use crate::support::*;
 
-/// The examples, each by its name.
+/// The examples, by name.
 const ALL: [&str; 3] = ["copies", "maintenance", "sprint_quota"];
 
 async fn runs<K>(composites: Api<K>, name: &str) -> Result<()>
@@ -137,7 +139,7 @@ async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
         })
         .await?;
         if is_closed {
-            // Whoever opens it has it closed again.
+            // The composite closes it again after a user opens it.
             let open = Patch::Merge(json!({"spec": {"policyTypes": ["Egress"]}}));
             policies
                 .patch("upgrade", &PatchParams::default(), &open)
@@ -187,7 +189,9 @@ async fn a_window_costs_two_writes_to_begin_and_two_to_end() -> Result<()> {
         Ok((is_over && ended).then_some(()))
     })
     .await?;
-    // The finalizer, since it has an end; what is told before it begins, when it does, and when it has ended.
+    // The writes are the finalizer, since the parent has an expiry, and the status before it begins, when it begins,
+    // and
+    // when it has ended.
     let most = [
         ("patch maintenances/", 1),
         ("patch maintenances/status", 3),
@@ -218,7 +222,7 @@ impl Drop for Hook {
     }
 }
 
-/// Starts what the ConfigMap in `text` has as hook.py.
+/// Starts the program `hook.py` of the ConfigMap in `text`.
 fn start(text: &str, port: u16) -> Result<Hook> {
     let documents = text.split("\n---\n");
     let documents = documents.map(serde_saphyr::from_str::<Value>);

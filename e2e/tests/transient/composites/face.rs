@@ -1,4 +1,4 @@
-//! What `ozctl` says of composites, on the cluster that the operator runs them in.
+//! The output of `ozctl` about composites, on the cluster in which the operator runs them.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() ->
     let spec = json!({"validUntil": until.to_string(), "value": "x"});
     world.fleet("one", &spec).await?;
     world.value("one", "x").await?;
-    // What the operator has done is nothing to do any more, though its seal cannot be checked here.
+    // Steps that the operator has done are not planned again, though its seal cannot be verified here.
     eventually("nothing to be left to do", CONDITION_TIMEOUT, async || {
         let (code, told) = world.ozctl(&["explain", "fleets.test.example.org/one"])?;
         let one = &told["composites"][0];

@@ -1,4 +1,4 @@
-//! What a function says is done.
+//! The operator carries out the response of a function.
 
 use anyhow::{Result, ensure};
 use kube::api::{Patch, PatchParams};
@@ -24,7 +24,7 @@ async fn children_come_change_in_place_and_go_as_the_function_says() -> Result<(
         owner.len() == 1 && owner[0].controller == Some(true) && owner[0].kind == "Fleet",
         "{owner:?}"
     );
-    // The function sees what it made, under the names that it knows.
+    // The function receives the children that it returned, under the names that it knows.
     eventually(
         "the function to be shown two children",
         CONDITION_TIMEOUT,
@@ -62,7 +62,7 @@ async fn children_come_change_in_place_and_go_as_the_function_says() -> Result<(
     );
     world.gone("b").await?;
 
-    // What others change is put back.
+    // The operator reverts changes of other users.
     let drift = Patch::Merge(json!({"data": {"value": "z"}}));
     world
         .config_maps()
@@ -96,7 +96,7 @@ async fn a_child_is_recreated_or_left_alone_where_that_is_declared() -> Result<(
             Ok((function.calls() > calls).then_some(()))
         })
         .await?;
-        // Nothing is left to do but to delete it, which makes it anew.
+        // The only remaining way is a deletion, after which the operator creates it anew.
         world.config_maps().delete("a", &Default::default()).await?;
         let after = world.value("a", "y").await?;
         assert_ne!(before.metadata.uid, after.metadata.uid);
@@ -180,7 +180,7 @@ async fn a_function_that_never_says_the_same_twice_is_slowed_until_the_parent_ch
         "{note}"
     );
     ensure!(function.calls() < 40, "asked {} times", function.calls());
-    // Its neighbours are none the slower, and nor is a change of its own.
+    // Its neighbours are not slower, and neither is a change of the Fleet itself.
     world
         .fleet("two", &json!({"names": ["b"], "value": "y"}))
         .await?;
@@ -211,7 +211,7 @@ async fn a_change_of_the_status_alone_leaves_the_function_unasked_where_that_is_
     .await?;
     let parameters = PatchParams::default();
     let mut round = 0;
-    // What it was asked because of its child may still come in between.
+    // Calls because of its child may still occur in between.
     eventually(
         "it to be asked for a label alone",
         CONDITION_TIMEOUT,

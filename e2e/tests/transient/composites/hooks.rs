@@ -1,4 +1,4 @@
-//! Functions, as a developer writes them: an HTTP server of the test, which is told by the path what to do.
+//! Functions, as a developer writes them: an HTTP server of the test, in which the path selects the program.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 /// The host that the composites of this suite name.
 pub(crate) const HOST: &str = "functions.test";
 
-/// The status of a function that takes every call and never answers.
+/// The status of a function that accepts every call and never responds.
 pub(crate) const HANGS: u16 = 1;
 
-/// What one function does.
+/// The program of one function.
 pub(crate) type Program = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 
-/// The server, and what its functions do.
+/// The server, and the programs of its functions.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks(Arc<Inner>);
 
@@ -32,35 +32,34 @@ struct Inner {
     programs: Mutex<BTreeMap<String, Arc<Function>>>,
 }
 
-/// One function.
+/// A function, with its calls and its last request.
 pub(crate) struct Function {
     program: Program,
     calls: AtomicUsize,
-    /// What it answers in place of what its program says, if not 0.
+    /// The status that the function returns instead of the result of its program, if not 0.
     status: AtomicU16,
     last: Mutex<Value>,
 }
 
 impl Function {
-    /// How often it was asked.
+    /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// What it was last asked.
+    /// Returns the last request.
     pub(crate) fn last(&self) -> Value {
         self.last.lock().clone()
     }
 
-    /// Answers with this status from now on, or with 0 what its program says.
+    /// Responds with this status from now on, or with 0 by its program.
     pub(crate) fn answer_with(&self, status: u16) {
         self.status.store(status, Ordering::SeqCst);
     }
 }
 
 impl Hooks {
-    /// Starts the server, in a runtime of its own, since tests have one each. It lives as long as the
-    /// process.
+    /// Starts the server, in a separate runtime, since each test has a separate one. It lives as long as the process.
     pub(crate) fn start(&self) -> Result<SocketAddr> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -108,7 +107,7 @@ async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: Stri
     function.last.lock().clone_from(&request);
     match function.status.load(Ordering::SeqCst) {
         0 => match (function.program)(&request) {
-            // What is no JSON.
+            // This text is not JSON.
             Value::String(text) => text.into_response(),
             answer => answer.to_string().into_response(),
         },
@@ -128,7 +127,7 @@ async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: Stri
     }
 }
 
-/// A ConfigMap for each member of `spec.names`, which holds `spec.value`.
+/// Returns a ConfigMap for each member of `spec.names`, with `spec.value`.
 pub(crate) fn config_maps(request: &Value) -> Value {
     let spec = &request["parent"]["spec"];
     let names = spec["names"].as_array().cloned().unwrap_or_default();

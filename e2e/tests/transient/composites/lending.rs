@@ -1,5 +1,6 @@
-//! Transient bindings as others wrote them: flat objects of a kind of their own, two CompositeControllers, and one
-//! policy for OPA in a ConfigMap. Nothing of that names oz.
+//! Transient bindings as users wrote them without oz: flat objects of a separate kind, two CompositeControllers, and
+//! one
+//! policy for OPA in a ConfigMap. None of them names oz.
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +19,7 @@ use crate::support::*;
 const GROUP: &str = "lending.example.org";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// One child of the first kind that is declared, inside of the window; what is said grows with each change.
+/// A policy with one child of the first declared kind, inside of the window; its conditions grow with each change.
 const POLICY: &str = r#"package lending
 
 instant(ns) = sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ", array.concat(time.date(ns), time.clock(ns)))

@@ -1,4 +1,4 @@
-//! Parents that go, and composites that come and go.
+//! Deletion of parents, and creation and deletion of composites.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -85,7 +85,7 @@ async fn a_composite_that_is_changed_is_another_one_and_one_that_is_deleted_is_n
     world.value("a", "other").await.map(drop)
 }
 
-/// Barges, whose definition a test changes, and the account's rights on them.
+/// Returns the definition of Barges, which a test changes, and the account's rights on them.
 fn barges() -> Value {
     let verbs = ["get", "list", "watch", "patch"];
     json!({"items": [

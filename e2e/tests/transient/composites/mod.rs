@@ -1,5 +1,4 @@
-//! Composites whose functions are behind HTTP, on the cluster and the oz that the transient bindings of
-//! this suite share.
+//! Composites with functions behind HTTP, on the cluster and the oz that the transient bindings of this suite share.
 
 mod accounts;
 mod authors;

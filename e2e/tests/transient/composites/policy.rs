@@ -1,4 +1,4 @@
-//! A composite whose function is a policy in a ConfigMap, run in process.
+//! A composite with a Rego policy in a ConfigMap as its function, run in process.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::world::{POLICIES, World};
 use crate::support::*;
 
-/// As policies were written for OPA before 1.0: a child within a window, both of its bounds exclusive.
+/// A policy for OPA before 1.0: a child within a window, both of its bounds exclusive.
 const POLICY: &str = r#"package windows
 
 children[child] {
@@ -93,7 +93,7 @@ async fn a_policy_runs_in_process_and_what_it_made_ends_though_it_is_broken_by_t
     world.gone("one").await?;
     ensure!(Timestamp::now() >= until, "it went too early");
 
-    // Who repairs it has it back, and one that is deleted takes along what would have ended.
+    // A repaired policy returns the child, and a deleted composite takes along the children that would have expired.
     policy(&world.fixture.admin, POLICY).await?;
     world.condition("Running", "True").await?;
     let later = (Timestamp::now() + SignedDuration::from_hours(1)).to_string();
@@ -127,7 +127,7 @@ async fn who_changes_a_policy_is_on_record_and_who_changes_other_config_maps_is_
 {
     oz().await?;
     let admin = Cluster::shared().await?.client("admin").await?;
-    // No module, so that the bundle of other tests stays as it is.
+    // The text is no module, so that the bundle of other tests stays as it is.
     let map = |text: &str| json!({"metadata": {"name": "recorded"}, "data": {"text": text}});
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), POLICIES);
     let elsewhere: Api<ConfigMap> = Api::namespaced(admin.clone(), "default");

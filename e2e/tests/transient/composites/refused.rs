@@ -1,4 +1,4 @@
-//! What is not run, and what is told of it.
+//! Composites that do not run, and the reports about them.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};

@@ -1,4 +1,4 @@
-//! Functions that are shown other objects than their parents' children.
+//! Functions that receive other objects than their parents' children.
 
 use anyhow::{Result, ensure};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::regos;
 use crate::support::*;
 
-/// A copy of each ConfigMap that is shown, but of the function's own.
+/// Returns a copy of each ConfigMap in the request, except the function's children.
 fn copies(request: &Value) -> Value {
     let related = request["related"]["ConfigMap.v1"].as_object();
     let sources = related.into_iter().flatten();
@@ -50,7 +50,7 @@ async fn a_function_is_shown_what_it_asks_for_and_hears_of_its_changes() -> Resu
         "{}",
         customize.last()
     );
-    // What changes, comes and goes is shown, and it is not asked again which.
+    // The function receives changed, new and deleted objects, and the operator does not ask again for the selection.
     let asked = customize.calls();
     world.source("a", &json!({}), "y").await?;
     world.value("copy-a", "y").await?;
@@ -117,7 +117,7 @@ async fn by_the_second_version_it_sees_other_namespaces_and_what_fails_changes_n
     Ok(())
 }
 
-/// Copies what has its label.
+/// A policy that copies the ConfigMaps with its label.
 const COPIES: &str = r#"package controller
 
 children contains {
@@ -147,7 +147,7 @@ async fn a_policy_is_shown_what_its_controller_relates() -> Result<()> {
     world.value("copy-a", "x").await?;
     world.source("a", &json!({"source": "yes"}), "y").await?;
     world.value("copy-a", "y").await?;
-    // One that loses its label is not shown any more.
+    // The policy no longer receives a ConfigMap that loses the label.
     world.source("a", &json!({}), "y").await?;
     world.gone("copy-a").await
 }

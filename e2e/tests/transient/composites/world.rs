@@ -1,4 +1,4 @@
-//! What these tests need besides oz: a kind of parent, and an account that may look after it.
+//! The prerequisites of these tests in addition to oz: a kind of parent, and an account that may reconcile it.
 
 use std::marker::PhantomData;
 
@@ -23,12 +23,12 @@ use crate::support::*;
 
 /// The namespace of policies.
 pub(crate) const POLICIES: &str = "oz-policies";
-/// Another, since all policies of a namespace are one bundle, which one test breaks.
+/// Another namespace of policies, since all policies of a namespace are one bundle, which one test breaks.
 pub(crate) const OTHER_POLICIES: &str = "oz-other-policies";
 
-/// An account besides that of composites that name none.
+/// An account in addition to that of composites that name none.
 pub(crate) const OTHER_ACCOUNT: &str = "oz-others";
-/// A third, of policies that lend rights.
+/// A third namespace, of policies that lend rights.
 pub(crate) const LENDING_POLICIES: &str = "oz-lending-policies";
 /// The namespace of policies that examples name.
 pub(crate) const EXAMPLE_POLICIES: &str = "policies";
@@ -65,7 +65,7 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     create(&admin, &manifests).await
 }
 
-/// A namespace of policies, which the operator may read.
+/// Returns a namespace of policies, which the operator may read.
 fn policies(name: &str) -> Value {
     let metadata = json!({"name": "oz-policies", "namespace": name});
     json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -82,7 +82,7 @@ fn policies(name: &str) -> Value {
     ]})
 }
 
-/// Something in oz's own namespace.
+/// Returns an object in oz's namespace.
 fn named(kind: &str, name: &str, rest: &Value) -> Value {
     let mut object = rest.clone();
     let version = match kind {
@@ -159,7 +159,7 @@ pub(super) async fn stamps(admin: &Client, plural: &str) -> Result<()> {
     .await
 }
 
-/// A composite with Fleets of this label as parents, whose function is at this path.
+/// Returns a composite with Fleets of this label as parents, and with a function at this path.
 pub(crate) fn composite(name: &str, method: &str) -> Value {
     json!({
         "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
@@ -178,7 +178,7 @@ pub(crate) fn composite(name: &str, method: &str) -> Value {
     })
 }
 
-/// One composite with its namespace, declared by an object of kind `K`.
+/// A composite with its namespace, declared by an object of kind `K`.
 pub(crate) struct World<K = CompositeController> {
     pub(crate) fixture: Fixture,
     pub(crate) name: String,
@@ -186,7 +186,7 @@ pub(crate) struct World<K = CompositeController> {
 }
 
 impl World {
-    /// A namespace, and the composite as it is, or as `change` makes it.
+    /// Creates a namespace, and the composite after `change`.
     pub(crate) async fn set(
         name: &str,
         method: &str,
@@ -197,7 +197,7 @@ impl World {
 }
 
 impl<K: Source> World<K> {
-    /// What `ozctl` says as JSON to an administrator in this namespace, and its exit code.
+    /// Returns the JSON output of `ozctl` for an administrator in this namespace, and its exit code.
     pub(crate) fn ozctl(&self, words: &[&str]) -> Result<(Option<i32>, Value)> {
         let done = std::process::Command::new(cargo_binary("ozctl")?)
             .args(words)
@@ -209,7 +209,7 @@ impl<K: Source> World<K> {
         Ok((done.status.code(), told))
     }
 
-    /// A namespace, and this declaration as `change` makes it.
+    /// Creates a namespace, and this declaration after `change`.
     pub(crate) async fn declare(
         name: &str,
         mut object: Value,
@@ -248,13 +248,13 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Waits until a condition has this status, and gives its message.
+    /// Waits until a condition has this status, and returns its message.
     pub(crate) async fn condition(&self, type_: &str, status: &str) -> Result<String> {
         self.condition_that(type_, |known| known.status == status)
             .await
     }
 
-    /// As [`World::condition`], for this reason.
+    /// Waits like [`World::condition`], for this reason.
     pub(crate) async fn condition_because(
         &self,
         type_: &str,
@@ -291,7 +291,7 @@ impl<K: Source> World<K> {
         self.fleets_as(self.fixture.admin.clone())
     }
 
-    /// Fleets, as somebody else.
+    /// Returns the API of Fleets for another user.
     pub(crate) fn fleets_as(&self, client: Client) -> Api<DynamicObject> {
         let resource = ApiResource {
             group: "test.example.org".to_owned(),
@@ -303,7 +303,7 @@ impl<K: Source> World<K> {
         Api::namespaced_with(client, self.fixture.name(), &resource)
     }
 
-    /// Creates a Fleet that the composite looks after.
+    /// Creates a Fleet that the composite reconciles.
     pub(crate) async fn fleet(&self, name: &str, spec: &Value) -> Result<DynamicObject> {
         let object = serde_json::from_value(json!({
             "apiVersion": "test.example.org/v1", "kind": "Fleet",
@@ -316,7 +316,7 @@ impl<K: Source> World<K> {
             .await?)
     }
 
-    /// The finalizers of a Fleet.
+    /// Returns the finalizers of a Fleet.
     pub(crate) async fn finalizers(&self, name: &str) -> Result<Vec<String>> {
         let fleet = self.fleets().get(name).await?;
         Ok(fleet.metadata.finalizers.unwrap_or_default())
@@ -349,7 +349,7 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Writes a ConfigMap that is nobody's child.
+    /// Writes a ConfigMap that is not a child.
     pub(crate) async fn source(&self, name: &str, labels: &Value, value: &str) -> Result<()> {
         let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"value": value}});
         apply_as(&self.config_maps(), map).await.map(drop)
@@ -364,7 +364,7 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Waits until there is none.
+    /// Waits until no ConfigMap of this name exists.
     pub(crate) async fn gone(&self, name: &str) -> Result<()> {
         let what = format!("ConfigMap {name} to be gone");
         eventually(&what, CONDITION_TIMEOUT, async || {
@@ -378,12 +378,12 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Waits for an event on a Fleet with this reason, and gives its note.
+    /// Waits for an event on a Fleet with this reason, and returns its note.
     pub(crate) async fn event(&self, reason: &str) -> Result<String> {
         self.event_that(reason, |_| true).await
     }
 
-    /// As [`World::event`], on the Fleet of this name.
+    /// Waits like [`World::event`], on the Fleet of this name.
     pub(crate) async fn event_on(&self, name: &str, reason: &str) -> Result<String> {
         self.event_that(reason, |on| on == name).await
     }
@@ -396,12 +396,12 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Whether there is an event with this reason on the Fleet of this name.
+    /// Checks whether there is an event with this reason on the Fleet of this name.
     pub(crate) async fn is_told(&self, name: &str, reason: &str) -> Result<bool> {
         Ok(self.note(reason, |on| on == name).await?.is_some())
     }
 
-    /// The note of an event with this reason on one of these Fleets, if there is one.
+    /// Returns the note of an event with this reason on one of these Fleets, if there is one.
     async fn note(&self, reason: &str, on: impl Fn(&str) -> bool) -> Result<Option<String>> {
         let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
         let list = events.list(&kube::api::ListParams::default()).await?;
@@ -413,7 +413,7 @@ impl<K: Source> World<K> {
         Ok(found.map(|event| event.note.unwrap_or_default()))
     }
 
-    /// Waits until it is said why nothing comes of a Fleet: by an event on it, or by the composite's conditions.
+    /// Waits until an event on a Fleet, or a condition of the composite, states why the Fleet has no children.
     pub(crate) async fn refusal(&self, name: &str) -> Result<String> {
         let what = format!("{}: a refusal", self.name);
         eventually(&what, CONDITION_TIMEOUT, async || {
@@ -428,7 +428,7 @@ impl<K: Source> World<K> {
         .await
     }
 
-    /// Waits until there is a child of this name, or an event on this Fleet in its place.
+    /// Waits until there is a child of this name, or an event on this Fleet instead.
     pub(crate) async fn child_or_event(
         &self,
         child: &str,

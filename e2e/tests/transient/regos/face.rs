@@ -1,4 +1,4 @@
-//! What `ozctl` says of RegoControllers.
+//! The output of `ozctl` about RegoControllers.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::world::World;
 use crate::support::*;
 
-/// In the first version of the language: the second has no such heads.
+/// A policy in the first version of the language: the second has no such heads.
 const POLICY: &str = r#"package controller
 
 children[child] {
@@ -54,7 +54,7 @@ async fn a_parent_is_explained_by_the_policy_that_the_operator_runs_and_as_it_ru
         "explaining writes nothing, nor does a dry run"
     );
 
-    // Its own language counts: the same text is none in the other.
+    // The language of the RegoController decides: the same text is invalid in the other.
     world
         .patch(json!({"spec": {"policy": {"language": "v1"}}}))
         .await?;

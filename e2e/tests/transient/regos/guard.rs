@@ -1,4 +1,4 @@
-//! What is not done though the policy says so.
+//! Actions that the operator does not carry out although the policy requires them.
 
 use anyhow::{Result, ensure};
 use kube::api::ListParams;
@@ -36,7 +36,7 @@ async fn a_dry_run_says_what_it_would_do_and_writes_nothing() -> Result<()> {
 
     world.patch(json!({"spec": {"mode": "Enforce"}})).await?;
     world.child("one").await?;
-    // The log does tell of this account's writes.
+    // The log does have this account's writes.
     eventually("its writes in the log", CONDITION_TIMEOUT, async || {
         let entries = cluster.audit().since(mark)?.in_namespace(namespace);
         let writes = entries.by_user(ACCOUNT).writes().counts();
@@ -81,7 +81,7 @@ async fn a_policy_that_would_delete_too_much_waits_until_its_digest_is_accepted(
         .status("what would be deleted", |status| status.pending.len() == 3)
         .await?;
 
-    // It changes and creates meanwhile.
+    // The operator still changes and creates objects.
     let other = ONE.replace(
         "input.parent.metadata.name",
         "concat(\"-\", [input.parent.metadata.name, \"new\"])",

@@ -1,4 +1,4 @@
-//! What the API server itself refuses: no webhook looks at RegoControllers.
+//! Denials by the API server itself: no webhook validates RegoControllers.
 
 use anyhow::{Result, ensure};
 use kube::Api;
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::world::{World, rego};
 use crate::support::*;
 
-/// Writes a RegoController with each of these values in these fields: the API server refuses it, and says so.
+/// Writes a RegoController with each of these values in these fields: the API server refuses it, and reports the
+/// reason.
 async fn refused(table: &[(&str, Value, &str)]) -> Result<()> {
     oz().await?;
     let fixture = Fixture::set("rego-refused").await?;

@@ -1,4 +1,4 @@
-//! Children that hand out rights.
+//! Children that grant rights.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use crate::support::*;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Each parent binds its role until its end.
+/// A policy in which each parent binds its role until its expiry.
 const POLICY: &str = r#"package controller
 
 children contains {
@@ -34,7 +34,8 @@ children contains {
 }
 "#;
 
-/// Leads and interns may write Fleets; the account may bind `view`, and more than the list of oz has.
+/// Creates the rights of the users: leads and interns may write Fleets; the account may bind `view`, and more than the
+/// list of oz has.
 async fn people(world: &World) -> Result<()> {
     let admin = &world.fixture.admin;
     let roles = Api::<ClusterRole>::all(admin.clone());
@@ -73,7 +74,7 @@ async fn people(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A RegoController whose parents are stamped by now.
+/// Creates a RegoController and waits until its parents are stamped.
 async fn stamping(name: &str) -> Result<World> {
     let world = World::set_rego(name, |rego| {
         rego["spec"]["policy"]["inline"] = json!(POLICY);
@@ -97,7 +98,7 @@ async fn stamping(name: &str) -> Result<World> {
     Ok(world)
 }
 
-/// Fleets as somebody.
+/// Returns the API of Fleets for a user.
 async fn fleets(world: &World, user: &str) -> Result<Api<DynamicObject>> {
     Ok(world.fleets_as(world.fixture.cluster.client(user).await?))
 }
@@ -143,7 +144,7 @@ async fn a_binding_is_made_for_those_who_could_make_it_themselves_and_ends() -> 
     })
     .await?;
 
-    // An intern may not bind it; nobody may bind what is not listed, or is too powerful.
+    // An intern may not bind it; no user may bind a role that is not listed, or is too powerful.
     let later = until + SignedDuration::from_hours(1);
     interns
         .create(&parameters, &fleet(&world, "asks", &spec("view", later))?)
@@ -158,7 +159,7 @@ async fn a_binding_is_made_for_those_who_could_make_it_themselves_and_ends() -> 
         .await?;
     noted(&world, "wants", "RoleNotBindable").await?;
 
-    // Who takes over another's parent makes no more of it, and a label of a lead vouches for nothing.
+    // A user who takes over another user's parent gets no more from it, and a label of a lead vouches for nothing.
     let longer = Patch::Merge(json!({"spec": {"until": later.to_string()}}));
     let patch = PatchParams::default();
     interns.patch("lets", &patch, &longer).await?;

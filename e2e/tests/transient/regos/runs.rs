@@ -1,4 +1,4 @@
-//! What runs, and what comes to its end.
+//! Policies that run, and parents that expire.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};

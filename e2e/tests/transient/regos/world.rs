@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use oz_api::rego::RegoController;
 use serde_json::{Value, json};
 
-/// Each parent has a ConfigMap of its name.
+/// A policy in which each parent has a ConfigMap of its name.
 pub(crate) const ONE: &str = r#"package controller
 
 children contains {
@@ -17,10 +17,10 @@ children contains {
 status := {"children": count(children)}
 "#;
 
-/// No parent has any.
+/// A policy in which no parent has any child.
 pub(super) const NONE: &str = "package controller\n\nchildren := []\n";
 
-/// A RegoController with Fleets of its label as parents.
+/// Returns a RegoController with Fleets of its label as parents.
 pub(super) fn rego(name: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "RegoController",
@@ -37,11 +37,11 @@ pub(super) fn rego(name: &str) -> Value {
     })
 }
 
-/// One RegoController with its namespace.
+/// A RegoController with its namespace.
 pub(crate) type World = crate::composites::World<RegoController>;
 
 impl World {
-    /// A namespace, and the RegoController as `change` makes it.
+    /// Creates a namespace, and the RegoController after `change`.
     pub(crate) async fn set_rego(name: &str, change: impl FnOnce(&mut Value)) -> Result<Self> {
         Self::declare(name, rego(name), change).await
     }
@@ -56,7 +56,7 @@ impl World {
         Ok(())
     }
 
-    /// Exchanges the policy.
+    /// Replaces the policy.
     pub(super) async fn policy(&self, text: &str) -> Result<()> {
         self.patch(json!({"spec": {"policy": {"inline": text}}}))
             .await

@@ -1,5 +1,5 @@
-//! How late children begin and end that a policy names within windows, and how late grants end: alone, and while
-//! the functions of fifty other composites never answer.
+//! The delays of the begin and end of children that a policy names within windows, and of the end of grants:
+//! alone, and while the functions of fifty other composites never respond.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use super::policy::WINDOWS;
 use super::world::World;
 use crate::changes::Watching;
 
-/// How much later an end may be beside functions that hang.
+/// The maximum ratio of the delay of an end while functions hang.
 const RATIO: f64 = 1.2;
-/// In which time every grant must be there.
+/// The time in which every grant must be active.
 const GRANTING: SignedDuration = SignedDuration::from_secs(20);
 
 pub(super) async fn measure(
@@ -84,7 +84,7 @@ struct Lags {
     ended: Values,
 }
 
-/// Windows that begin within half a minute and end within the next; between, the policy is broken.
+/// Measures windows that begin within half a minute and end within the next; between, the policy is broken.
 async fn windows(cluster: &'static Cluster, world: &World, name: &str, size: Size) -> Result<Lags> {
     let namespace = TestNamespace::create(cluster, name).await?;
     world.policy(WINDOWS).await?;
@@ -133,7 +133,7 @@ async fn windows(cluster: &'static Cluster, world: &World, name: &str, size: Siz
     })
 }
 
-/// Grants that end at one instant.
+/// Measures grants that end at one instant.
 async fn grants(cluster: &'static Cluster, name: &str, size: Size) -> Result<Values> {
     let mut bench = BenchScene::set(cluster, name).await?;
     let mut bindings = Watching::start(bench.scene.api::<RoleBinding>()).await?;

@@ -1,6 +1,6 @@
-//! Composites: what a policy costs in process and what it costs when OPA is asked; how long thousands of
-//! parents take to settle and what they cost afterwards; how late children begin and end, also while
-//! the functions of others hang.
+//! Composites: the cost of a policy in process and of a query to OPA; the time until thousands of parents
+//! converge and their cost afterwards; the delays of the begin and end of children, also while the functions
+//! of others hang.
 
 mod ends;
 mod policy;
@@ -17,17 +17,17 @@ use super::report::{Budget, Report};
 use super::scene;
 use world::World;
 
-/// How many of everything.
+/// The size of the bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) runs: u32,
     /// Parents with one child each.
     parents: usize,
-    /// For how long nothing happens.
+    /// Duration of the idle phase.
     idle: Duration,
     /// Children that begin and end within a minute.
     windows: usize,
-    /// Composites whose functions never answer, with a parent each.
+    /// Composites of which the functions never respond, with a parent each.
     hanging: usize,
     /// Grants that end at one instant.
     grants: usize,

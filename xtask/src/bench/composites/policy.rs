@@ -1,4 +1,4 @@
-//! One policy asked in process and, in the same run, of OPA over HTTP, as a function of a composite is asked.
+//! One policy evaluated in process and, in the same run, by OPA over HTTP, as a composite calls its function.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use tokio::process::{Child, Command};
 use super::super::report::{Budget, Report};
 use super::super::stats::Values;
 
-/// Of the shape that policies for transient bindings are published in, before Rego v1.
+/// A policy in the form of published policies for transient bindings, before Rego v1.
 pub(super) const WINDOWS: &str = include_str!("windows.rego");
 const QUESTIONS: i32 = 200;
-/// Times that the whole corpus is asked in a run.
+/// The number of evaluations of the whole corpus in a run.
 const ROUNDS: usize = 5;
 
 pub(super) async fn measure(runs: u32, report: &mut Report) -> Result<()> {
@@ -88,8 +88,8 @@ fn ask(policy: &Policy, input: &Value) -> Result<Value> {
     Ok(answer.document().cloned().unwrap_or_default())
 }
 
-/// Every combination of where the window is, which children there are and which conditions, with instants far
-/// enough from `now` that it does not matter who is asked first.
+/// Returns one of all combinations of windows, children and conditions, with instants far enough from `now`
+/// that the order of evaluation is irrelevant.
 fn question(number: i32, now: Timestamp) -> Value {
     let at = |minutes: i32| (now + SignedDuration::from_mins(minutes.into())).to_string();
     let off = 10 + number;
@@ -124,7 +124,7 @@ fn question(number: i32, now: Timestamp) -> Value {
     })
 }
 
-/// Those two are asked at different instants, and write them down.
+/// Removes instants: the two evaluate at different instants, and write them down.
 fn without_instants(mut answer: Value) -> Value {
     let conditions = answer.pointer_mut("/status/conditions");
     for condition in conditions

@@ -1,4 +1,4 @@
-//! Thousands of parents: how long they take to settle, and what they cost once they have.
+//! Thousands of parents: the time until they converge, and their cost afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

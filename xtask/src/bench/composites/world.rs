@@ -22,7 +22,7 @@ const HOST: &str = "functions.bench";
 const POLICIES: &str = "bench-policies";
 
 pub(super) struct World {
-    /// What oz is started with.
+    /// The options with which oz starts.
     pub(super) options: Options,
     clients: Vec<Client>,
 }
@@ -48,7 +48,7 @@ impl World {
         &self.clients[0]
     }
 
-    /// Makes this the policy.
+    /// Replaces the policy by this one.
     pub(super) async fn policy(&self, text: &str) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client().clone(), POLICIES);
         let map = json!({
@@ -60,13 +60,13 @@ impl World {
         Ok(())
     }
 
-    /// Makes a composite whose function is the policy, and waits until it runs.
+    /// Creates a composite of which the function is the policy, and waits until it runs.
     pub(super) async fn by_policy(&self, name: &str) -> Result<()> {
         let url = format!("http://opa.{POLICIES}:8181/v0/data/windows");
         self.composite(name, &url).await
     }
 
-    /// As [`World::by_policy`], with a function behind HTTP.
+    /// Does the same as [`World::by_policy`], with a function behind HTTP.
     pub(super) async fn by_function(&self, name: &str, function: &str) -> Result<()> {
         self.composite(name, &format!("http://{HOST}/{function}"))
             .await
@@ -141,7 +141,7 @@ pub(super) fn fleets(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Serves two functions, as long as the process lives: `one` names a child after 5 ms, `hang` never answers.
+/// Serves two functions, as long as the process lives: `one` names a child after 5 ms, `hang` never responds.
 async fn functions() -> Result<std::net::SocketAddr> {
     let one = post(async |Json(request): Json<Value>| {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,5 +1,5 @@
-//! The floods: what hostile neighbours store, send and start, each at a pace of its own until it is
-//! told to stop. What the API server refuses is part of it; how much was tried is counted.
+//! The floods: the objects and connections of hostile neighbours, each at a separate pace until it is
+//! stopped. Requests that the API server rejects are part of it; the attempts are counted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use oz_testkit::{Cluster, Image, fixtures};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// Nested levels: more than a decoder that recurses bears.
+/// The number of nested levels: more than a recursive decoder can handle.
 const LEVELS: usize = 200;
-/// Objects that no decoder likes, of each kind.
+/// The number of malformed objects, of each kind.
 const POISONED: usize = 100;
-/// Pods of a megabyte, and Roles with oz's label that are as large.
+/// The number of pods of a megabyte, and of Roles with oz's label that are as large.
 const FAT_PODS: usize = 300;
 const FAT_ROLES: usize = 30;
-/// Who asks again and again for what cannot be ended or made, each up to the limits of requests.
+/// The users who repeatedly request access that cannot be ended or granted, each up to the limits of
+/// requests.
 const HOSTILE: [&str; 5] = [
     "mallory-1",
     "mallory-2",
@@ -32,15 +33,15 @@ const HOSTILE: [&str; 5] = [
     "mallory-4",
     "mallory-5",
 ];
-/// Connections to the webhook's port by somebody who is not the API server, and does not know the key
-/// in its paths: each post takes a handshake, and is answered before its body is read.
+/// The connections to the webhook's port by a client that is not the API server, and does not know the key in
+/// its paths: each post takes a handshake, and is answered before its body is read.
 const STRANGERS: usize = 200;
 const IMAGE: &str = "example.test/hanging-shell:1";
 const CODE: &str = "#!/bin/busybox ash\nexec /bin/busybox sleep 86400\n";
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Where the API server has the siege's objects.
+/// The paths of the siege's objects on the API server.
 struct ApiPaths {
     core: String,
     oz: String,
@@ -58,7 +59,7 @@ impl ApiPaths {
     }
 }
 
-/// What is under way.
+/// The running floods.
 pub(super) struct Floods {
     tasks: JoinSet<()>,
     counts: Vec<(&'static str, Arc<Count>)>,
@@ -66,23 +67,23 @@ pub(super) struct Floods {
     began: Instant,
 }
 
-/// How often something was tried, and how often it was let in.
+/// The number of attempts, and of accepted ones.
 #[derive(Default)]
 struct Count {
     tried: AtomicU32,
     let_in: AtomicU32,
 }
 
-/// What one flood was.
+/// The result of one flood.
 pub(super) struct Flood {
     pub(super) what: &'static str,
     pub(super) each_second: f64,
-    /// How much of it was not refused, in percent.
+    /// Share of accepted attempts, in percent.
     pub(super) let_in: f64,
 }
 
 impl Floods {
-    /// Stores what is to be stored before, and begins.
+    /// Creates the required objects, and begins.
     pub(super) async fn start(cluster: &'static Cluster, system: &System) -> Result<Self> {
         let scene = Scene::set(cluster, "siege").await?;
         hanging_shell(cluster, &scene).await?;
@@ -113,7 +114,7 @@ impl Floods {
         Ok(floods)
     }
 
-    /// Ends all of them, and tells how much of each there was.
+    /// Ends all of them, and returns the amount of each.
     pub(super) async fn stop(mut self) -> Vec<Flood> {
         self.tasks.shutdown().await;
         let elapsed = self.began.elapsed().as_secs_f64();
@@ -129,7 +130,7 @@ impl Floods {
         counts.collect()
     }
 
-    /// Sends requests of one kind, one each `pace` by each of `clients`, whatever is answered.
+    /// Sends requests of one kind, one each `pace` by each of `clients`, regardless of the response.
     fn each(
         &mut self,
         what: &'static str,
@@ -158,7 +159,7 @@ impl Floods {
         }
     }
 
-    /// What does not decode, or is a bomb.
+    /// Sends objects that do not decode, or that exhaust memory.
     fn poison(&mut self, paths: &ApiPaths, admin: &Client, hostile: &[Client]) {
         let at = format!("{}/pods", paths.core);
         let poisoned = |number: u32| format!("poison-{}", number as usize % POISONED);
@@ -198,7 +199,7 @@ impl Floods {
         });
     }
 
-    /// What is large.
+    /// Sends large objects.
     fn fat(&mut self, paths: &ApiPaths, admin: &Client, bob: &Client) {
         let at = format!("{}/pods", paths.core);
         self.each("pods of a megabyte", SECOND, once(admin), move |number| {
@@ -232,8 +233,8 @@ impl Floods {
         });
     }
 
-    /// What is started: sessions in a container that there is not, of which the hook is told all the
-    /// same, and grants of a pod in which nothing can be ended.
+    /// Starts sessions in a missing container, for which the API server calls the hook nevertheless, and
+    /// grants for a pod in which no session can be ended.
     fn starts(&mut self, paths: &ApiPaths, hostile: Vec<Client>, mallory: &Client) {
         let query = "command=true&container=none&stdout=true";
         let at = format!("{}/pods/poison-0/exec?{query}", paths.core);
@@ -250,7 +251,7 @@ impl Floods {
         );
     }
 
-    /// What goes to the webhook's port directly.
+    /// Connects to the webhook's port directly.
     fn strangers(&mut self, webhook: SocketAddr) -> Result<()> {
         let mut config = Config::new(format!("https://{webhook}").parse()?);
         config.accept_invalid_certs = true;
@@ -267,7 +268,7 @@ impl Floods {
     }
 }
 
-/// A workload whose containers have a shell that never ends, and a template for it.
+/// Creates a workload of which the containers have a shell that never ends, and a template for it.
 async fn hanging_shell(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let busybox = std::fs::read("/bin/busybox").context("failed to read a static busybox")?;
     let image = Image::new(IMAGE, &["/bin/busybox", "sleep", "86400"])
@@ -323,7 +324,7 @@ fn deep(levels: usize) -> Value {
     (0..levels).fold(json!({}), |inner, _| json!({"f:a": inner}))
 }
 
-/// A pod that no node takes.
+/// Returns a pod that no node accepts.
 fn idle_pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -363,7 +364,7 @@ fn request_for(name: &str, template: &str, duration: &str) -> Value {
     })
 }
 
-/// A template whose patches are too deep, too many or too large, in turn.
+/// Returns a template with patches that are too deep, too many or too large, in turn.
 fn bad_template(number: u32) -> Value {
     let patch =
         |value: Value| json!({"op": "add", "path": "/metadata/annotations/a", "value": value});

@@ -1,5 +1,5 @@
-//! Those who only want access: a few namespaces with somebody in each who asks now and then, for 6 to
-//! 17 seconds each time, and an administrator who writes ConfigMaps, of which oz hears nothing.
+//! The honest users: a few namespaces with one user in each who requests access repeatedly, for 6 to 17
+//! seconds each time, and an administrator who writes ConfigMaps, of which oz receives no review.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use super::super::report::{Budget, Report};
 use super::super::stats::Values;
 use crate::screen::Screen;
 
-/// So many namespaces, and one person in each.
+/// The users, each in a namespace of their own.
 const PEOPLE: [&str; 4] = ["anna", "boris", "clara", "david"];
-/// Between two requests, of all of them together: 200 in five minutes.
+/// The interval between two requests, of all of them together: 200 in five minutes.
 const PACE: Duration = Duration::from_millis(1500);
 /// The shortest grant, in seconds.
 const SHORTEST: usize = 6;
-/// How late an end may be, in milliseconds.
+/// The budget for the delay of an end, in milliseconds.
 const END: f64 = 1000.0;
 const CONTROL: &str = "control-";
 
-/// Where they are, before they ask.
+/// The users and their scenes, before they request access.
 pub(super) struct Honest(Vec<(&'static str, Scene)>);
 
-/// How long they waited, in milliseconds.
+/// The waiting times, in milliseconds.
 pub(super) struct Waits {
-    /// From asking until the request said Ready.
+    /// Times from the request until its status is Ready.
     pub(super) ready: Values,
-    /// For an answer to the creation of a ConfigMap.
+    /// Times until the response to the creation of a ConfigMap.
     pub(super) maps: Values,
     granted: usize,
     bound: Values,
@@ -54,7 +54,7 @@ impl Honest {
         Ok(Self(places))
     }
 
-    /// Everybody asks for so long; tells how long they waited, once all access has ended.
+    /// Lets all users request access for this time; returns their waiting times, once all access has ended.
     pub(super) async fn ask(&self, time: Duration) -> Result<Waits> {
         let (_, first) = self.0.first().context("nobody asks")?;
         let mark = first.cluster.audit().mark()?;
@@ -66,7 +66,7 @@ impl Honest {
             shortest: SHORTEST,
         };
         let everybody = (0..).zip(&self.0).map(async |(number, (person, scene))| {
-            // One after the other, so that one asks at each beat.
+            // One after the other, so that one requests at each beat.
             tokio::time::sleep(PACE * number).await;
             let traffic = Traffic::start_as(scene, person, plan).await?;
             tokio::time::sleep(time.saturating_sub(PACE * people)).await;
@@ -82,7 +82,7 @@ impl Honest {
     }
 }
 
-/// A ConfigMap at each beat, in vain or not.
+/// Writes a ConfigMap at each beat, and ignores failures.
 async fn write_maps(maps: Api<ConfigMap>) {
     let mut pace = tokio::time::interval(PACE);
     for number in 0.. {
@@ -118,7 +118,7 @@ impl Waits {
         }
     }
 
-    /// Tells all of it; `when` begins each line.
+    /// Reports all of it; `when` begins each line.
     pub(super) fn tell(&self, when: &str, report: &mut Report) -> Result<()> {
         let count = |count: usize| anyhow::Ok(f64::from(u32::try_from(count)?));
         let (granted, turned_away) = (count(self.granted)?, count(self.turned_away)?);

@@ -1,6 +1,6 @@
-//! Honest grants beside every flood that is known, all at once: what somebody who asks notices of
-//! them, and whether anything that oz promised gives way. On a real node, so that the shells that
-//! hang are shells. Each run has a cluster of its own, since what floods store stays.
+//! Honest grants during every known flood, all at once: the effect on the requesters, and on the guarantees
+//! of oz. On a real node, so that the hanging shells are real shells. Each run has a separate cluster, since
+//! the objects of the floods remain.
 
 mod floods;
 mod honest;
@@ -23,9 +23,9 @@ use honest::{Honest, Waits};
 
 /// The memory limit of operator and webhook in the chart's values, in MiB.
 const MEMORY_LIMIT: u32 = 256;
-/// How many times as long as without floods somebody who asks may wait.
+/// The maximum ratio of a requester's waiting time to that without floods.
 const WAIT_RATIO: f64 = 3.0;
-/// AuditEvents that may come of the floods and the grants together.
+/// The maximum number of AuditEvents from the floods and the grants together.
 const RECORDS: f64 = 2000.0;
 
 /// For how long, and how it is told.
@@ -50,7 +50,7 @@ pub(super) async fn measure(options: &Options, runs: u32, report: &mut Report) -
 
 async fn run(siege: Duration, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = real_node::cluster().await?;
-    // Goes after the processes: a control group with one in it stays.
+    // Dropped after the processes: a control group with a process cannot be removed.
     let mut limits = Vec::new();
     let webhook = Flags::default().limited();
     let mut system = System::start_as(cluster, &webhook, &Flags::default().cutting()).await?;
@@ -89,8 +89,7 @@ fn limited(process: &Process) -> Result<MemoryLimit> {
     limit.context("failed to limit the memory of a process: this takes control groups")
 }
 
-/// How many times as long everything takes: what is asked of oz, and what is asked of the API server
-/// alone by the same machine.
+/// Reports the slowdown of oz, and of the API server alone on the same machine.
 fn compare(beside: &Waits, calm: &Waits, report: &mut Report) {
     let mut row = |what: &str, budget, ratio: f64| {
         report.add(
@@ -109,12 +108,12 @@ fn compare(beside: &Waits, calm: &Waits, report: &mut Report) {
         ready,
     );
     row("  ConfigMap create, p99", Budget::None, maps);
-    // Where the API server itself has no time left, nobody can do better than it.
+    // Where the API server itself is saturated, no client can be faster.
     let what = "slowdown of the wait for Ready, over that of the ConfigMap";
     report.add(what, "×", Budget::AtMost(1.0), ready / maps);
 }
 
-/// Whether the processes are the same that were started, and what they ever had in memory.
+/// Reports whether the original processes still run, and their peak memory.
 fn stood(system: &mut System, report: &mut Report) -> Result<()> {
     let mut ended = 0.0;
     for (name, process) in [
@@ -137,7 +136,7 @@ fn stood(system: &mut System, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the processors have done so far, and for whom.
+/// The processor time so far, by user.
 struct Spent {
     at: Instant,
     machine: Duration,
@@ -157,7 +156,7 @@ impl Spent {
         })
     }
 
-    /// How many of the machine's processors were busy since, on the average, and with what.
+    /// Reports the average number of busy processors of the machine since then, and their use.
     fn tell(&self, when: &str, system: &System, report: &mut Report) -> Result<()> {
         let now = Self::now(system)?;
         let elapsed = (now.at - self.at).as_secs_f64();

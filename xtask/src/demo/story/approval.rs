@@ -1,4 +1,4 @@
-//! The chapter in which somebody else has to agree.
+//! The chapter in which a request requires an approval.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -13,7 +13,7 @@ use crate::demo::NAMESPACE;
 use crate::demo::people::Answer;
 
 impl Story<'_> {
-    /// Bob has to agree from now on: alice asks in one terminal, he approves in another.
+    /// Requires bob's approval from now on: alice requests access in one terminal, he approves in another.
     pub(super) async fn with_approval(&self) -> Result<()> {
         self.step(8, "Where somebody has to agree")?;
         self.bob_has_to_agree().await?;
@@ -43,7 +43,7 @@ impl Story<'_> {
         self.good("Her command waited for bob, and ran when he had agreed.")
     }
 
-    /// A command with all that it said.
+    /// Shows a command with all of its output.
     fn shown(&self, who: &str, said: &Answer) -> Result<()> {
         self.command(who, &said.command)?;
         for line in said.text.lines() {

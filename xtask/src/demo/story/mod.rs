@@ -1,5 +1,5 @@
-//! The story, step by step. A step shows what was done and what came of it, and fails if that is not
-//! what it tells.
+//! The story of the demo, step by step. A step shows an action and its result, and fails if the result
+//! differs from the text.
 
 mod approval;
 mod recorded;
@@ -24,18 +24,18 @@ use super::{NAMESPACE, records};
 use crate::changes::Watching;
 use crate::screen::{Screen, Style, wrap};
 
-/// The template that the story is about, and the Deployment behind it.
+/// The template of the story, and the Deployment behind it.
 pub(crate) const TEMPLATE: &str = "shell";
 const WORKLOAD: &str = "web";
 const REQUEST: &str = "look-at-orders";
-/// Long enough to try things, short enough to watch it end.
+/// Long enough for several attempts, short enough to watch the expiry.
 const DURATION: &str = "20s";
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// The promise about the end of a grant.
+/// The budget for the delay of the end of a grant.
 const LAG: Duration = Duration::from_secs(1);
 const INDENT: usize = 3;
 
-/// Everybody and everything in the story.
+/// The state of the story.
 pub(crate) struct Story<'a> {
     screen: Screen,
     cluster: &'a Cluster,
@@ -110,7 +110,7 @@ impl<'a> Story<'a> {
         ))
     }
 
-    /// A namespace whose people may look and may ask.
+    /// Creates a namespace of which the users may read and may create requests.
     async fn people_may_ask(&self) -> Result<()> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -373,7 +373,7 @@ impl<'a> Story<'a> {
         ))
     }
 
-    // How it is told.
+    // The output of the story.
 
     fn step(&self, number: usize, title: &str) -> Result<()> {
         let title = self
@@ -412,7 +412,7 @@ impl<'a> Story<'a> {
         self.screen.line(&format!("   {prompt} {command}"))
     }
 
-    /// Shows a command and what came of it, which must be as `wanted`.
+    /// Shows a command and its result, which must be as `wanted`.
     fn answer(&self, who: &str, answer: &Answer, wanted: bool, remark: &str) -> Result<()> {
         self.command(who, &answer.command)?;
         let text = format!("{}{remark}", answer.text);

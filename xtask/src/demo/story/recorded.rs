@@ -18,15 +18,15 @@ use super::{STEP_TIMEOUT, Story, clock, until};
 use crate::demo::NAMESPACE;
 
 const REQUEST: &str = "on-tape";
-/// Long enough to get in and to type something.
+/// Long enough to connect and to type.
 const DURATION: &str = "10s";
-/// How fast alice types.
+/// The interval between alice's keys.
 const KEY: Duration = Duration::from_millis(150);
-/// What she types, again and again.
+/// The line that she types repeatedly.
 const LINE: &str = "echo I am still here\n";
 
 impl Story<'_> {
-    /// Alice's session is recorded, ends while she types, and bob plays it.
+    /// Shows that alice's session is recorded and ends while she types, and that bob plays it.
     pub(super) async fn recorded(&self) -> Result<()> {
         self.step(9, "Recorded, and over in the middle of a word")?;
         self.through_the_gate().await?;
@@ -72,7 +72,7 @@ impl Story<'_> {
         self.played().await
     }
 
-    /// Bob plays it, and it is known to be whole.
+    /// Shows that bob plays it, and that it is complete.
     async fn played(&self) -> Result<()> {
         let words = [
             "sessions", "play", REQUEST, "-n", NAMESPACE, "--speed", "50",
@@ -140,7 +140,7 @@ impl Story<'_> {
     }
 }
 
-/// Types until the session is over: how many keys it took, and what was said.
+/// Types until the session ends: returns the number of keys, and the output.
 fn type_until_it_ends(mut command: std::process::Command) -> Result<(usize, String)> {
     let mut child = command.spawn().context("failed to run kubectl")?;
     let mut stdin = child.stdin.take().context("no standard input")?;

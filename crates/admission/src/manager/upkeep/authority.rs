@@ -1,4 +1,4 @@
-//! Certificates of an authority of the manager's own.
+//! Certificates of the manager's own authority.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Upkeep {
-    /// What the Secret says after every step that is due.
+    /// Returns the content of the Secret after every due step.
     pub(in super::super) async fn authority(
         &mut self,
         now: Timestamp,
@@ -26,7 +26,7 @@ impl Upkeep {
         let published = &self.published;
         let circumstances = Circumstances {
             now,
-            // An authority that has ended is trusted by nobody, published or not.
+            // No client trusts an expired authority, published or not.
             serving: leaf.as_ref().and_then(|leaf| leaf.serving(now)),
             published_since: &|pem| published.get(pem).copied(),
             may_stage: self.publish,
@@ -34,7 +34,7 @@ impl Upkeep {
             callers: &self.callers,
         };
         let Source::SelfSigned { store, .. } = &mut self.source else {
-            // Only called for sources of our own.
+            // The function is called only for self-signed sources.
             return Err(Error::NotAuthority.into());
         };
         let (stored, wake) = store.settle(&circumstances).await?;
@@ -47,7 +47,7 @@ impl Upkeep {
         Ok((stored, wake))
     }
 
-    /// The authority last found in the Secret.
+    /// Returns the authority last found in the Secret.
     pub(super) fn held(&self) -> Option<Arc<Authority>> {
         match &self.source {
             Source::SelfSigned { store, .. } => store.held(),
@@ -55,7 +55,7 @@ impl Upkeep {
         }
     }
 
-    /// Does what signing there is to do, and opens the gate once there is something to serve with.
+    /// Performs the due signing, and opens the gate once there is a certificate to serve.
     fn signing<T>(
         &self,
         sign: impl FnOnce(&Signer<'_>) -> Result<T, Error>,
@@ -74,14 +74,14 @@ impl Upkeep {
         Ok(Some(done))
     }
 
-    /// Signs the first leaf, and a new one before it ends, as long as the authority is the same.
+    /// Signs the first leaf, and a new one before it expires, as long as the authority is the same.
     pub(super) fn renew(&self, authority: &Authority, now: Timestamp) -> Result<(), UpkeepError> {
         self.signing(|signer| signer.renew(authority, now))
             .map(drop)
     }
 
-    /// Signs with an authority that has taken over, once clients will trust it. Returns when
-    /// to look at the leaf again.
+    /// Signs with an authority that has taken over, once clients trust it. Returns the instant of the next
+    /// check of the leaf.
     pub(super) fn follow(
         &self,
         stored: &Stored,
@@ -92,7 +92,7 @@ impl Upkeep {
         Ok(followed.flatten())
     }
 
-    /// When a staged authority will have been published for long enough.
+    /// Returns the instant at which a staged authority has been published for long enough.
     pub(in super::super) fn promotion(&self, stored: &Stored) -> Option<Timestamp> {
         let Source::SelfSigned { policy, .. } = &self.source else {
             return None;

@@ -1,9 +1,8 @@
-//! Keeping certificate and registration as they should be.
+//! The upkeep of certificate and registration.
 //!
-//! One pass looks at the Secret and at the configurations, does what is due, and says
-//! when to come back; passes run at start, whenever one of these objects is touched, and
-//! when time asks for it. The order inside a pass is what makes rotation safe:
-//! an authority is published first, and signs second.
+//! One pass reads the Secret and the configurations, performs the due steps, and returns the instant of the
+//! next pass. Passes run at start, after each change of one of these objects, and at due instants. The
+//! order inside a pass makes rotation safe: an authority is published first, and signs second.
 
 mod authority;
 mod registered;
@@ -46,11 +45,11 @@ use crate::{
     server::paths::Paths,
 };
 
-/// How often all is looked at, whatever happens.
+/// The maximum interval between passes, even without a change.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// How often what is supplied is looked at.
+/// The interval of reads of a supplied certificate.
 const SUPPLIED_EVERY: Duration = Duration::from_secs(5);
-/// How long one part of a pass may take: a call that is never answered must not end all upkeep.
+/// The timeout of one part of a pass: a call without a response must not end all upkeep.
 const PART_TIMEOUT: Duration = Duration::from_secs(20);
 
 enum Source {
@@ -67,7 +66,7 @@ enum Source {
     },
 }
 
-/// What of a registration changes while a process runs.
+/// The parts of a registration that change while a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Trusted {
     bundle: Option<String>,
@@ -75,7 +74,7 @@ struct Trusted {
     rules: Vec<RulesNow>,
 }
 
-/// Looks after certificate and registration.
+/// The upkeep of certificate and registration.
 pub(super) struct Upkeep {
     declared: Arc<Declared>,
     publish: bool,
@@ -85,26 +84,27 @@ pub(super) struct Upkeep {
     current: Current,
     paths: Paths,
     callers: KnownCallers,
-    /// When this process started.
+    /// The instant at which this process started.
     started: Timestamp,
     clock: Arc<dyn Clock>,
     report: Report,
     gates: Option<Gates>,
     namespaces: Namespaces,
     pub(super) conversions: Conversions,
-    /// What to register as trusted, as last read: nothing has been read, somebody else says it, or this.
+    /// The bundle to register, as last read: `None` before the first read, `Some(None)` if another
+    /// component defines it.
     bundle: Option<Option<String>>,
-    /// What the Secret of the authority says in this pass, and when to look again.
+    /// The content of the Secret of the authority in this pass, and the instant of the next read.
     stored: Option<(Stored, Option<Timestamp>)>,
-    /// What is supplied, beside what is served.
+    /// The supplied certificates, in addition to the served one.
     succession: Succession,
-    /// Whether what is registered cannot be read.
+    /// True if the registered configurations cannot be read.
     unknown: bool,
-    /// Since when a certificate is known to be in every configuration.
+    /// The instant since which each certificate is known to be in every configuration.
     published: BTreeMap<String, Timestamp>,
-    /// What was last registered: a difference from it is damage, not a change of ours.
+    /// The last registered state: a difference from it is an external change.
     registered: Option<Trusted>,
-    /// When to look again at rules that another replica wrote.
+    /// The pause before the next check of rules that another replica wrote.
     again: Option<Duration>,
     repairs: Budget,
 }
@@ -143,7 +143,7 @@ impl Upkeep {
             since: manager.clock().now(),
             identity: declared.identity.clone().unwrap_or_default(),
         });
-        // Who only serves has no right to label.
+        // A process that only serves has no right to label.
         let labelled = if publish {
             labelled(&declared)
         } else {
@@ -186,15 +186,15 @@ impl Upkeep {
         matches!(self.source, Source::SelfSigned { .. })
     }
 
-    /// Does what is due, each part whatever becomes of the others: what keeps us from the Secret keeps
-    /// nobody's configuration broken, and is no reason to let a good leaf end.
+    /// Performs all due work. Each part is independent of the failure of the others: a failure to read the
+    /// Secret blocks neither the repair of a configuration nor the renewal of a valid leaf.
     pub(super) async fn pass(&mut self) -> Passed {
         let now = self.now();
         let labelled = bounded(self.label_namespaces()).await;
         let labelled = self.report.passed(Part::Namespaces, &labelled, now);
         let certificate = bounded(self.certificate(now)).await;
         let mut registered = false;
-        // Nothing has ever been read: then nobody can say what is to be registered.
+        // Before the first read, the bundle to register is unknown.
         if self.bundle.is_some() {
             let registration = bounded(self.publish(now)).await;
             let registration = registration.and_then(|()| self.rules_fit());
@@ -218,7 +218,7 @@ impl Upkeep {
             self.report.expiry("leaf", leaf.until);
         }
         Passed {
-            // Clocks are stepped and timers are not: look at the time every so often.
+            // Clocks are stepped and timers are not: check the time periodically.
             wake: wake
                 .unwrap_or(Timestamp::MAX)
                 .min(after(now, self.again.unwrap_or(LOOK_EVERY))),
@@ -226,14 +226,14 @@ impl Upkeep {
         }
     }
 
-    /// Reads what certificates come from, and notes in [`Self::bundle`] what is to be trusted.
+    /// Reads the source of certificates, and sets [`Self::bundle`] to the trusted bundle.
     async fn certificate(&mut self, now: Timestamp) -> Result<(), UpkeepError> {
         if !self.is_self_signed() {
             return self.supplied(now).await.map(drop);
         }
         self.stored = None;
         let outcome = self.authority(now).await;
-        // Whatever keeps us from the Secret must not end a good leaf as well.
+        // A failure to read the Secret must not let a valid leaf expire.
         if let Some(held) = self.held() {
             self.renew(&held, now)?;
         }
@@ -241,7 +241,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Serves with what has been published for long enough. Returns when to look again.
+    /// Serves with a certificate that has been published for long enough. Returns the instant of the next
+    /// check.
     fn serve(&mut self, now: Timestamp) -> Result<Option<Timestamp>, UpkeepError> {
         if !self.is_self_signed() {
             let due = self.take_supplied(now);
@@ -265,13 +266,13 @@ impl Upkeep {
         }
     }
 
-    /// Registers what is to be trusted, or, if that is not for us to do, finds out what is registered.
+    /// Registers the trusted bundle or, if this process does not register, reads the registered bundles.
     pub(super) async fn publish(&mut self, now: Timestamp) -> Result<(), UpkeepError> {
         let bundle = self.bundle.clone().flatten();
         let ours = self.publish && self.register(bundle.clone()).await?;
         let bundles = match bundle.filter(|_| ours) {
             Some(bundle) => Some(vec![bundle]),
-            // Serving alone needs no right to read configurations.
+            // A process that only serves requires no right to read configurations.
             None => self.everywhere().await.ok(),
         };
         self.unknown = bundles.is_none();
@@ -289,7 +290,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Whether all is registered as this replica has it; else as one that started later has it.
+    /// Registers the configurations. Returns `true` if all of them are those of this replica; otherwise
+    /// they are those of a replica that started later.
     async fn register(&mut self, bundle: Option<String>) -> Result<bool, UpkeepError> {
         let trusted = Trusted {
             bundle,
@@ -300,7 +302,7 @@ impl Upkeep {
         let desired = desired(&self.declared, &trusted.rules, bundle, segment);
         let first = self.registered.is_none();
         let before = self.registered.as_ref().map(|before| &before.rules);
-        // The key of the authority, which no one has but replicas, and all of them.
+        // The key of the authority, which only replicas have, and all of them.
         let held = self.held();
         let key = held.as_ref().map(|held| held.key.as_bytes());
         let wanted = Wanted {
@@ -310,7 +312,7 @@ impl Upkeep {
         };
         let segment = trusted.segment.as_deref();
         let endpoint = &self.declared.endpoint;
-        // Neither waits for the other, nor for what becomes of it.
+        // Neither call waits for the other, and each is independent of the failure of the other.
         let (order, converted) = futures::future::join(
             self.registrar.ensure(wanted),
             self.conversions.ensure(endpoint, segment, bundle),
@@ -343,12 +345,12 @@ impl Upkeep {
         Ok(!order.left)
     }
 
-    /// How long to leave the registration alone, however much happens to it.
+    /// Returns the pause before the next pass, regardless of the number of changes.
     pub(super) fn pause(&mut self) -> Duration {
         self.repairs.pause(std::time::Instant::now())
     }
 
-    /// Everything whose change calls for a pass.
+    /// Returns the changes that cause a pass.
     pub(super) fn touched(
         &self,
         client: &kube::Client,
@@ -388,11 +390,11 @@ impl Upkeep {
     }
 }
 
-/// What a pass came to.
+/// The result of a pass.
 pub(super) struct Passed {
-    /// When to come back if nothing happens before.
+    /// The instant of the next pass if no change occurs before.
     pub(super) wake: Timestamp,
-    /// Whether every part did what was due.
+    /// True if every part completed its due work.
     pub(super) whole: bool,
 }
 
@@ -413,7 +415,7 @@ fn earliest(instants: [Option<Timestamp>; 3]) -> Option<Timestamp> {
     instants.into_iter().flatten().min()
 }
 
-/// Whether this process writes configurations.
+/// Checks whether this process writes configurations.
 pub(super) fn publishes(mode: RegistrationMode) -> bool {
     mode == RegistrationMode::Maintain
 }

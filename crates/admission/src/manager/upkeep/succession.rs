@@ -1,9 +1,9 @@
-//! One supplied certificate after the other. Pure.
+//! The succession of supplied certificates. Pure.
 //!
-//! Clients trust what is registered. So what is behind a new certificate is registered beside what
-//! is behind the old one first, the new one is served second, and the old authorities are left out when no
-//! replica can be serving with one of theirs any more. Nobody keeps a record of it: replicas go by what is
-//! registered, and leave each other's as it is where that does no harm.
+//! Clients trust the registered authorities. So the authority of a new certificate is registered in
+//! addition to the old one first, the new certificate is served second, and the old authorities are removed
+//! when no replica can serve a certificate of theirs any more. No replica stores this state: replicas
+//! derive it from the registered bundles, and keep each other's bundles where that does no harm.
 
 use std::time::Duration;
 
@@ -13,25 +13,26 @@ use crate::certificate::{
     authority::Leaf, rotation::after, secret::certificates, supplied::Supplied,
 };
 
-/// How long an authority must have been registered before anything of its is served: as long as API
-/// servers take to notice.
+/// The time for which an authority must have been registered before a certificate of it is served: the
+/// delay with which API servers notice the registration.
 pub(super) const SETTLE: Duration = Duration::from_secs(10);
-/// How long the authorities of the one before stay registered, and how long a certificate waits at most
-/// for its own to be, which somebody else may have to do.
+/// The time for which the authorities of the preceding certificate stay registered, and the maximum time
+/// for which a certificate waits for the registration of its authority, which another component may
+/// have to perform.
 const OVERLAP: Duration = Duration::from_secs(600);
 
-/// What is served, what is offered, and which authorities still have to be trusted.
+/// The served certificate, the offered certificate, and the authorities that must still be trusted.
 #[derive(Debug, Default)]
 pub(super) struct Succession {
     served: Option<Supplied>,
     offered: Option<(Supplied, Timestamp)>,
-    /// Authorities (PEM) of earlier ones, and since when they are that.
+    /// Authorities (PEM) of earlier certificates, and the instant at which each was superseded.
     previous: Vec<(String, Timestamp)>,
 }
 
 impl Succession {
-    /// Takes note of what is supplied. `live` are the bundles that are registered. Returns what is to be
-    /// registered, if that is for us to say.
+    /// Records the supplied certificate. `live` are the registered bundles. Returns the bundle to register,
+    /// or `None` if the supplied certificate has no bundle.
     pub(super) fn offer(
         &mut self,
         supplied: &Supplied,
@@ -52,7 +53,7 @@ impl Succession {
             && served.bundle.as_ref() != Some(offered)
             && served.leaf.key.cert == supplied.leaf.key.cert
         {
-            // Other authorities behind the same certificate.
+            // The bundle changed, and the certificate did not.
             let old = served.bundle.replace(offered.clone());
             self.previous
                 .extend(old.into_iter().flatten().map(|pem| (pem, now)));
@@ -87,7 +88,7 @@ impl Succession {
         latest.is_some_and(|it| it.leaf.key.cert == supplied.leaf.key.cert)
     }
 
-    /// When what is offered may be served; none if nothing is.
+    /// Returns the instant from which the offered certificate may be served; `None` if none is offered.
     pub(super) fn due(
         &self,
         published_since: impl Fn(&str) -> Option<Timestamp>,
@@ -110,7 +111,7 @@ impl Succession {
         Some(last.map_or(at_last, |last| after(last, SETTLE).min(at_last)))
     }
 
-    /// Serves what is offered.
+    /// Serves the offered certificate.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Leaf> {
         let (offered, _) = self.offered.take()?;
         let leaf = offered.leaf.clone();
@@ -122,7 +123,7 @@ impl Succession {
     }
 }
 
-/// The certificates of these bundles, if they all have the same.
+/// Returns the certificates of these bundles, if all bundles are equal.
 fn one_of_all(bundles: &[String]) -> Option<Vec<String>> {
     let first = bundles.first()?;
     let same = bundles.iter().all(|bundle| bundle == first);
@@ -138,7 +139,7 @@ mod tests {
         Timestamp::from_second(2_000_000_000 + seconds).unwrap()
     }
 
-    /// A certificate that vouches for itself, and is its own authority.
+    /// Creates a self-signed certificate, which is its own authority.
     fn one() -> Supplied {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec!["hooks.acme.svc".to_owned()]).unwrap();
@@ -153,7 +154,7 @@ mod tests {
             .collect()
     }
 
-    /// A replica that serves with the first.
+    /// Creates a replica that serves with the first certificate.
     fn serving(first: &Supplied) -> Succession {
         let mut succession = Succession::default();
         assert_eq!(succession.offer(first, &[], at(0)), Some(bundle(&[first])));
@@ -187,7 +188,7 @@ mod tests {
         let live = [both.clone()];
         let offered = succession.offer(&next, &live, at(112 + 599));
         assert_eq!(offered.as_ref(), Some(&both));
-        // What another replica still has registered is left, for a while, and not asked for.
+        // A bundle that another replica still has registered is kept for a while, and not required.
         let later = at(112 + 601);
         assert_eq!(succession.offer(&next, &live, later), Some(both));
         assert_eq!(succession.offer(&next, &[], later), Some(bundle(&[&next])));
@@ -203,13 +204,13 @@ mod tests {
         let both = bundle(&[&next, &first]);
         assert_eq!(late.offer(&next, &live, at(0)), Some(both.clone()));
         late.take(at(0)).unwrap();
-        // In whichever order another one has written them.
+        // The order in which another replica wrote them does not matter.
         let other = bundle(&[&first, &next]);
         assert_eq!(
             late.offer(&next, std::slice::from_ref(&other), at(5)),
             Some(other.clone())
         );
-        // What somebody puts there is not.
+        // A foreign certificate is not kept.
         let foreign = [other + &bundle(&[&one()])];
         assert_eq!(late.offer(&next, &foreign, at(6)), Some(both));
     }

@@ -1,4 +1,5 @@
-//! Certificates that somebody else supplies: read, published, and then served with.
+//! Supplied certificates of another component: the manager reads them, publishes them, and then serves with
+//! them.
 
 use jiff::Timestamp;
 
@@ -12,7 +13,7 @@ use crate::{
 };
 
 impl Upkeep {
-    /// Reads what is supplied. A bad one does not take the place of a good one.
+    /// Reads the supplied certificate. An invalid one does not replace a valid one.
     pub(in super::super) async fn supplied(
         &mut self,
         now: Timestamp,
@@ -34,7 +35,7 @@ impl Upkeep {
         };
         let names = self.declared.endpoint.certificate_names();
         supplied::check(&supplied, names.first().map(String::as_str), now)?;
-        // Before the certificate: the first handshake is followed by a call.
+        // The paths change before the certificate: a call follows the first handshake.
         self.paths
             .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
         let live = if self.publish && supplied.bundle.is_some() {
@@ -47,7 +48,7 @@ impl Upkeep {
         Ok(supplied)
     }
 
-    /// Serves with what is supplied, as soon as clients trust it. Returns when that will be.
+    /// Serves with the supplied certificate once clients trust it. Returns the instant at which they do.
     pub(super) fn take_supplied(&mut self, now: Timestamp) -> Option<Timestamp> {
         let published = |pem: &str| self.published.get(pem).copied();
         match self.succession.due(published, self.unknown, now) {

@@ -1,5 +1,5 @@
-//! Who may answer. An answer that would not count is refused when it is created, and whoever gives it is told
-//! why; the operator counts again what is stored.
+//! The admission of approvals and denials. One that would not count is refused when it is created, with the
+//! reason for its author; the operator evaluates the stored ones again.
 
 use jiff::Timestamp;
 use oz_api::{AccessRequestApproval, ApprovalConfig, Phase, Requester};
@@ -10,24 +10,24 @@ use super::{Answer, Asked, Candidate, is_about, is_named, is_same_person};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 
-/// What an answer is about, as far as it was found.
+/// The object of an approval, as far as it was found.
 pub struct Found<'a> {
     /// The request or transient binding that has the name.
     pub request: Candidate<'a>,
-    /// Digest of its template, or of itself where there is none, and who has to agree; `None` if the template is
-    /// not there.
+    /// Digest of its template, or of itself where there is none, and the required approvals; `None` if the
+    /// template does not exist.
     pub template: Option<(String, Option<ApprovalConfig>)>,
-    /// The answers that it has.
+    /// The existing approvals and denials.
     pub answers: &'a [AccessRequestApproval],
 }
 
-/// The rules that the answer may count for, by their names.
+/// The names of the rules for which the approval may count.
 pub type Rules = Vec<String>;
 
-/// Whether `approver` may give `answer` at `now`.
+/// Checks whether `approver` may create `answer` at `now`.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may(
     keys: &Keys,
     approver: &Requester,
@@ -79,7 +79,7 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// The request must be the one that is meant, and wait.
+/// Checks that the request is the intended one, and waits.
 fn waits(answer: &AccessRequestApproval, request: &Candidate<'_>) -> Result<(), Denial> {
     if !is_about(answer, request) {
         let why = format!(
@@ -154,7 +154,8 @@ fn rules(
     Err(Denial::new("NotAnApprover", why))
 }
 
-/// One answer of each person, and no more than are looked at. A denial always finds room.
+/// Checks that each person decides once, and that the number of decisions stays within the limit. A denial is
+/// always possible.
 fn first(
     keys: &Keys,
     approver: &Requester,
@@ -188,10 +189,11 @@ fn first(
     Ok(())
 }
 
-/// Whether whoever gave an answer may take it back, by the phase of what it is about; `None` if that is gone.
+/// Checks whether the author of an approval or denial may withdraw it, by the phase of its request; `request`
+/// is `None` if the request is gone.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may_withdraw(
     author: &str,
     user: &str,

@@ -1,4 +1,4 @@
-//! What can be approved, a request for access or a transient binding, as far as approvals go by it.
+//! The object of approvals, a request for access or a transient binding, as far as approvals depend on it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,27 +9,27 @@ use super::super::request::Request;
 use super::super::stamp::{self, StampError};
 use crate::lifecycle::seal::Keys;
 
-/// One object that others may have to approve.
+/// An object that may require approvals.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
-    /// Kind, as an answer names it.
+    /// Kind, as an approval names it.
     pub kind: &'static str,
     /// Metadata.
     pub metadata: &'a ObjectMeta,
-    /// The namespace of the answers to it: its own, or oz's for what belongs to the whole cluster.
+    /// The namespace of its approvals: its own, or oz's for a cluster-scoped object.
     pub answered_in: Option<&'a str>,
-    /// Name of its template; `None` if policies alone say who has to agree.
+    /// Name of its template; `None` if only access policies require approvals.
     pub template: Option<&'a str>,
     /// Digest of its spec, which the stamp must name.
     pub spec_digest: String,
-    /// How far it came.
+    /// Phase.
     pub phase: Phase,
-    /// Whether nobody is asked since it is an emergency.
+    /// Whether it requires no approvals because it is an emergency.
     pub emergency: bool,
 }
 
 impl<'a> Request<'a> {
-    /// The request as approvals see it.
+    /// Returns the request in the form that approvals use.
     #[must_use]
     pub fn candidate(&self) -> Candidate<'a> {
         Candidate {
@@ -45,34 +45,34 @@ impl<'a> Request<'a> {
 }
 
 impl Candidate<'_> {
-    /// UID; empty before the API server gave one.
+    /// Returns the UID; empty before the API server assigned one.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// When it was created, by the API server's clock.
+    /// Returns the time of creation, by the API server's clock.
     #[must_use]
     pub fn created(&self) -> Timestamp {
         let created = self.metadata.creation_timestamp.as_ref();
         created.map(|time| time.0).unwrap_or_default()
     }
 
-    /// Who asked, if that is proven.
+    /// Returns the requester, if the stamp proves it.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why it does not.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
         stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
-    /// Kind, namespace, name and UID, for records.
+    /// Returns kind, namespace, name and UID, for audit records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
         RequestRef {
@@ -83,7 +83,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Who says who has to agree, in words.
+    /// Names the source of the required approvals, in words.
     pub(super) fn authority(&self) -> String {
         match self.template {
             Some(template) => format!("template {template}"),

@@ -1,5 +1,6 @@
-//! What the answers to a request come to. One denial by anybody who could approve ends it; a person counts
-//! for one rule; what was given too late, or to something else than what is asked now, does not count.
+//! The result of the approvals and denials of a request. One denial by a user who could approve ends it; a
+//! person counts for one rule; a decision that was late, or for something other than the current request,
+//! does not count.
 
 use std::collections::BTreeSet;
 
@@ -10,44 +11,46 @@ use super::super::denial::named;
 use super::{Answer, Approved, Asked, matching, may_approve};
 use crate::lifecycle::window::has_come;
 
-/// How many approvals of one request are looked at, the earliest first. No rules take more than 64.
+/// The maximum number of approvals that are read for one request, the earliest first. No rules require more
+/// than 64.
 pub const MAX_APPROVALS: usize = 256;
-/// The longest message about approvals, in bytes.
+/// The maximum length of a message about approvals, in bytes.
 const MAX_MESSAGE: usize = 512;
-/// How many of those who may approve are named for each rule.
+/// The maximum number of named approvers for each rule.
 const MAX_NAMED: usize = 5;
-/// How long a name may be where several are listed, in bytes.
+/// The maximum length of a name in a list, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What the answers come to.
+/// The result of the approvals and denials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All rules hold.
     Granted {
-        /// Who approved under which rule.
+        /// The approvers, each with the rule.
         by: Vec<Approved>,
-        /// When the last of them did.
+        /// Time of the last approval.
         at: Timestamp,
     },
     /// Some rules do not hold yet.
     Waiting {
-        /// Those, in the order of the template.
+        /// The rules that do not hold, in the order of the template.
         missing: Vec<Missing>,
-        /// How many answers do not count, since they were given to something else than what is asked now.
+        /// Number of decisions that do not count, since they were made for something other than the current
+        /// request.
         void: usize,
     },
-    /// Somebody who could approve said no.
+    /// A user who could approve denied the request.
     Denied {
-        /// Who.
+        /// User who denied it.
         by: Requester,
-        /// Why, in their words.
+        /// Reason in the words of that user.
         reason: Option<String>,
-        /// When.
+        /// Time of the denial.
         at: Timestamp,
     },
-    /// The time is over, and some rules do not hold.
+    /// The timeout has passed, and some rules do not hold.
     TimedOut {
-        /// Those.
+        /// The rules that do not hold.
         missing: Vec<Missing>,
     },
 }
@@ -55,17 +58,17 @@ pub enum Verdict {
 /// A rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What it is called.
+    /// Name of the rule.
     pub rule: String,
-    /// How many have to approve under it.
+    /// Number of required approvals.
     pub needed: usize,
-    /// How many have.
+    /// Number of given approvals.
     pub given: usize,
-    /// Who still may: users by their names, groups as `group NAME`.
+    /// Remaining possible approvers: users by their names, groups as `group NAME`.
     pub may: Vec<String>,
 }
 
-/// What `answers` to what is `asked` come to at `now`.
+/// Returns the result at `now` of `answers` to the request in `asked`.
 #[must_use]
 pub fn decide(asked: &Asked<'_>, answers: &[Answer], now: Timestamp) -> Verdict {
     let own = own(asked, answers);
@@ -98,8 +101,8 @@ pub fn decide(asked: &Asked<'_>, answers: &[Answer], now: Timestamp) -> Verdict 
     Verdict::Waiting { missing, void }
 }
 
-/// The requester's own answers, by their numbers. Whoever goes by their name or UID in one answer is the
-/// requester in all of them.
+/// Returns the requester's own decisions, by their indices. A user with the requester's name or UID in one
+/// decision is the requester in all of them.
 fn own(asked: &Asked<'_>, answers: &[Answer]) -> BTreeSet<usize> {
     let names = std::iter::once(asked.requester);
     let names: Vec<&Requester> = names
@@ -110,7 +113,8 @@ fn own(asked: &Asked<'_>, answers: &[Answer]) -> BTreeSet<usize> {
     requester.filter_map(|name| name.checked_sub(1)).collect()
 }
 
-/// Who counts for which rule among the earliest approvals that fill all of them; `None` if they do not.
+/// Returns the approvers with their rules among the earliest approvals that fill all rules; `None` if there
+/// are too few.
 fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, Timestamp)> {
     let places = matching::places(&asked.config.rules);
     let is_full = |count: usize| {
@@ -120,7 +124,8 @@ fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, T
     if !is_full(approvals.len()) {
         return None;
     }
-    // One more approval may tell that two names are one person, and so fill less: the first that fills all.
+    // One more approval may show that two names are one person, and so fill less: the first number that fills
+    // all counts.
     let count = (0..=approvals.len()).find(|&count| is_full(count))?;
     let approvals = &approvals[..count];
     let (persons, assigned) = assigned(asked, approvals);
@@ -143,7 +148,7 @@ fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, T
     Some((by.collect(), last))
 }
 
-/// The persons behind approvals, and for which rule each counts.
+/// Returns the persons behind approvals, and the rule for which each counts.
 fn assigned(asked: &Asked<'_>, approvals: &[&Answer]) -> (Vec<Vec<usize>>, matching::Assignment) {
     let rules = &asked.config.rules;
     let names: Vec<&Requester> = approvals.iter().map(|answer| &answer.by).collect();
@@ -177,7 +182,7 @@ fn missing(asked: &Asked<'_>, approvals: &[&Answer]) -> Vec<Missing> {
         .collect()
 }
 
-/// What is waited for, in words of bounded length: `security: bob, carol may`.
+/// Describes the missing approvals in words of bounded length: `security: bob, carol may`.
 #[must_use]
 pub fn waited_for(missing: &[Missing]) -> String {
     let mut text = missing.iter().map(one).collect::<Vec<_>>().join("; ");

@@ -1,15 +1,15 @@
-//! Which person counts for which rule. A person counts for one rule only, so taking the first that fits is
-//! not enough: where people are in several, the assignment that fills most has to be found.
+//! The assignment of persons to rules. A person counts for one rule only, so taking the first that fits is
+//! not enough: where persons are in several, the assignment that fills most must be found.
 
 use oz_api::{ApprovalRule, Requester};
 
 use super::{is_named, is_same_person};
 
-/// Who counts for which rule: for each rule the numbers of those who do.
+/// The assignment of persons to rules: for each rule the indices of its persons.
 pub type Assignment = Vec<Vec<usize>>;
 
-/// The assignment that fills most places of the rules. `people` says for each person the rules that they
-/// are named by; those who come first are preferred.
+/// Returns the assignment that fills most places of the rules. `people` contains for each person the rules
+/// that name them; earlier persons are preferred.
 #[must_use]
 pub fn assign(places: &[usize], people: &[Vec<usize>]) -> Assignment {
     let mut assigned = vec![Vec::new(); places.len()];
@@ -20,8 +20,8 @@ pub fn assign(places: &[usize], people: &[Vec<usize>]) -> Assignment {
     assigned
 }
 
-/// Finds a place for a person, if others can move to make one. Each rule is tried once, so this is never
-/// deeper than there are rules.
+/// Finds a place for a person, if others can move to make one. Each rule is tried once, so the recursion is
+/// never deeper than the number of rules.
 fn place(
     person: usize,
     places: &[usize],
@@ -48,21 +48,21 @@ fn place(
     false
 }
 
-/// Whether every place of every rule is filled.
+/// Checks whether every place of every rule is filled.
 #[must_use]
 pub fn is_full(places: &[usize], assigned: &Assignment) -> bool {
     let mut each = places.iter().zip(assigned);
     each.all(|(places, people)| people.len() >= *places)
 }
 
-/// How many places each rule has.
+/// Returns the number of places of each rule.
 #[must_use]
 pub fn places(rules: &[ApprovalRule]) -> Vec<usize> {
     let count = |rule: &ApprovalRule| usize::try_from(rule.approvals).unwrap_or(0).max(1);
     rules.iter().map(count).collect()
 }
 
-/// The rules that name a person, by their numbers. A person may be known by several names.
+/// Returns the rules that name a person, by their indices. A person may be known by several names.
 #[must_use]
 pub fn rules_of<'a>(
     rules: &[ApprovalRule],
@@ -76,8 +76,9 @@ pub fn rules_of<'a>(
         .collect()
 }
 
-/// The persons behind these names: each with the numbers of the names that are theirs, in the order in
-/// which the first of them came. Who shares a name with one and a UID with another is all of them.
+/// Returns the persons behind these names: each with the indices of their names, in the order in which the
+/// first of them occurred. A user who shares a name with one person and a UID with another joins both into
+/// one.
 #[must_use]
 pub fn persons(names: &[&Requester]) -> Vec<Vec<usize>> {
     let mut persons: Vec<Vec<usize>> = Vec::new();
@@ -96,8 +97,8 @@ pub fn persons(names: &[&Requester]) -> Vec<Vec<usize>> {
     persons
 }
 
-/// The first rule that can never hold because the users whom the rules name are too few; rules that name a
-/// group may always find somebody.
+/// Returns the first rule that can never hold because the rules name too few users; for rules that name a
+/// group there may always be another member.
 #[must_use]
 pub fn unsatisfiable(rules: &[ApprovalRule]) -> Option<usize> {
     let mut places = places(rules);

@@ -1,6 +1,6 @@
-//! Who agrees: the answers that others gave to a request, what they come to ([`decide`]), and who may give
-//! one ([`admission`]). The operator asks before it grants, the webhook when an answer is created, the
-//! command line to say what is missing.
+//! Approvals: the approvals and denials of other users for a request, their result ([`decide`]), and the
+//! users who may create them ([`admission`]). The operator evaluates them before it grants, the webhook when
+//! one is created, the command line to show the missing ones.
 
 pub mod admission;
 mod candidate;
@@ -29,23 +29,23 @@ pub(crate) use stage::{Approvals, confirmed, fact, request_of, settled};
 pub use stage::{DENIED, WAITING};
 pub(super) use stage::{of, requested};
 
-/// What those who answer are asked.
+/// The question that approvers decide.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// Who wants access.
+    /// User who requests access.
     pub requester: &'a Requester,
-    /// Who has to agree.
+    /// Required approvals.
     pub config: &'a ApprovalConfig,
-    /// What an answer must name.
+    /// Digest that an approval must name.
     pub digest: String,
-    /// The instant from which on nothing counts any more.
+    /// Instant from which on no approval counts.
     pub until: Timestamp,
 }
 
 impl<'a> Asked<'a> {
-    /// What is asked of others by a template whose spec has this digest, or by policies about what has none and
-    /// whose own digest this is; `None` if nothing is said that makes sense of how long they have, and of an
-    /// emergency nobody is asked.
+    /// Returns the question about a request by a template of which the spec has this digest, or about an
+    /// object without a template, which has this digest itself; `None` if the timeout is not valid, and for
+    /// an emergency, which requires no approvals.
     #[must_use]
     pub fn of(
         candidate: &Candidate<'_>,
@@ -66,7 +66,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Digest of what is asked: of the request and its stamp, of the template and of the rules.
+/// Returns the digest of the question: of the request and its stamp, of the template and of the rules.
 #[must_use]
 pub fn digest(candidate: &Candidate<'_>, template_digest: &str, config: &ApprovalConfig) -> String {
     encode::digest(&json!({
@@ -77,30 +77,31 @@ pub fn digest(candidate: &Candidate<'_>, template_digest: &str, config: &Approva
     }))
 }
 
-/// One answer, as it was sealed.
+/// An approval or denial, as it was sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Name of the object.
     pub name: String,
-    /// Who gave it.
+    /// Author.
     pub by: Requester,
-    /// Whether it approves.
+    /// Whether the author approves.
     pub approves: bool,
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
-    /// What was seen.
+    /// Digest of the approved or denied question.
     pub digest: String,
-    /// When it was given.
+    /// Time of creation.
     pub at: Timestamp,
-    /// When the lock ends that keeps it from counting; `None` if there is none, or if it ends by nothing but somebody.
+    /// The expiry of the lock that makes it invalid; `None` if there is no lock, or if the lock has no
+    /// expiry.
     pub locked_until: Option<Timestamp>,
 }
 
 impl Answer {
-    /// Reads an answer to this; `None` if it is about another.
+    /// Reads an approval or denial of this object; `None` if it concerns another.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// The reason why it is not accepted.
     pub fn read(
         keys: &Keys,
         object: &AccessRequestApproval,
@@ -123,8 +124,9 @@ impl Answer {
     }
 }
 
-/// The answers to this among `objects` that are believed. Those of somebody who is locked out by now are kept as
-/// if they were given to something else: they count for nothing, and still tell which names are one person's.
+/// Returns the accepted approvals and denials of this object among `objects`. Those of a user who is locked
+/// now are treated like those for another question: they do not count, but still show which names belong to
+/// one person.
 #[must_use]
 pub fn answers<'a>(
     keys: &Keys,
@@ -146,8 +148,8 @@ pub fn answers<'a>(
     counted.collect()
 }
 
-/// Whether a lock is about whoever gave this answer, so that it counts no more, or again, when the lock was made,
-/// changed or removed. One that is not believed counts for nothing either way.
+/// Checks whether a lock affects the author of this approval or denial, so that it no longer counts, or
+/// counts again, when the lock was created, changed or removed. One that is not accepted never counts.
 #[must_use]
 pub fn is_concerned_by(object: &AccessRequestApproval, lock: &AccessLock, keys: &Keys) -> bool {
     let kind = AccessRequestApproval::title();
@@ -156,7 +158,7 @@ pub fn is_concerned_by(object: &AccessRequestApproval, lock: &AccessLock, keys: 
     by.is_ok_and(|by| lock::is_about(lock, &Access::bound(&by, &[], namespace)))
 }
 
-/// Whether an answer names this, by its UID, and is where answers to it are.
+/// Checks whether an approval or denial names this object, by its UID, and is in the namespace for it.
 #[must_use]
 pub fn is_about(object: &AccessRequestApproval, candidate: &Candidate<'_>) -> bool {
     let reference = &object.spec.access_request_ref;
@@ -167,20 +169,20 @@ pub fn is_about(object: &AccessRequestApproval, candidate: &Candidate<'_>) -> bo
         && object.metadata.namespace.as_deref() == candidate.answered_in
 }
 
-/// Whether somebody is among those whom a rule names. A service account is only by its own name.
+/// Checks whether a rule names a user. It names a service account only by the account's own name.
 #[must_use]
 pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
     is_listed(&rule.groups, &rule.users, person)
 }
 
-/// Whether somebody could approve what is asked.
+/// Checks whether a user could approve the request.
 #[must_use]
 pub fn may_approve(asked: &Asked<'_>, person: &Requester) -> bool {
     let named = |rule: &ApprovalRule| is_named(rule, person);
     !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
 }
 
-/// Who approved under which rule, in words.
+/// Lists the approvers with their rules in words.
 #[must_use]
 pub fn approvers(approved: &[Approved]) -> String {
     let each = approved

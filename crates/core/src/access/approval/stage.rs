@@ -1,5 +1,5 @@
-//! The place of approvals in the decision about a request: after it is known who asks by which template,
-//! and before anything is chosen for them.
+//! The place of approvals in the decision about a request: after requester and template are known, and before
+//! a pod is chosen.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
@@ -18,24 +18,24 @@ use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
 use crate::lifecycle::{End, Otherwise, State};
 
-/// Reason of a request that waits for somebody to approve it.
+/// The reason of a request that waits for approvals.
 pub const WAITING: &str = "Waiting";
-/// Reason of a request that somebody denied who could have approved it.
+/// The reason of a request that a possible approver denied.
 pub const DENIED: &str = "ApprovalDenied";
 
-/// What is known of the approvals of a request or transient binding.
+/// The state of the approvals of a request or transient binding.
 pub(crate) struct Approvals {
     verdict: Verdict,
-    /// What else is to be said while they are waited for.
+    /// Additional note while approvals are missing.
     note: Option<String>,
-    /// What the status says of them.
+    /// Content of the status.
     pub(crate) status: ApprovalStatus,
-    /// When the first answer counts again that does not by a lock which ends by itself.
+    /// The first instant at which a decision counts again because a lock on its author expires.
     pub(crate) unlocked_at: Option<Timestamp>,
 }
 
-/// What came of the approvals that a request takes; `None` if it takes none, or if it is not known who asks
-/// by which template.
+/// Returns the state of the approvals that a request requires; `None` if it requires none, or if requester or
+/// template are unknown.
 pub(in crate::access) fn of<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -43,7 +43,7 @@ pub(in crate::access) fn of<K: Kind>(
     known: &FactsOf<K>,
 ) -> Option<Approvals> {
     let template = known.template.as_deref()?;
-    // Most requests take none, and then no stamp is opened.
+    // Most requests require none, and then no stamp is opened.
     if template.meta().deletion_timestamp.is_some() || !policy::asks(request, template) {
         return None;
     }
@@ -61,7 +61,7 @@ pub(in crate::access) fn of<K: Kind>(
 }
 
 impl Approvals {
-    /// What the answers to what is asked come to; while more are waited for, `note` is said as well.
+    /// Evaluates the decisions about the request in `asked`; while more are required, `note` is added.
     pub(crate) fn of(
         asked: &Asked<'_>,
         answers: &[Answer],
@@ -82,8 +82,8 @@ impl Approvals {
         }
     }
 
-    /// When a request with these stops waiting, if one without them would after `wait`. An approval is good
-    /// for as long as a request waits that takes none.
+    /// Returns the instant at which a request with these approvals stops waiting, if one without them would
+    /// after `wait`. An approval is valid for as long as a request without approvals waits.
     pub(crate) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
         match self.verdict {
             Verdict::Granted { at, .. } => after(at, wait),
@@ -92,8 +92,8 @@ impl Approvals {
     }
 }
 
-/// Who approved, if all did who have to; the requester is not let in before. `needed` says whether a template or
-/// policy asks for approvals.
+/// Returns the approvers, if all required approvals are given; the requester has no access before. `needed`
+/// is whether a template or access policy requires approvals.
 ///
 /// # Errors
 /// The state that the request is in instead.
@@ -149,8 +149,8 @@ pub(crate) fn settled<G, O, S>(
     }
 }
 
-/// What is put on record when a request begins to wait, and again when something else is asked than its status
-/// says: whoever is to approve is told by that.
+/// Returns the audit record for a request that begins to wait, and again when the requested access differs
+/// from its status: notifications to approvers depend on it.
 pub(in crate::access) fn requested<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -170,8 +170,8 @@ pub(in crate::access) fn requested<K: Kind>(
     request_of(record, failure, &config, (stamp.requester, asked), said)
 }
 
-/// The record of it, made of one about the request: who asks whom until when. `None` if the status says already
-/// that this is asked, or if it waits for something else.
+/// Creates that audit record from one about the request: requester, approvers and deadline. `None` if the
+/// status already shows the same approvals, or if the request waits for another reason.
 pub(crate) fn request_of(
     mut record: Record,
     failure: &Failure,
@@ -196,11 +196,11 @@ pub(crate) fn request_of(
     Some(record)
 }
 
-/// Asks the API server itself before what was approved is granted: a denial may have been given that the
-/// watch has not shown yet. `read` is what it said, and `question` asks it.
+/// Requires a read from the API server itself before approved access is granted: the watch may not have shown
+/// a denial yet. `read` is the result of that read, and `question` requests it.
 ///
 /// # Errors
-/// What must be found out, or why that could not be.
+/// The missing data, or the reason why it could not be read.
 pub(crate) fn confirmed<G, O, S, Q>(
     approvals: Option<&Approvals>,
     read: Option<&Result<Vec<AccessRequestApproval>, Failure>>,
@@ -213,7 +213,7 @@ pub(crate) fn confirmed<G, O, S, Q>(
     }
 }
 
-/// That a grant was approved.
+/// Returns the condition that a grant was approved.
 pub(crate) fn fact(by: &[Approved]) -> Fact {
     let message = format!("Approved by {}", approvers(by));
     Fact::holds(conditions::APPROVED, message)

@@ -1,4 +1,5 @@
-//! Requester, rules, answers and time, and what they come to: a table, and what holds for all of them.
+//! Tests of requester, rules, approvals and time, and their results: a table, and properties that hold for
+//! all of them.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{ApprovalConfig, ApprovalRule, Requester};
@@ -15,7 +16,8 @@ fn list(text: &str) -> Vec<String> {
     names.map(ToOwned::to_owned).collect()
 }
 
-/// `security=bob,carol sre*2=%sre,dave`: rules with users and, behind `%`, groups, and how many must.
+/// Parses `security=bob,carol sre*2=%sre,dave`: rules with users and, behind `%`, groups, and the required
+/// number.
 fn rules(text: &str) -> ApprovalConfig {
     let rule = |text: &str| {
         let (name, who) = text.split_once('=').unwrap();
@@ -40,7 +42,7 @@ fn rules(text: &str) -> ApprovalConfig {
     }
 }
 
-/// `bob/u1%sre,ops`: a user name, perhaps a UID, perhaps groups.
+/// Parses `bob/u1%sre,ops`: a user name, an optional UID, optional groups.
 fn person(text: &str) -> Requester {
     let (name, groups) = text.split_once('%').unwrap_or((text, ""));
     let (user, uid) = name.split_once('/').unwrap_or((name, ""));
@@ -51,8 +53,8 @@ fn person(text: &str) -> Requester {
     }
 }
 
-/// `bob%sre +10`: who, whether they approve, and after how many seconds; `!` behind it if what they saw is
-/// not what is asked.
+/// Parses `bob%sre +10`: the user, whether they approve, and after how many seconds; `!` behind it if they
+/// approved or denied something other than the request.
 fn answer(text: &str) -> Answer {
     let (who, what) = text.split_once(' ').unwrap();
     let (what, digest) = match what.strip_suffix('!') {
@@ -112,7 +114,7 @@ fn told(verdict: &Verdict) -> String {
     }
 }
 
-/// Requester, rules, answers, seconds since the request was created, and what it comes to.
+/// Requester, rules, approvals and denials, seconds since the request was created, and the result.
 type Row = (&'static str, &'static str, &'static str, i64, &'static str);
 
 const ONE: &str = "security=bob,carol";
@@ -128,7 +130,7 @@ const ROBOTS: &str = "gate=%system:serviceaccounts";
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    // Nobody has answered.
+    // Without approvals and denials.
     ("alice", ONE, "", 0, "waiting security: bob, carol may"),
     ("alice", ONE, "", 1799, "waiting security: bob, carol may"),
     ("alice", ONE, "", 1800, "timed out security: bob, carol may"),
@@ -140,7 +142,7 @@ const TABLE: &[Row] = &[
     ("bob", ONE, "", 5, "waiting security: carol may"),
     ("bob", TIGHT, "", 5, "waiting security: carol may; sre: nobody else may"),
     ("alice", ROBOT, "", 5, "waiting gate: system:serviceaccount:ci:gate may"),
-    // One rule, one answer.
+    // One rule, one approval or denial.
     ("alice", ONE, "bob +10", 11, "granted security=bob at 10"),
     ("alice", ONE, "carol +10", 11, "granted security=carol at 10"),
     ("alice", ONE, "dave +10", 11, "waiting security: bob, carol may"),
@@ -152,7 +154,7 @@ const TABLE: &[Row] = &[
     ("alice", GROUP, "sre +10", 11, "waiting sre: group sre may"),
     ("alice", MIXED, "erin%sec +10", 11, "granted security=erin at 10"),
     ("alice", MIXED, "bob +10", 11, "granted security=bob at 10"),
-    // One's own.
+    // The requester's own.
     ("bob", ONE, "bob +10", 11, "waiting security: carol may"),
     ("bob/u1", ONE, "carol/u1 +10", 11, "waiting security: carol may"),
     ("bob/u1", ONE, "bob/u2 +10", 11, "waiting security: carol may"),
@@ -161,7 +163,7 @@ const TABLE: &[Row] = &[
     ("bob/u1", GROUP, "rob/u1%sre -10", 11, "waiting sre: group sre may"),
     ("bob/u1", GROUP, "rob/u2%sre +10", 11, "granted sre=rob at 10"),
     ("bob", GROUP, "rob%sre +10", 11, "granted sre=rob at 10"),
-    // Whoever goes by a name of the requester in one answer is the requester in the other.
+    // A user with a name of the requester in one approval is the requester in the other.
     ("alice/u1", "sre*2=%sre", "rob/u2%sre +10; rob/u1%sre +11; erin%sre +12", 13, "waiting sre (1 of 2): group sre may"),
     // Time.
     ("alice", ONE, "bob +1799", 1799, "granted security=bob at 1799"),
@@ -170,7 +172,7 @@ const TABLE: &[Row] = &[
     ("alice", ONE, "bob +1801", 1802, "timed out security: bob, carol may"),
     ("alice", ONE, "bob -1800", 1801, "timed out security: bob, carol may"),
     ("alice", TWO, "bob +10; carol +1800", 1801, "timed out security (1 of 2): carol, dave may"),
-    // What was seen.
+    // The digest.
     ("alice", ONE, "bob +10!", 11, "waiting security: bob, carol may; 1 void"),
     ("alice", ONE, "bob -10!", 11, "waiting security: bob, carol may; 1 void"),
     ("alice", ONE, "bob +10!; carol +12", 13, "granted security=carol at 12"),
@@ -185,13 +187,13 @@ const TABLE: &[Row] = &[
     ("alice", TWO, "bob +10; carol -20", 21, "denied by carol"),
     ("alice", BOTH, "bob +10; dave +11; carol -12", 13, "denied by carol"),
     ("alice", ONE, "bob -20; carol -10", 21, "denied by carol"),
-    // How many.
+    // The number of approvals.
     ("alice", TWO, "bob +10", 11, "waiting security (1 of 2): carol, dave may"),
     ("alice", TWO, "bob +10; bob +11", 12, "waiting security (1 of 2): carol, dave may"),
     ("alice", TWO, "bob +10; carol +12", 13, "granted security=bob security=carol at 12"),
     ("alice", TWO, "bob/u1 +10; carol/u1 +12", 13, "waiting security (1 of 2): dave may"),
     ("alice", TWO, "bob +10; carol +12; dave +14", 15, "granted security=bob security=carol at 12"),
-    // Each person counts once, for the rule where that helps most.
+    // Each person counts once, for the rule that needs them most.
     ("alice", BOTH, "bob +10", 11, "waiting sre: dave may"),
     ("alice", BOTH, "bob +10; dave +11", 12, "granted security=bob sre=dave at 11"),
     ("alice", BOTH, "bob +10; carol +11", 12, "granted security=carol sre=bob at 11"),
@@ -257,7 +259,7 @@ fn what_is_waited_for_is_said_in_bounded_length() {
     assert!(one.contains("and 59 more may"), "{one}");
 }
 
-/// Answers of a few people who share names, UIDs and groups.
+/// Generates approvals and denials of a few persons who share names, UIDs and groups.
 fn any_answer() -> impl Strategy<Value = Answer> {
     let names = prop::sample::select(vec!["alice", "bob", "carol", "dave", "erin"]);
     let uids = prop::sample::select(vec!["", "u-alice", "u1", "u2"]);
@@ -319,7 +321,7 @@ proptest! {
                     let other = Requester { user: other.user.clone(), uid: other.uid.clone(), groups: Vec::new() };
                     prop_assert!(!is_same_person(&own, &other));
                 }
-                // Somebody may be known by several names; one of them is in the rule.
+                // A person may be known by several names; one of them is in the rule.
                 let rule = config.rules.iter().find(|rule| rule.name == one.rule).unwrap();
                 prop_assert!(given.iter().any(|answer| is_named(rule, &answer.by)));
             }

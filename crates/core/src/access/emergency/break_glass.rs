@@ -1,6 +1,7 @@
-//! What break-glass groups open in enforcing namespaces: how its record proves who got in and in which time, and what
-//! a review is made of that. All that one person opens in one namespace in such a time is one review, as an incident
-//! is one thing to look at; no finding is written before the time is over, so that nothing is opened after it.
+//! Connections and changes with break-glass in enforcing namespaces: the proof of user and time in an audit
+//! record, and the resulting review. All actions of one person in one namespace in one such window have one
+//! review, as an incident is reviewed as a whole; no finding is written before the window is over, so that no
+//! action follows it.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{BreakGlassWindow, Requester, Reviewers, encode};
@@ -12,23 +13,23 @@ use crate::lifecycle::window::after;
 
 const PURPOSE: Purpose = Purpose::BreakGlass;
 
-/// Detail of a record: the first instant of the time that one review is about.
+/// The detail of an audit record with the first instant of the window of a review.
 const FROM: &str = "reviewFrom";
-/// Detail of a record: the first instant after.
+/// The detail of an audit record with the first instant after the window.
 const UNTIL: &str = "reviewUntil";
-/// Detail of a record: the seal over who got in, where and in which time.
+/// The detail of an audit record with the seal over user, namespace and window.
 const PROOF: &str = "proof";
 
-/// How reviews of break-glass are opened.
+/// The terms of reviews of break-glass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long after the end of the time its review is due.
+    /// Time from the end of the window until its review is due.
     pub within: SignedDuration,
-    /// Who reviews; none stands for whoever may write reviews there.
+    /// Reviewers; an empty value means each user who may write reviews there.
     pub reviewers: Reviewers,
 }
 
-/// What the seal in a record covers.
+/// The content of the seal in an audit record.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Proof {
@@ -39,18 +40,18 @@ struct Proof {
     until: Timestamp,
 }
 
-/// Something that was opened as break-glass, as its record proves it.
+/// An action with break-glass, as its audit record proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening<'a> {
-    /// The record.
+    /// Audit record.
     pub record: &'a Record,
-    /// Who got in.
+    /// User.
     pub requester: &'a Requester,
-    /// The time that its review is about.
+    /// Window of its review.
     pub window: BreakGlassWindow,
 }
 
-/// The time of this length in which an instant lies: one begins where another ends.
+/// Returns the window of this length that contains an instant: one begins where another ends.
 #[must_use]
 pub fn window(now: Timestamp, length: SignedDuration) -> BreakGlassWindow {
     let length = length.max(SignedDuration::from_secs(1));
@@ -63,7 +64,7 @@ pub fn window(now: Timestamp, length: SignedDuration) -> BreakGlassWindow {
     }
 }
 
-/// The record with what a review is made of.
+/// Adds the data from which a review is created to the audit record.
 ///
 /// # Errors
 /// Only if it does not serialise, which its types rule out.
@@ -79,7 +80,7 @@ pub fn proven(keys: &Keys, record: Record, length: SignedDuration) -> Result<Rec
     Ok(record.detail(PROOF, sealed))
 }
 
-/// What a record says of what is sealed.
+/// Returns the sealed data of an audit record.
 fn told(record: &Record) -> Option<Proof> {
     let user = record.user.as_ref()?;
     Some(Proof {
@@ -91,7 +92,8 @@ fn told(record: &Record) -> Option<Proof> {
     })
 }
 
-/// What a record tells that was opened as break-glass; `None` if it is of another kind, or was not written by us.
+/// Reads an action with break-glass from an audit record; `None` if the record is of another kind, or was not
+/// written by oz.
 #[must_use]
 pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<Opening<'a>> {
     if record.action != Action::BreakGlassOpened {
@@ -112,7 +114,7 @@ pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<Opening<'a>> {
     })
 }
 
-/// The name of the review of what a record tells: the same for all of one person, namespace and time.
+/// Returns the name of the review for an audit record: the same for all of one person, namespace and window.
 #[must_use]
 pub fn name_of(record: &Record) -> Option<String> {
     let proof = told(record)?;

@@ -1,5 +1,5 @@
-//! How many emergencies of one person nobody has looked at: those with an open review, those that are on record
-//! and have none yet, and those that are being granted at this moment.
+//! The number of unreviewed emergencies of one person: those with an open review, those that are recorded and
+//! have none yet, and those that are being granted at this moment.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::super::person::is_same_person;
 use super::{on_record, review};
 use crate::lifecycle::seal::Keys;
 
-/// The emergencies of `person` that are unreviewed, but for that of the request with the UID `except`. `granting`
-/// are those that are being granted: the UID of each request, and who asked.
+/// Counts the emergencies of `person` that are unreviewed, without that of the request with the UID `except`.
+/// `granting` are those that are being granted: the UID of each request, and the requester.
 #[must_use]
 pub fn unreviewed<'a>(
     keys: &Keys,
@@ -24,7 +24,7 @@ pub fn unreviewed<'a>(
     let mut closed = BTreeSet::new();
     let mut theirs = BTreeSet::new();
     for object in reviews {
-        // What break-glass opened, and attestations, are no emergencies.
+        // Reviews of break-glass, and attestations, do not concern emergencies.
         let Some(about) = &object.spec.access_request_ref else {
             continue;
         };

@@ -1,6 +1,7 @@
-//! Emergencies: who gets in without anybody's approval, for how long, and how many of theirs may wait to be
-//! looked at. What the grant seals of it goes into its record, and the record is what a [`review`] is made of:
-//! it is durable before anybody gets in, and stays when everything else is deleted.
+//! Emergencies: the users with access without approvals, its duration, and the maximum number of unreviewed
+//! emergencies. The sealed terms of the grant are part of its audit record, and the operator creates a
+//! [`review`] from that record: it is durable before the requester has access, and stays when all other
+//! objects are deleted.
 
 pub mod break_glass;
 mod count;
@@ -28,30 +29,30 @@ pub(super) use stage::{confirmed, fact, settled};
 
 const PURPOSE: Purpose = Purpose::Emergency;
 
-/// The most bytes that those who may review take in a record.
+/// The maximum size of the reviewers in an audit record, in bytes.
 pub const MAX_REVIEWERS: usize = 1000;
-/// Detail of a record: until when the review is due.
+/// The detail of an audit record with the time at which the review is due.
 const DUE_AT: &str = "reviewDueAt";
-/// Detail of a record: who may review.
+/// The detail of an audit record with the reviewers.
 const REVIEWERS: &str = "reviewers";
-/// Detail of a record: the seal over all that a review is made of.
+/// The detail of an audit record with the seal over all data from which a review is created.
 const PROOF: &str = "proof";
 
-/// What a template says of emergencies, parsed.
+/// The parsed settings of a template for emergencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long access lasts at most.
+    /// Maximum duration of access.
     pub longest: GoDuration,
-    /// How long after the grant its review is due.
+    /// Time from the grant until its review is due.
     pub within: GoDuration,
-    /// Who reviews.
+    /// Reviewers.
     pub reviewers: Reviewers,
-    /// How many of one person may be unreviewed.
+    /// Maximum number of unreviewed emergencies of one person.
     pub most: usize,
 }
 
 impl Terms {
-    /// What a template says; `None` if it allows none, or says it in a way that cannot be used.
+    /// Parses the settings of a template; `None` if it allows no emergencies, or its settings are not valid.
     #[must_use]
     pub fn of(config: &AccessConfig) -> Option<Self> {
         let config = config.emergency.as_ref()?;
@@ -63,7 +64,7 @@ impl Terms {
         })
     }
 
-    /// The emergency that is granted now.
+    /// Creates the emergency of a grant at `now`.
     #[must_use]
     pub fn granted(&self, now: Timestamp) -> Emergency {
         Emergency {
@@ -73,29 +74,29 @@ impl Terms {
     }
 }
 
-/// How long access by a template lasts at most, whose longest is `max` otherwise.
+/// Returns the maximum duration of access by a template that otherwise permits `max`.
 #[must_use]
 pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
     let terms = Terms::of(config).filter(|_| emergency);
     terms.map_or(max, |terms| terms.longest.min(max))
 }
 
-/// Those who may review, as a record has them.
+/// Formats the reviewers for an audit record.
 #[must_use]
 pub fn reviewers_text(reviewers: &Reviewers) -> String {
     serde_json::to_string(reviewers).unwrap_or_default()
 }
 
-/// Those who may review, in words.
+/// Lists the reviewers in words.
 #[must_use]
 pub fn reviewers_named(reviewers: &Reviewers) -> String {
     list(&named(&reviewers.users, &reviewers.groups))
 }
 
-/// Whether somebody with so many unreviewed emergencies may have another.
+/// Checks whether a user with this number of unreviewed emergencies may have another.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn has_room(
     requester: &Requester,
     template: &str,
@@ -116,7 +117,8 @@ pub fn has_room(
     ))
 }
 
-/// The record of a grant that is an emergency, with what a review is made of; any other as it is.
+/// Adds the data from which a review is created to the audit record of an emergency; returns any other record
+/// unchanged.
 ///
 /// # Errors
 /// Only if it does not serialise, which its types rule out.
@@ -136,13 +138,13 @@ pub fn proven(
     Ok(record.detail(PROOF, sealed))
 }
 
-/// What the seal in a record covers.
+/// The content of the seal in an audit record.
 #[derive(Serialize, Deserialize)]
 struct Proof {
     digest: String,
 }
 
-/// Digest of all in a record that a review is made of.
+/// Returns the digest of all data in an audit record from which a review is created.
 fn digest(record: &Record) -> String {
     let user = record.user.as_ref();
     let detail = |name: &str| record.details.get(name);
@@ -157,18 +159,19 @@ fn digest(record: &Record) -> String {
     }))
 }
 
-/// An emergency as its record proves it.
+/// An emergency as its audit record proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnRecord<'a> {
-    /// The record.
+    /// Audit record.
     pub record: &'a Record,
-    /// Who asked.
+    /// Requester.
     pub requester: &'a Requester,
-    /// What the grant sealed.
+    /// Sealed terms of the grant.
     pub emergency: Emergency,
 }
 
-/// The emergency that a record tells of; `None` if it is of another kind, or was not written by us.
+/// Reads the emergency from an audit record; `None` if the record is of another kind, or was not written by
+/// oz.
 #[must_use]
 pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<OnRecord<'a>> {
     if record.action != Action::EmergencyGranted || record.request.uid.is_empty() {

@@ -1,6 +1,6 @@
-//! Reviews of emergencies and of break-glass: how one is made of a record, who may write what they found, and what
-//! becomes of one with time. A review is believed by the seal on it alone, over all that it says: the operator seals what it
-//! opens and what it keeps, the webhook seals what is found with who found it.
+//! Reviews of emergencies and of break-glass: their creation from audit records, the users who may write a
+//! finding, and their further states. The seal on a review, over its whole content, is its only proof: the
+//! operator seals the reviews that it opens and keeps, the webhook seals a finding with its author.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,12 +18,12 @@ use crate::kinds::Kind as _;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::{after, has_come};
 
-/// Reason of a review that nobody wrote in time.
+/// The reason of a review without a finding at its deadline.
 pub const OVERDUE: &str = "NotReviewedInTime";
-/// Reason of one that was overdue, and is written.
+/// The reason of a review that was overdue, and now has a finding.
 pub const REVIEWED: &str = "Reviewed";
 
-/// What the seal on a review covers.
+/// The content of the seal on a review.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Sealed {
@@ -35,18 +35,18 @@ struct Sealed {
     standing: Standing,
 }
 
-/// How far a review has come, as its seal proves.
+/// The state of a review, as its seal proves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Who wrote what they found; `None` if nobody has.
+    /// Author of the finding; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Requester>,
-    /// When.
+    /// Time of the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
 
-/// Records of a request as a review has them, from the names of their objects.
+/// Returns the audit records of a request for a review, from the names of their objects.
 #[must_use]
 pub fn records_so_far(mut names: Vec<String>) -> RecordsSoFar {
     names.sort_unstable();
@@ -56,7 +56,7 @@ pub fn records_so_far(mut names: Vec<String>) -> RecordsSoFar {
     }
 }
 
-/// Seals a review as it is now.
+/// Seals a review in its current state.
 ///
 /// # Errors
 /// Only if it does not serialise, which its types rule out.
@@ -95,14 +95,14 @@ fn sealed(
     seal::seal(keys, purpose, &sealed)
 }
 
-/// The seal as it stands on a review.
+/// Returns the seal of a review as it is written.
 #[must_use]
 pub fn seal_of(metadata: &ObjectMeta) -> Option<&str> {
     let annotations = metadata.annotations.as_ref()?;
     annotations.get(labels::REVIEW).map(String::as_str)
 }
 
-/// How far a review has come; `None` if it is not ours, or was changed since it was sealed.
+/// Reads the state of a review; `None` if oz did not create it, or it was changed since it was sealed.
 #[must_use]
 pub fn read(keys: &Keys, review: &AccessReview) -> Option<Standing> {
     let text = seal_of(&review.metadata)?;
@@ -121,7 +121,7 @@ pub fn read(keys: &Keys, review: &AccessReview) -> Option<Standing> {
     (is_this && whole).then_some(sealed.standing)
 }
 
-/// Who asked for what is reviewed.
+/// Returns the requester of the reviewed access.
 #[must_use]
 pub fn requester(review: &AccessReview) -> Requester {
     let Reviewed { user, uid } = review.spec.requester.clone();
@@ -132,22 +132,22 @@ pub fn requester(review: &AccessReview) -> Requester {
     }
 }
 
-/// Whether somebody is among those who review this, and did not ask for it or get in.
+/// Checks whether a user is a reviewer, and neither requested nor used the reviewed access.
 #[must_use]
 pub fn is_reviewer(review: &AccessReview, person: &Requester) -> bool {
     let reviewers = &review.spec.reviewers;
-    // Whether they may write it at all is RBAC's to say.
+    // RBAC decides whether they may write it at all.
     let anybody = is_open_to_all(review) && person.service_account().is_none();
     (anybody || is_listed(&reviewers.groups, &reviewers.users, person))
         && !is_same_person(&requester(review), person)
 }
 
-/// Whether no reviewers are named, so that whoever may write reviews there is one.
+/// Checks whether no reviewers are named, so that each user who may write reviews there is one.
 fn is_open_to_all(review: &AccessReview) -> bool {
     review.spec.break_glass.is_some() && review.spec.reviewers == Reviewers::default()
 }
 
-/// Those who may review, in words.
+/// Lists the reviewers in words.
 fn who_may(review: &AccessReview) -> String {
     match is_open_to_all(review) {
         true => "whoever has the ClusterRole oz-review-access there".to_owned(),
@@ -155,7 +155,7 @@ fn who_may(review: &AccessReview) -> String {
     }
 }
 
-/// What is reviewed, in words.
+/// Describes the reviewed access in words.
 #[must_use]
 pub fn subject_named(review: &AccessReview) -> String {
     let user = &review.spec.requester.user;
@@ -169,10 +169,10 @@ pub fn subject_named(review: &AccessReview) -> String {
     }
 }
 
-/// Whether `person` may write what `new` says into the review `old`.
+/// Checks whether `person` may write the finding of `new` into the review `old`.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may(
     keys: &Keys,
     person: &Requester,
@@ -184,7 +184,7 @@ pub fn may(
     is_by_reviewer(person, old)
 }
 
-/// Whether it is as oz sealed it, nobody wrote it, and `new` does.
+/// Checks whether the review is as oz sealed it, has no finding, and `new` adds one.
 fn is_writable(
     keys: &Keys,
     old: &AccessReview,
@@ -232,7 +232,7 @@ fn is_writable(
     }
 }
 
-/// Whether whoever writes is one of those who review it.
+/// Checks whether the author is a reviewer.
 fn is_by_reviewer(person: &Requester, old: &AccessReview) -> Result<(), Denial> {
     let name = old.metadata.name.as_deref().unwrap_or_default();
     let denied = |reason, why: String| Err(Denial::new(reason, why));
@@ -264,27 +264,27 @@ fn is_by_reviewer(person: &Requester, old: &AccessReview) -> Result<(), Denial> 
     Ok(())
 }
 
-/// What is to be done about a review.
+/// The next step for a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upkeep {
-    /// Its time is over and nobody wrote it: that is put on record, and its status says so.
+    /// The review has no finding at its deadline: the operator records that, and its status reports it.
     Overdue,
-    /// It was overdue and is written: its status says so.
+    /// The review was overdue and has a finding: its status reports it.
     Settled,
-    /// It is sealed by a key that goes: this is its seal by the one that stays.
+    /// The key of its seal will be removed: this is its seal with the key that stays.
     Sealed(String),
-    /// It was written so long ago that it can go.
+    /// The finding is old enough for the deletion of the review.
     Over,
 }
 
-/// Whether nobody wrote a review in time.
+/// Checks whether a review has no finding at its deadline.
 #[must_use]
 pub fn is_overdue(review: &AccessReview, standing: &Standing, now: Timestamp) -> bool {
     standing.by.is_none() && has_come(now, review.spec.due_at)
 }
 
-/// What is to be done about a review of ours now, of which `standing` is known; one that is written is kept for
-/// `keep` after that.
+/// Returns the next step for a review of oz with this `standing`; a review with a finding is kept for `keep`
+/// after that.
 #[must_use]
 pub fn upkeep(
     keys: &Keys,
@@ -306,7 +306,8 @@ pub fn upkeep(
         (true, _) if standing.by.is_some() => return Some(Upkeep::Settled),
         _ => {}
     }
-    // What the webhook sealed is sealed again at once: it outlives the webhook's key.
+    // The operator immediately seals again what the webhook sealed, so that the seal outlives the webhook's
+    // key.
     let text = seal_of(&review.metadata).unwrap_or_default();
     if seal::is_by_newest(keys, Purpose::Review, text) {
         return None;
@@ -315,7 +316,7 @@ pub fn upkeep(
     Some(Upkeep::Sealed(again))
 }
 
-/// The status that says whether a review is overdue.
+/// Returns the status that reports whether a review is overdue.
 #[must_use]
 pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewStatus {
     let mut status = review.status.clone().unwrap_or_default();
@@ -346,7 +347,7 @@ pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewSta
     status
 }
 
-/// A record of something that happened to a review.
+/// Creates an audit record of an event of a review.
 #[must_use]
 pub fn record(
     review: &AccessReview,
@@ -358,7 +359,7 @@ pub fn record(
 ) -> Record {
     let metadata = &review.metadata;
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    // Of what is no request, the review itself is all that has a name.
+    // If there is no request, the review itself is the only named object.
     let (kind, name, uid) = match &review.spec.access_request_ref {
         Some(about) => (
             about.kind.to_string(),
@@ -397,7 +398,7 @@ pub fn record(
     }
 }
 
-/// The record that nobody wrote a review in time.
+/// Creates the audit record of an overdue review.
 #[must_use]
 pub fn overdue(review: &AccessReview, now: Timestamp) -> Record {
     let message = format!(

@@ -1,5 +1,5 @@
-//! The place of emergencies in the decision about a request: in place of the approvals that its template asks
-//! for, and last of all whether too many of theirs are unreviewed.
+//! The place of emergencies in the decision about a request: they replace the approvals that its template
+//! requires, and the number of the requester's unreviewed emergencies is checked last.
 
 use oz_api::{AccessConfig, Phase, Requester, conditions};
 
@@ -9,7 +9,7 @@ use super::super::status::Fact;
 use super::{Emergency, Terms, has_room, reviewers_named};
 use crate::controller::Failure;
 
-/// The terms of a request that is an emergency; `None` if it is none.
+/// Returns the terms of a request that is an emergency; `None` if it is not.
 ///
 /// # Errors
 /// The state that the request is in instead.
@@ -29,10 +29,10 @@ pub(in crate::access) fn settled(
     })
 }
 
-/// Whether there is room for one more emergency, by what is known of those that are there.
+/// Checks whether the requester may have one more emergency, according to the known ones.
 ///
 /// # Errors
-/// What must be found out, or the state that the request is in instead.
+/// The missing data, or the state that the request is in instead.
 pub(in crate::access) fn confirmed<K: Kind>(
     terms: Option<&Terms>,
     requester: &Requester,
@@ -63,7 +63,7 @@ pub(in crate::access) fn confirmed<K: Kind>(
     }
 }
 
-/// That a grant is an emergency.
+/// Returns the condition that a grant is an emergency.
 pub(in crate::access) fn fact(emergency: &Emergency) -> Fact {
     let message = format!(
         "EMERGENCY: granted without anybody's approval; to be reviewed until {} by {}",

@@ -1,4 +1,4 @@
-//! What a review is made of: the record of an emergency, or of what was opened as break-glass.
+//! The subject of a review: the audit record of an emergency, or of a break-glass connection.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use super::{OnRecord, on_record};
 use crate::lifecycle::seal::{Keys, SealError};
 use crate::lifecycle::window::after;
 
-/// What a review is made of.
+/// The subject of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
-    /// The record of an emergency.
+    /// The audit record of an emergency.
     Emergency(OnRecord<'a>),
-    /// The record of something that was opened as break-glass, and how its review is opened.
+    /// The audit record of an action with break-glass, and the terms of its review.
     BreakGlass(Opening<'a>, &'a break_glass::Terms),
 }
 
 impl<'a> Subject<'a> {
-    /// What a record tells that is to be reviewed; `None` if it tells of nothing, or was not written by us.
+    /// Reads the subject of a review from an audit record; `None` if it has none, or was not written by oz.
     #[must_use]
     pub fn of(keys: &Keys, record: &'a Record, terms: &'a break_glass::Terms) -> Option<Self> {
         match break_glass::on_record(keys, record) {
@@ -35,7 +35,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Who asked, or got in.
+    /// Returns the requester, or the user of break-glass.
     #[must_use]
     pub fn requester(&self) -> &'a Requester {
         match self {
@@ -44,7 +44,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The record.
+    /// Returns the audit record.
     #[must_use]
     pub fn record(&self) -> &'a Record {
         match self {
@@ -53,7 +53,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What its review says; `None` if the request is of no kind that is reviewed.
+    /// Returns the spec of its review; `None` if requests of this kind are not reviewed.
     fn spec(&self, records: RecordsSoFar) -> Option<AccessReviewSpec> {
         let (record, requester) = (self.record(), self.requester());
         let common = AccessReviewSpec {
@@ -89,7 +89,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The name of the review of what a record tells of; `None` if it is none that has one.
+/// Returns the name of the review for an audit record; `None` if it has no review.
 #[must_use]
 pub fn name_of(record: &Record) -> Option<String> {
     match record.action {
@@ -98,7 +98,7 @@ pub fn name_of(record: &Record) -> Option<String> {
     }
 }
 
-/// The review of what a record tells; `None` if the request is of no kind that is reviewed.
+/// Creates the review for a subject; `None` if requests of this kind are not reviewed.
 ///
 /// # Errors
 /// Only if it does not serialise, which its types rule out.

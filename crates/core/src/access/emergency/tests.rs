@@ -1,4 +1,5 @@
-//! Who is let in, what a review is made of, who may write it, and what becomes of it.
+//! Tests of emergencies: their grants, the creation of reviews, the reviewers, and the further states of a
+//! review.
 
 #![allow(
     clippy::too_many_lines,
@@ -81,11 +82,11 @@ fn whoever_is_named_is_let_in_with_a_reason_and_nobody_else() {
     ); 18] = [
         ("dana", &["oncall"], &config, why, true, None),
         ("carol", &[], &config, why, true, None),
-        // Not allowed to ask otherwise.
+        // Not allowed to request otherwise.
         ("dana", &["oncall"], &config, why, false, Some("NotAllowed")),
         ("alice", &["devs"], &config, why, false, None),
         ("alice", &["devs"], &config, None, false, None),
-        // Allowed to ask otherwise, and not named here.
+        // Allowed to request otherwise, and not named here.
         (
             "alice",
             &["devs"],
@@ -179,7 +180,7 @@ fn request(name: &str, uid: &str) -> RequestRef {
     }
 }
 
-/// The record of an emergency of this person's, by which the request is known.
+/// Creates the audit record of an emergency of this person, which identifies the request.
 fn record(who: &Requester, uid: &str) -> Record {
     let action = Action::EmergencyGranted;
     let record = Record {
@@ -206,7 +207,7 @@ fn opened(uid: &str) -> AccessReview {
     review
 }
 
-/// What somebody wrote into it, as the webhook seals it.
+/// Returns the review with a finding, as the webhook seals it.
 fn written(mut review: AccessReview, by: &Requester, when: Timestamp) -> AccessReview {
     review.spec.finding = Some(Finding::Justified);
     review.spec.reason = Some("seen".into());
@@ -303,7 +304,7 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
         assert_eq!(review::read(&keys(), &review), None, "{number}");
         let mut review = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
         change(&mut review);
-        // The finding that it has is no change.
+        // The existing finding is no change.
         assert_eq!(
             review::read(&keys(), &review).is_some(),
             number == 7,
@@ -374,7 +375,7 @@ fn whoever_is_named_and_did_not_ask_writes_it_once() {
             &good,
             Some("NotAReviewer"),
         ),
-        // Whoever asked, also under another name with their UID or another UID with their name.
+        // The requester, also under another name with their UID or another UID with their name.
         (
             person("dana", "u-dana", &["security"]),
             &open,
@@ -416,7 +417,7 @@ fn whoever_is_named_and_did_not_ask_writes_it_once() {
     }
 }
 
-/// Where so many of each kind are there, how many count.
+/// Counts for combinations of reviews, audit records and pending grants.
 #[test]
 fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
     let erin = person("erin", "", &["security"]);
@@ -458,7 +459,7 @@ fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
             1,
         ),
         (dana, vec![], vec![on_record("uid-1")], vec![], 1),
-        // Known from its record twice, its review and the process that grants it.
+        // Known from its audit record twice, its review and the process that grants it.
         (
             dana,
             vec![open("uid-1")],
@@ -487,7 +488,7 @@ fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
             vec![("uid-3", other.clone())],
             0,
         ),
-        // Their own does not count against itself.
+        // Their own request does not count against itself.
         (
             dana,
             vec![open("mine")],
@@ -522,7 +523,7 @@ fn what_is_to_be_done_about_a_review_follows_from_the_time() {
         review
     };
     let open = opened("uid-1");
-    // What the webhook sealed is sealed again at once.
+    // The operator immediately seals again a review that the webhook sealed.
     let sealed_again = |mut review: AccessReview, now| {
         let standing = review::read(&keys(), &review).unwrap();
         let found = review::upkeep(&keys(), &review, &standing, now, keep);
@@ -587,7 +588,7 @@ fn a_review_is_sealed_again_when_the_key_is_replaced() {
     );
 }
 
-/// How what break-glass groups open is reviewed.
+/// Returns the terms for reviews of break-glass.
 fn break_glass_terms(users: &[&str]) -> break_glass::Terms {
     break_glass::Terms {
         within: DAY,
@@ -600,7 +601,7 @@ fn break_glass_terms(users: &[&str]) -> break_glass::Terms {
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// The record of what somebody opened as break-glass, so many seconds after the hour.
+/// Creates the audit record of a break-glass connection, this many seconds after the hour.
 fn opening(who: &Requester, namespace: &str, seconds: i64) -> Record {
     let (action, allow) = (Action::BreakGlassOpened, Decision::Allow);
     let mut record = Record::about(
@@ -651,7 +652,7 @@ fn what_one_opens_as_break_glass_in_one_namespace_and_hour_is_one_review() {
     assert_eq!(review.spec.requester.user, "root");
     assert_eq!(review.metadata.namespace.as_deref(), Some("shop"));
     assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
-    // They are no emergencies.
+    // They are not emergencies.
     let none = (std::iter::empty(), std::iter::empty());
     let count = unreviewed(&keys(), &root, "", [&review].into_iter(), none.0, none.1);
     assert_eq!(count, 0);
@@ -720,7 +721,8 @@ fn nobody_reviews_what_they_opened_themselves_nor_before_the_time_is_over() {
             Some("OwnBreakGlass"),
         ),
         (&[account], person(account, "", &[]), until, None),
-        // Nobody is named: whoever RBAC lets, but no account and not whoever got in.
+        // No reviewers are named: any user with the RBAC right, but no service account and not the user of
+        // break-glass.
         (&[], person("bob", "", &[]), until, None),
         (
             &[],
@@ -744,7 +746,7 @@ fn nobody_reviews_what_they_opened_themselves_nor_before_the_time_is_over() {
         let answer = review::may(&keys(), &who, &old, &new, now).err();
         assert_eq!(answer.map(|denial| denial.reason), refused, "{number}");
     }
-    // It is overdue, and said so, like any other.
+    // It is overdue, and reported as overdue, like any other.
     let open = opened_by_glass(&record, &break_glass_terms(&[]));
     let due = until + DAY;
     let standing = Standing::default();

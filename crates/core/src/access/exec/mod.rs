@@ -1,5 +1,5 @@
-//! Exec access: into a pod that runs already. What is its own is only which pod it is; the rest is
-//! the same for every [`Kind`].
+//! Exec access: access to a pod that already runs. Only the choice of the pod is specific to it; the rest is the same
+//! for every [`Kind`].
 
 mod successor;
 #[cfg(test)]
@@ -27,15 +27,15 @@ use crate::validate::Target;
 /// The controller of ExecAccessRequests.
 #[derive(Clone, Debug)]
 pub struct ExecAccess {
-    /// Opens stamps, seals and opens grants.
+    /// The keys that open stamps, and that seal and open grants.
     pub keys: Keys,
-    /// How long a request is kept after it is over.
+    /// The time for which a request is kept after it is over.
     pub keep_finished: KeepFinished,
     /// The gate's service account, if there is a gate.
     pub gate: Option<GateAccount>,
 }
 
-/// What is known besides the request and its objects.
+/// The facts apart from the request and its objects.
 pub type Facts = kind::Facts<ExecAccessTemplate, Workload>;
 
 impl Kind for ExecAccess {
@@ -115,7 +115,7 @@ impl Kind for ExecAccess {
     }
 }
 
-/// Notes which containers the pod has, and how commands in them can be made to end by themselves.
+/// Records the containers of the pod, and the way to end commands in them automatically.
 fn look_into(grant: &mut Grant, pod: &Pod, probes: &[SessionProbe]) {
     let terms = &mut grant.sessions;
     (terms.timeouts, terms.shells) = (BTreeMap::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Where a grant goes whose pod was replaced: to another pod of the very workload that it was decided
-//! for. Who, until when and what stays as it was.
+//! The successor of a replaced pod: another pod of the workload that the grant was decided for. Requester, expiry and
+//! operations stay the same.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -12,8 +12,8 @@ use crate::access::kind::{Chosen, Question};
 use crate::access_command;
 use crate::controller::Failure;
 
-/// The grant in the pod that takes over: the one of the same name where names come back, else any. `None`
-/// if its workload was replaced too.
+/// Returns the grant in the successor: the pod of the same name for workloads that reuse names, else any pod. `None` if
+/// the workload was replaced too.
 pub(super) fn of(grant: &Grant, facts: &Facts) -> Result<Option<Result<Grant, Failure>>, Question> {
     let Some(following) = &grant.following else {
         return Ok(None);

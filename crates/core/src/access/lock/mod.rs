@@ -1,6 +1,6 @@
-//! Locks: whether one keeps somebody from access ([`Locks::admit`]), which ends a grant that stands, and who may
-//! change or remove one ([`may_change`]). The operator asks before it grants and as long as a grant lasts, the webhook
-//! when something is asked for.
+//! Locks: the check whether a lock blocks access ([`Locks::admit`]), which ends an existing grant, and the
+//! check who may change or remove a lock ([`may_change`]). The operator checks locks before it grants and as
+//! long as a grant lasts, the webhook when a request is created.
 
 #[cfg(test)]
 mod tests;
@@ -20,28 +20,28 @@ use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::{End, State};
 
-/// Reason of what a lock ended or refused.
+/// The reason of access that a lock ended or refused.
 pub const LOCKED: &str = "Locked";
-/// Reason of what waits, since a lock cannot be read.
+/// The reason of a request that waits because a lock cannot be read.
 const UNREADABLE: &str = "LockUnreadable";
 
-/// Whose access to what: all that a lock goes by.
+/// The access that locks are compared with: its user and its target.
 #[derive(Clone, Debug)]
 pub struct Access<'a> {
-    /// Who asks, or asked.
+    /// Requester.
     requester: &'a Requester,
-    /// To whom it is bound.
+    /// Bound subjects.
     subjects: Vec<rbac::Subject>,
-    /// The namespace; `None` for the whole cluster.
+    /// Namespace; `None` for the whole cluster.
     namespace: Option<&'a str>,
     /// Name of the template; `None` if there is none.
     template: Option<&'a str>,
-    /// Whether it is an emergency.
+    /// Whether the access is an emergency.
     emergency: bool,
 }
 
 impl<'a> Access<'a> {
-    /// What a request asks for, by a template that says this, if it is known.
+    /// Creates the access that a request is for, by a template with this config, if it is known.
     #[must_use]
     pub fn asked(
         request: &'a Request<'_>,
@@ -58,7 +58,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// What a grant gives.
+    /// Creates the access that a grant gives.
     #[must_use]
     pub fn granted(grant: &'a Grant) -> Self {
         let namespace = Some(grant.request.namespace.as_str());
@@ -69,7 +69,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// What a grant gives to whoever uses it, who may be of groups by now that they were not of when they asked.
+    /// Creates the access that a grant gives to its current user, who may have joined groups since the
+    /// request.
     #[must_use]
     pub fn used(grant: &'a Grant, user: &'a Requester) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// What a transient binding gives.
+    /// Creates the access that a transient binding gives.
     #[must_use]
     pub fn bound(
         requester: &'a Requester,
@@ -94,7 +95,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// What a harness run is, whose template has this name.
+    /// Creates the access of a harness run by the template with this name.
     #[must_use]
     pub fn run(submitter: &'a Requester, namespace: Option<&'a str>, template: &'a str) -> Self {
         Self {
@@ -115,7 +116,7 @@ impl<'a> Access<'a> {
     fn is_of_group(&self, group: &str) -> bool {
         let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
             "Group" => subject.name == group,
-            // The groups that the API server gives every service account.
+            // The groups that the API server adds to every service account.
             "ServiceAccount" => {
                 let namespace = subject.namespace.as_deref().unwrap_or_default();
                 let all = group.strip_prefix("system:serviceaccounts");
@@ -128,14 +129,14 @@ impl<'a> Access<'a> {
     }
 }
 
-/// The user name of a service account that is bound.
+/// Returns the user name of a bound service account.
 fn account(subject: &rbac::Subject) -> String {
     let namespace = subject.namespace.as_deref().unwrap_or_default();
     names::service_account(namespace, &subject.name)
 }
 
-/// Whether a lock is about this access, whatever the time is. Names are compared letter by letter. Of one that
-/// names more than it may, each counts.
+/// Checks whether a lock affects this access, at any time. Names are compared letter by letter. If the lock
+/// has more targets than permitted, each counts.
 #[must_use]
 pub fn is_about(lock: &AccessLock, access: &Access<'_>) -> bool {
     let LockTarget {
@@ -155,8 +156,8 @@ pub fn is_about(lock: &AccessLock, access: &Access<'_>) -> bool {
         })
 }
 
-/// Whether a request has to be looked at when this lock was made, changed or removed; `config` is what its template
-/// says by now. One of which that cannot be told is.
+/// Checks whether a request must be reconciled when this lock was created, changed or removed; `config` is
+/// the current content of its template. A request for which this is unknown must be reconciled.
 #[must_use]
 pub fn concerns(
     lock: &AccessLock,
@@ -168,7 +169,7 @@ pub fn concerns(
     if phase.is_terminal() {
         return false;
     }
-    // A grant is bound to the groups that its template named then.
+    // A grant is bound to the groups that its template named at the time of the grant.
     if lock.spec.target.group.is_some() && phase.is_granted() {
         return true;
     }
@@ -179,20 +180,19 @@ pub fn concerns(
     })
 }
 
-/// Whether a lock holds: until the instant that it names, or as long as it is there. An instant that makes no sense
-/// ends nothing.
+/// Checks whether a lock holds: until its expiry, or as long as it exists. An invalid expiry does not end it.
 #[must_use]
 pub fn holds(lock: &AccessLock, now: Timestamp) -> bool {
     until(lock).is_none_or(|until| !has_come(now, until))
 }
 
-/// When a lock ends by itself.
+/// Returns the expiry of a lock.
 #[must_use]
 pub fn until(lock: &AccessLock) -> Option<Timestamp> {
     instant(lock.spec.until.as_deref()?).ok()
 }
 
-/// Who or what is locked, in words.
+/// Describes the target of a lock in words.
 #[must_use]
 pub fn target(target: &LockTarget) -> String {
     let LockTarget {
@@ -214,24 +214,24 @@ pub fn target(target: &LockTarget) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A lock that keeps somebody from access.
+/// A lock that blocks access.
 #[derive(Clone, Debug)]
 pub struct Locked(Arc<AccessLock>);
 
 impl Locked {
-    /// Its end of what it is about.
+    /// Returns the end that the lock causes.
     #[must_use]
     pub fn end(&self) -> End {
         End::locked(self.to_string())
     }
 
-    /// When it ends by itself. No other keeps the same access locked for longer.
+    /// Returns the expiry of the lock. No other lock blocks the same access for longer.
     #[must_use]
     pub fn until(&self) -> Option<Timestamp> {
         until(&self.0)
     }
 
-    /// Its refusal of what is asked for.
+    /// Returns the denial of a request because of the lock.
     #[must_use]
     pub fn denial(&self) -> Denial {
         let next = match until(&self.0) {
@@ -243,7 +243,7 @@ impl Locked {
 }
 
 impl Display for Locked {
-    /// One line, and nothing that draws on a terminal, whatever was stored.
+    /// Formats the lock in one line, without characters that affect a terminal, for any stored content.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.0.spec;
         let name = self.0.metadata.name.as_deref().unwrap_or_default();
@@ -257,25 +257,25 @@ impl Display for Locked {
     }
 }
 
-/// The locks that there are.
+/// The existing locks.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    /// Each of them, also those that hold no more.
+    /// All locks, including those that no longer hold.
     pub all: Vec<Arc<AccessLock>>,
-    /// How many there are that cannot be read.
+    /// Number of locks that cannot be read.
     pub unreadable: usize,
 }
 
-/// Why nothing new is given.
+/// The reason why access is not granted.
 #[derive(Clone, Debug)]
 pub enum NotAdmitted {
-    /// By this lock.
+    /// This lock blocks the access.
     Locked(Locked),
-    /// There is a lock, and nobody can tell whom it is about.
+    /// A lock cannot be read, so its target is unknown.
     Unreadable(Failure),
 }
 
-/// What a lock refuses stays refused; what cannot be told is waited for.
+/// A request that a lock refuses stays refused; with an unreadable lock, the request waits.
 impl<G, O, S> From<NotAdmitted> for State<G, O, S> {
     fn from(not: NotAdmitted) -> Self {
         match not {
@@ -289,8 +289,8 @@ impl<G, O, S> From<NotAdmitted> for State<G, O, S> {
 }
 
 impl Locks {
-    /// The lock that holds against this access. If there are several, the one that lasts longest, so that it is the
-    /// same each time.
+    /// Finds the lock that blocks this access. If there are several, the one that lasts longest, so that the
+    /// result is stable.
     #[must_use]
     pub fn against(&self, access: &Access<'_>, now: Timestamp) -> Option<Locked> {
         let mine = self.all.iter().filter(|lock| {
@@ -308,10 +308,10 @@ impl Locks {
         mine.min_by_key(rank).cloned().map(Locked)
     }
 
-    /// Whether this access may be given now.
+    /// Checks whether this access may be granted now.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it may not.
     pub fn admit(&self, access: &Access<'_>, now: Timestamp) -> Result<(), NotAdmitted> {
         if let Some(lock) = self.against(access, now) {
             return Err(NotAdmitted::Locked(lock));
@@ -328,11 +328,11 @@ impl Locks {
     }
 }
 
-/// Whether somebody whom RBAC lets may change or remove a lock: whom it names may not, unless they are of a group that
-/// mends clusters.
+/// Checks whether a user with the RBAC right may change or remove a lock: the users that it names may not,
+/// unless they are in a break-glass group.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn may_change(
     lock: &AccessLock,
     user: &Requester,

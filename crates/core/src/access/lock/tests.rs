@@ -1,4 +1,4 @@
-//! Whom a lock is about, as long as it holds, and who removes it.
+//! Tests of locks: the affected access, the time, and the users who may remove them.
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn subject(kind: &str, name: &str) -> rbac::Subject {
     }
 }
 
-/// Alice asks by template shell in shop; what she gets is bound to these.
+/// Returns the access that alice requests by template shell in shop, with these subjects.
 fn asks<'a>(requester: &'a Requester, subjects: &[rbac::Subject]) -> Access<'a> {
     Access {
         template: Some("shell"),
@@ -67,7 +67,7 @@ fn a_lock_is_about_whom_it_names_letter_by_letter() {
         (template("shop", "other"), false),
         (template("mall", "shell"), false),
         (json!({}), false),
-        // Stored past every check, each counts.
+        // Stored in spite of every check, each target counts.
         (json!({"user": "bob", "namespace": "shop"}), true),
         (json!({"user": "bob", "namespace": "mall"}), false),
     ] {
@@ -241,7 +241,7 @@ fn whom_a_lock_names_does_not_remove_it_unless_they_mend_clusters() {
     }
 }
 
-/// What is wrong with one, by the fields that are at fault.
+/// Returns the fields with violations.
 fn wrong(spec: &Value, when: LockWhen) -> Vec<String> {
     let lock: AccessLock =
         serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec})).unwrap();
@@ -308,7 +308,7 @@ fn a_lock_that_would_not_do_what_it_says_is_refused() {
     for (spec, fields) in rows {
         assert_eq!(wrong(&spec, LockWhen::Made), fields, "{spec}");
     }
-    // To let it end at once is no mistake.
+    // An immediate expiry is valid.
     assert!(wrong(&until("2026-01-01T11:00:00Z"), LockWhen::Changed).is_empty());
     assert_eq!(wrong(&until(&farther), LockWhen::Changed), ["spec.until"]);
 }
@@ -327,7 +327,7 @@ fn any_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A lock on a user is about them, and about nobody of another name.
+    /// A lock on a user affects that user, and no user of another name.
     #[test]
     fn a_lock_on_a_user_is_about_that_name_alone(name in any_name(), user in any_name()) {
         prop_assume!(!name.is_empty());
@@ -337,7 +337,7 @@ proptest! {
         prop_assert_eq!(is_about(&one, &access), name == user);
     }
 
-    /// More locks never let anybody in.
+    /// More locks never grant access.
     #[test]
     fn another_lock_never_lets_anybody_in(users in proptest::collection::vec(any_name(), 0..6), extra in any_name()) {
         let alice = Requester { user: "a".into(), ..Requester::default() };

@@ -1,6 +1,7 @@
-//! NetworkPolicies add up: another one may open what oz's closes. Those that select a pod as well, and let through what its
-//! own does not, are found here for every pod that oz confines: dedicated pods of grants, at the moment of the grant, where
-//! it informs only; pods of harness runs and of seeds, at each change.
+//! The check for other NetworkPolicies. NetworkPolicies are additive: another one may open connections that oz's policy
+//! closes. This module finds the policies that also select a pod and permit more than its own policy, for every pod
+//! that oz confines: dedicated pods of grants, at the moment of the grant, where the result is only information; pods
+//! of harness runs and of seeds, at each change.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -14,21 +15,21 @@ use crate::access::denial::list;
 use crate::access::status::Fact;
 use crate::controller::Failure;
 
-/// Whether the NetworkPolicy of a pod is all that says whom it can talk to.
+/// The result of the check whether other NetworkPolicies open more connections of a pod than its own policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Isolation {
-    /// It is.
+    /// No other policy opens more.
     Alone,
-    /// These open more.
+    /// These policies open more.
     Opened(String),
-    /// Why that is not known.
+    /// The reason why the result is unknown.
     Unknown(String),
 }
 
 impl Isolation {
-    /// What these policies of the namespace make of `network`, for a pod with these labels whose own
-    /// policy has this name.
+    /// Returns the effect of these policies of the namespace on `network`, for a pod with these labels and a policy of
+    /// its own with the name `own`.
     pub(super) fn of(
         network: Network,
         own: &str,
@@ -48,7 +49,7 @@ impl Isolation {
         }
     }
 
-    /// The condition that tells.
+    /// Returns the condition with the result.
     pub(super) fn fact(&self) -> Fact {
         let type_ = conditions::NETWORK_ISOLATED;
         match self {
@@ -73,8 +74,8 @@ impl Isolation {
     }
 }
 
-/// Returns the NetworkPolicies besides `own` that open what `network` closes to a pod with one of these sets of labels,
-/// in the order of their names.
+/// Returns the NetworkPolicies other than `own` that open what `network` closes to a pod with one of these sets of
+/// labels, in the order of their names.
 pub fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
     network: Network,
     own: &str,
@@ -97,13 +98,13 @@ pub fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
     found
 }
 
-/// Whether the template shuts anything off.
+/// Checks whether the template closes any direction.
 pub(super) fn is_shut(network: Network) -> bool {
     network.egress != Egress::All || network.ingress != Ingress::All
 }
 
-/// Whether a policy lets through anything in a direction that the template shuts. One without a rule
-/// lets through nothing.
+/// Checks whether a policy permits any traffic in a direction that the template closes. A policy without a rule permits
+/// none.
 fn opens(spec: &NetworkPolicySpec, network: Network) -> bool {
     let says = |direction: &str| {
         let mut types = spec.policy_types.iter().flatten();
@@ -119,7 +120,7 @@ fn selects(spec: &NetworkPolicySpec, labels: &BTreeMap<String, String>) -> bool 
     let Some(selector) = spec.pod_selector.clone() else {
         return true;
     };
-    // One that cannot be read is told of rather than not.
+    // A policy with an unreadable selector is reported.
     Selector::try_from(selector).map_or(true, |selector| selector.matches(labels))
 }
 
@@ -153,7 +154,7 @@ mod tests {
             json!({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}),
             json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "shop"]}]}),
             json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}),
-            // Of some later Kubernetes.
+            // An operator of a future Kubernetes release.
             json!({"matchExpressions": [{"key": "team", "operator": "Like", "values": ["s%"]}]}),
         ] {
             assert_eq!(found(SHUT, into(selector.clone())), opened, "{selector}");
@@ -194,9 +195,9 @@ mod tests {
             (out, spec(&["Ingress"], 0, 1), false),
             (into, spec(&["Egress"], 1, 0), false),
             (into, spec(both, 1, 1), true),
-            // What shuts everything opens nothing.
+            // A policy without rules opens nothing.
             (SHUT, spec(both, 0, 0), false),
-            // Rules of a direction that the policy is not about.
+            // Rules of a direction that the policy does not cover.
             (SHUT, spec(&["Ingress"], 1, 0), false),
         ] {
             let opened = found(network, spec.clone()) != Isolation::Alone;

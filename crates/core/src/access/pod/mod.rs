@@ -1,5 +1,5 @@
-//! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
-//! before it and is carried by it; it may never get ready; and it must be seen to have ended.
+//! Pod access: access to a dedicated pod. Specific to it: oz creates the pod, so the decision precedes the pod and the
+//! pod carries it; the pod may never become ready; and its end must be observed.
 
 mod isolation;
 mod offer;
@@ -32,27 +32,27 @@ pub use isolation::{Isolation, openers};
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]
 pub struct PodAccess {
-    /// Opens stamps, seals and opens grants.
+    /// The keys that open stamps, and that seal and open grants.
     pub keys: Keys,
-    /// How long a request is kept after it is over.
+    /// The time for which a request is kept after it is over.
     pub keep_finished: KeepFinished,
     /// The gate's service account, if there is a gate.
     pub gate: Option<GateAccount>,
-    /// How long a pod may take to get ready.
+    /// The timeout for a pod to become ready.
     pub ready_timeout: SignedDuration,
     /// The pods of templates, each rendered once.
     pub rendered: RenderCache,
-    /// The name servers that a pod may ask that may ask nothing else.
+    /// The name servers of a pod that may send queries to name servers only.
     pub name_servers: Vec<NameServer>,
-    /// Whether a pod is made only if its template's author could make it themselves.
+    /// A pod is created only if its template's author could create it with their own rights.
     pub as_author: bool,
 }
 
-/// What is known besides the request and its objects.
+/// The facts apart from the request and its objects.
 pub type Facts = kind::Facts<PodAccessTemplate, Model>;
 
 impl PodAccess {
-    /// When a pod that was not ready yet is given up.
+    /// Returns the deadline for a pod that was not ready yet.
     fn ready_by(&self, grant: &Grant) -> Timestamp {
         after(grant.granted_at, self.ready_timeout)
     }
@@ -80,13 +80,13 @@ impl Kind for PodAccess {
         offer::offer(self, case)
     }
 
-    /// The pod that is about to be made, to be tried as its template's author, where that is asked for. Who
-    /// the author is may not be known.
+    /// Returns the pod that is about to be created, to be tried as its template's author, if the configuration requires
+    /// it. The author may be unknown.
     fn trial(&self, offer: &Offer, template: &PodAccessTemplate) -> Option<Result<Trial, Failure>> {
         let mut made = offer.first.iter().filter(|_| self.as_author);
         let mut pod = made.find(|it| it.resource.kind == "Pod")?.clone();
         if let Some(annotations) = &mut pod.object.metadata.annotations {
-            // The decision is not for the eyes of those who are asked about it.
+            // Admission must not see the decision in the trial.
             annotations.remove(labels::GRANT);
         }
         let name = &offer.grant.template;
@@ -105,8 +105,8 @@ impl Kind for PodAccess {
         }))
     }
 
-    /// On the Role, once there is one; until then on the pod, whose UID and content as the API
-    /// server made them now belong to the decision.
+    /// Returns the decision on the Role, once the Role exists; until then the decision on the pod, to which the UID and
+    /// the content that the API server assigned now belong.
     fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
         let objects = Objects::of(request, live);
         if let Some(role) = &objects.role {
@@ -121,7 +121,7 @@ impl Kind for PodAccess {
         let content = live.iter().find(|live| watch::is(live, &pod));
         if let Some(own) = &mut grant.own_pod {
             own.created = content.map(|live| build::changeable(&live.object.data["spec"]));
-            // It was rendered without the pod before, so that it is known to work.
+            // The command was rendered without the pod before, so that it is known to work.
             let command = own.command.take();
             let said =
                 command.and_then(|source| access_command::render(&source, &pod.metadata).ok());
@@ -132,7 +132,8 @@ impl Kind for PodAccess {
         Some(grant)
     }
 
-    /// Whoever may create pods can make one of our name and with our marks, but not our seal.
+    /// Detects a pod of another author: a user who may create pods can create one with the name and marks of oz, but
+    /// not with its seal.
     fn blocked(&self, request: &Request<'_>, live: &[Live]) -> Option<Failure> {
         let objects = Objects::of(request, live);
         if request.phase() != Phase::Pending || objects.role.is_some() || objects.binding.is_some()
@@ -146,8 +147,9 @@ impl Kind for PodAccess {
         )))
     }
 
-    /// Until there is a Role, the decision is good for whatever pod carries it: by then it must be the
-    /// very one that was made. After a restart nobody knows its UID, and what it runs has to do.
+    /// Detects an exchanged pod. Until the Role exists, the decision is valid for any pod that carries it: when the
+    /// Role is created, it must be the pod that oz created. After a restart the process does not know its UID, and
+    /// compares the content only.
     fn exchanged(
         &self,
         request: &Request<'_>,
@@ -164,7 +166,7 @@ impl Kind for PodAccess {
         let is_it = match (made, &grant.own_pod.as_ref()?.content) {
             (Some(made), _) => *made == now,
             (None, Some(content)) => now.runs(content),
-            // Made by a release that did not keep it.
+            // The grant is of a release that did not store the digest.
             (None, None) => true,
         };
         (!is_it).then(|| format!("Pod {name} was exchanged or changed before its Role was made"))

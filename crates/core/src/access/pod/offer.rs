@@ -1,4 +1,4 @@
-//! The decision about a pod of one's own: what it looks like, and what is created before the Role.
+//! The decision about a dedicated pod: its content, and the objects that are created before the Role.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -88,9 +88,9 @@ fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<C
         .collect())
 }
 
-/// Workload and template may be mended, so the request waits; but what is too large is refused. A patch
-/// that fails would fail again: it is tried again when the template, or what its status says of the
-/// workload, has changed.
+/// Returns the state for a pod that cannot be rendered. Users can repair workload and template, so the request waits;
+/// but a pod that is too large is denied. A patch that fails would fail again: it is tried again after a change of the
+/// template, or of its status about the workload.
 fn impossible(error: &MutateError) -> State {
     match error {
         MutateError::TooLarge(_) => State::Refused(
@@ -123,7 +123,7 @@ fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), State>
     }
 }
 
-/// The same pod with what the API server gives it, made up.
+/// Returns the metadata of the pod with placeholders for the values that the API server assigns.
 fn as_created(metadata: &ObjectMeta) -> ObjectMeta {
     ObjectMeta {
         uid: Some("uid".to_owned()),
@@ -134,7 +134,7 @@ fn as_created(metadata: &ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// What is known of the pod before it exists, for the access command.
+/// Returns the metadata that is known before the pod exists, for the access command.
 fn metadata(case: &Case<'_, PodAccess>, rendered: &Rendered) -> ObjectMeta {
     let request = case.request.metadata;
     let name = request.name.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What becomes of the pod of a grant: whether it is the one that was made, whether it got ready in
-//! time, and what is said of it meanwhile.
+//! The observation of the pod of a grant: whether it is the created pod, whether it became ready in time, and its
+//! conditions until then.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,12 +18,12 @@ use crate::controller::Live;
 use crate::lifecycle::End;
 use crate::lifecycle::window::has_come;
 
-/// Whether `live` is this pod.
+/// Checks whether `live` is this pod.
 pub(super) fn is(live: &Live, pod: &Pod) -> bool {
     live.resource.kind == "Pod" && live.object.metadata.uid == pod.metadata.uid
 }
 
-/// What somebody else did to the pod or its NetworkPolicy.
+/// Returns the drift of the pod or its NetworkPolicy.
 pub(super) fn drift(objects: &Objects, grant: &Grant, live: &[Live]) -> Option<String> {
     let name = &grant.pod.name;
     let Some(pod) = &objects.pod else {
@@ -50,7 +50,7 @@ pub(super) fn drift(objects: &Objects, grant: &Grant, live: &[Live]) -> Option<S
     }
 }
 
-/// Whether the pod is ready or has been before.
+/// Checks whether the pod is ready or has been before.
 pub(super) fn was_ready(request: &Request<'_>, pod: Option<&Pod>) -> bool {
     let known = request.status.and_then(|status| {
         conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY)
@@ -59,7 +59,7 @@ pub(super) fn was_ready(request: &Request<'_>, pod: Option<&Pod>) -> bool {
         || pod.is_some_and(|pod| pod_state::state(pod) == PodState::Ready)
 }
 
-/// The end of a grant whose pod has not been ready once, and is over or has had its time.
+/// Returns the end of a grant if its pod has never been ready, and has ended or exceeded its deadline.
 pub(super) fn never_ready(
     access: &PodAccess,
     now: Timestamp,
@@ -85,7 +85,7 @@ pub(super) fn never_ready(
     .map(End::not_ready)
 }
 
-/// Whether the pod can be used, and in what it differs from what one might expect.
+/// Returns the facts about the readiness of the pod, and about its differences from the pod that a user might expect.
 pub(super) fn facts(request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
     let pod = Objects::of(request, live).pod;
     let state = pod.as_ref().map(pod_state::state);

@@ -1,4 +1,5 @@
-//! Many policies, one judgement: the strictest of each. Adding a policy never makes it more lenient.
+//! The combination of many access policies to one judgement: the strictest of each. An additional access
+//! policy never makes it more lenient.
 
 use oz_api::duration::GoDuration;
 use oz_api::{AccessPolicy, ApprovalRule, PolicyApproval, encode};
@@ -10,21 +11,21 @@ use super::{
 use crate::kinds::Kind as _;
 use crate::validate::{self, Violation};
 
-/// Who mends a policy.
+/// The users who repair an access policy.
 const MENDS: &str = "ClusterRole oz-policy-manager";
 
-/// What one policy says of a request.
+/// The result of one access policy for a request.
 #[derive(Clone, Debug)]
 pub struct Opinion<'a> {
-    /// The policy.
+    /// Access policy.
     pub policy: &'a AccessPolicy,
-    /// Whether it matches, or why that cannot be told.
+    /// Whether it matches, or why that is unknown.
     pub matched: Result<bool, String>,
 }
 
-/// What these policies, and the condition of the template's own rules, come to together. `template` is the
-/// digest of the template, see [`seen`](super::seen); `None` if there is none. So many more policies there
-/// are that nobody can read.
+/// Combines these access policies, and the condition of the template's own rules. `template` is the digest of
+/// the template, see [`seen`](super::seen); `None` if there is none. `unreadable` is the number of further
+/// access policies that cannot be read.
 #[must_use]
 pub fn combine(
     template: Option<String>,
@@ -46,7 +47,7 @@ pub fn combine(
         refuse(&mut judgement, unread(unreadable));
     }
     if count > 0 && template.is_none() {
-        // They are asked about its labels as well.
+        // Access policies also evaluate the template's labels.
         refuse(&mut judgement, no_template());
     }
     judgement.template = template;
@@ -71,7 +72,7 @@ pub fn combine(
     judgement
 }
 
-/// The refusal of all requests while there are more policies than are asked.
+/// Returns the refusal of all requests while there are more access policies than are evaluated.
 #[must_use]
 pub fn too_many(count: usize) -> Option<Refused> {
     (count > MAX_POLICIES).then(|| Refused {
@@ -179,7 +180,7 @@ fn failed(name: &str, why: &str) -> Refused {
     }
 }
 
-/// A refusal that somebody wrote says more than one because of a mistake.
+/// Sets the refusal. A refusal that an administrator wrote takes precedence over one because of a mistake.
 fn refuse(judgement: &mut Judgement, refused: Refused) {
     let keep = judgement.refused.as_ref();
     if keep.is_none_or(|known| known.failed && !refused.failed) {
@@ -210,7 +211,7 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
 }
 
 impl Rule {
-    /// The rule as a template would have it.
+    /// Returns the rule in the form of a template's rule.
     #[must_use]
     pub fn approval(&self) -> ApprovalRule {
         ApprovalRule {
@@ -223,8 +224,8 @@ impl Rule {
     }
 }
 
-/// Those of the rules that are not among `known` yet. Rules of one source that are the same ask for different
-/// people, those of two sources hold together.
+/// Returns those of the rules that are not among `known` yet. Equal rules of one source require different
+/// persons, equal rules of two sources hold together.
 pub(super) fn missing<'a>(known: &[String], rules: &'a [ApprovalRule]) -> Vec<&'a ApprovalRule> {
     let mut left = known.to_vec();
     let mut missing = Vec::new();
@@ -238,7 +239,7 @@ pub(super) fn missing<'a>(known: &[String], rules: &'a [ApprovalRule]) -> Vec<&'
     missing
 }
 
-/// What a rule asks for, whatever it is called.
+/// Returns the content of a rule, without its name.
 pub(super) fn content(rule: &ApprovalRule) -> String {
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
@@ -250,7 +251,7 @@ pub(super) fn content(rule: &ApprovalRule) -> String {
     encode::digest(&serde_json::json!([groups, users, rule.approvals.max(1)]))
 }
 
-/// The shorter of two durations; one that is none counts as no time.
+/// Returns the shorter of two durations; an invalid one counts as zero.
 pub(super) fn shorter(one: &str, other: &str) -> String {
     let length = |text: &str| text.parse::<GoDuration>().unwrap_or(GoDuration::ZERO);
     let shorter = if length(other) < length(one) {

@@ -1,5 +1,5 @@
-//! What a judgement does to a request: whether it may be granted, who has to agree, for how long at most, and
-//! whether another one is stricter.
+//! The effect of a judgement on a request: whether it may be granted, the required approvals, the maximum
+//! duration, and whether another judgement is stricter.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
@@ -12,14 +12,14 @@ use crate::access::request::Request;
 use crate::access::{stamp, ticket};
 use crate::kinds::AccessTemplate;
 
-/// Reason of what can name no ticket, where a policy requires one.
+/// The reason of an object that cannot name a change ticket, where an access policy requires one.
 const NO_TICKET: &str = "CannotNameTicket";
 
-/// Whether the request may be granted by what was sealed when it was created. A request that nobody was asked
-/// about has no judgement.
+/// Checks whether the request may be granted according to the judgement that was sealed when it was created.
+/// A request for which no access policy was evaluated has no judgement.
 ///
 /// # Errors
-/// Why not, and what to do next.
+/// The reason why not, and the next step.
 pub fn holds<T: AccessTemplate>(
     judgement: Option<&Judgement>,
     ask: Ask<'_>,
@@ -44,10 +44,10 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// The same for what has no template, and names no ticket.
+/// Checks the same for an object that has no template, and names no change ticket.
 ///
 /// # Errors
-/// Why not, and what to do next.
+/// The reason why not, and the next step.
 pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     not_refused(judgement, reason)?;
     match judgement.and_then(|judgement| judgement.tickets.first()) {
@@ -63,7 +63,7 @@ pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<()
     }
 }
 
-/// Whether no policy refuses, or requires a reason that is not given.
+/// Checks that no access policy refuses, or requires a reason that is missing.
 fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
@@ -81,8 +81,8 @@ fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// Who has to agree: by the rules of the template, unless its condition exempts the request, and by those of the
-/// policies. All of them must hold; one that is the same as another holds with it.
+/// Returns the required approvals: the rules of the template, unless its condition exempts the request, and
+/// those of the access policies. All of them must hold; a rule that is the same as another counts with it.
 #[must_use]
 pub fn approval<T: AccessTemplate>(
     judgement: Option<&Judgement>,
@@ -90,7 +90,7 @@ pub fn approval<T: AccessTemplate>(
 ) -> Option<ApprovalConfig> {
     let own = template.config().approval.as_ref();
     let exempts = judgement.is_some_and(|judgement| {
-        // Another template may name another condition.
+        // Another template may have another condition.
         judgement.when == Some(When::Exempts)
             && judgement.template.as_ref() == Some(&seen(template))
     });
@@ -102,13 +102,13 @@ pub fn approval<T: AccessTemplate>(
     joined(own, judgement)
 }
 
-/// Who has to agree to what has no template, by the rules of the policies.
+/// Returns the required approvals for an object without a template, by the rules of the access policies.
 #[must_use]
 pub fn rules(judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
     joined(None, judgement)
 }
 
-/// Rules of a template and of policies together.
+/// Combines the rules of a template and of access policies.
 fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
     let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
         return own;
@@ -130,13 +130,13 @@ fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<
     Some(all)
 }
 
-/// Whether answers to the request may matter, as far as its stamp tells without a key.
+/// Checks whether approvals of the request may be relevant, as far as its stamp shows without a key.
 #[must_use]
 pub fn asks<T: AccessTemplate>(request: &Request<'_>, template: &T) -> bool {
     template.config().approval.is_some() || told(request.metadata)
 }
 
-/// Whether policies ask others to agree, as far as the stamp of an object tells without a key.
+/// Checks whether access policies require approvals, as far as the stamp of an object shows without a key.
 #[must_use]
 pub fn told(metadata: &ObjectMeta) -> bool {
     stamp::told(metadata)
@@ -144,20 +144,21 @@ pub fn told(metadata: &ObjectMeta) -> bool {
         .is_some_and(|judgement| judgement.approval.is_some())
 }
 
-/// The longest that access can last, if policies say so. What is no duration is no time.
+/// Returns the maximum duration of access, if access policies set one. An invalid duration counts as zero.
 #[must_use]
 pub fn ceiling(judgement: Option<&Judgement>) -> Option<GoDuration> {
     let longest = judgement?.longest.as_ref()?;
     Some(longest.duration.parse().unwrap_or(GoDuration::ZERO))
 }
 
-/// How long access can last at most, which is `max` without policies.
+/// Returns the maximum duration of access, which is `max` without access policies.
 #[must_use]
 pub fn longest(judgement: Option<&Judgement>, max: GoDuration) -> GoDuration {
     ceiling(judgement).map_or(max, |ceiling| max.min(ceiling))
 }
 
-/// What is to be said of who has to agree, if the condition of the template's rules could not be evaluated.
+/// Returns the note about the required approvals, if the condition of the template's rules could not be
+/// evaluated.
 #[must_use]
 pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) -> Option<String> {
     let why = match &judgement?.when {
@@ -170,7 +171,8 @@ pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) ->
     ))
 }
 
-/// In what `new` is stricter than `sealed`, if it is: then what was approved is not what would be granted.
+/// Returns the respect in which `new` is stricter than `sealed`, if it is: then the approved access differs
+/// from the access that would be granted.
 #[must_use]
 pub fn stricter<T: AccessTemplate>(
     sealed: Option<&Judgement>,
@@ -188,7 +190,7 @@ pub fn stricter<T: AccessTemplate>(
     compared(sealed, new, holds(new, ask, template), rules, check)
 }
 
-/// The same for what has no template.
+/// Returns the same for an object without a template.
 #[must_use]
 pub fn stricter_without_template(
     sealed: Option<&Judgement>,

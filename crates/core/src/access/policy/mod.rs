@@ -1,7 +1,7 @@
-//! Policies over all templates: what they come to for one request ([`combine`]), what they are asked about
-//! ([`situation`]), and what becomes of a policy itself ([`status`]). The webhook asks them when a request is
-//! created and seals the answer in its stamp, as a [`Judgement`]; it asks again when somebody approves. The
-//! operator goes by the seal, and evaluates nothing.
+//! Access policies over all templates: their combined result for one request ([`combine`]), their input
+//! ([`situation`]), and the status of an access policy itself ([`status`]). The webhook evaluates them when a
+//! request is created and seals the result in its stamp, as a [`Judgement`]; it evaluates them again when a
+//! user approves. The operator follows the seal, and evaluates nothing.
 
 mod combine;
 mod effect;
@@ -23,146 +23,146 @@ pub use effect::{
 };
 pub use situation::Situation;
 
-/// How many policies a cluster can have. With more, all requests are refused.
+/// The maximum number of access policies in a cluster. With more, all requests are refused.
 pub const MAX_POLICIES: usize = 64;
-/// How many rules policies can add up to, beside those of the template.
+/// The maximum number of rules of all access policies together, in addition to those of the template.
 pub const MAX_RULES: usize = 16;
-/// How many demands on a ticket policies can add up to.
+/// The maximum number of requirements for change tickets of all access policies together.
 pub const MAX_TICKETS: usize = 8;
-/// The largest judgement that is sealed, in bytes.
+/// The maximum size of a sealed judgement, in bytes.
 pub const MAX_JUDGEMENT: usize = 16 * 1024;
 
-/// Reason of a request that a policy refuses.
+/// The reason of a request that an access policy refuses.
 pub const DENIED: &str = "PolicyDenied";
-/// Reason of a request that is refused because a policy cannot be asked.
+/// The reason of a request that is refused because an access policy cannot be evaluated.
 pub const FAILED: &str = "PolicyFailed";
-/// Reason of a request whose template is not the one that policies were asked about.
+/// The reason of a request of which the template is not the one for which access policies were evaluated.
 pub const ANOTHER_TEMPLATE: &str = "PolicyOutdated";
 
-/// What the policies, and the condition of the template's own rules, came to for one request.
+/// The result of the access policies, and of the condition of the template's own rules, for one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judgement {
-    /// Digest of the template that was looked at, see [`seen`]; of a transient binding, which has none, of what it
-    /// asks for. `None` if there was no template.
+    /// Digest of the evaluated template, see [`seen`]; for a transient binding, which has none, of its
+    /// request. `None` if there was no template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Whether the rules of the template apply; `None` if it names no condition.
+    /// Whether the rules of the template apply; `None` if it has no condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
-    /// How many policies were asked. If any was, the judgement holds for the template as it was, and for no
-    /// other.
+    /// Number of evaluated access policies. If it is not zero, the judgement holds only for the template in
+    /// its state at that time.
     #[serde(default)]
     pub asked: usize,
-    /// Those that matched, by their names.
+    /// Matching access policies, by their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
-    /// Why the request is refused, if it is.
+    /// Refusal of the request, if it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
-    /// Who else has to agree.
+    /// Additional required approvals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Extra>,
-    /// The policy that requires a reason, if one does.
+    /// The access policy that requires a reason, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_reason: Option<String>,
-    /// Which tickets the request must name, all in one.
+    /// Requirements for the change ticket of the request, all for one ticket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<TicketRule>,
-    /// The longest that access can last.
+    /// Maximum duration of access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<Longest>,
 }
 
-/// Which ticket a policy requires.
+/// The requirement of an access policy for a change ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketRule {
-    /// The policy.
+    /// Access policy.
     pub policy: String,
-    /// What the ticket must be like.
+    /// Requirement for the change ticket.
     pub ticket: TicketConfig,
 }
 
-/// What the condition of a template's rules came to.
+/// The result of the condition of a template's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
-    /// They apply.
+    /// The rules apply.
     Applies,
-    /// They do not.
+    /// The rules do not apply.
     Exempts,
-    /// It could not be evaluated, for this reason, so they apply.
+    /// The condition could not be evaluated, for this reason, so the rules apply.
     Failed(String),
 }
 
-/// A policy that matched.
+/// A matching access policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Applied {
-    /// Its name.
+    /// Name of the access policy.
     pub name: String,
-    /// Digest of what it said.
+    /// Digest of its content.
     pub digest: String,
 }
 
-/// Why a request is refused.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// The policy that does.
+    /// The refusing access policy.
     pub policy: String,
-    /// Whether that is because it could not be asked.
+    /// Whether the access policy could not be evaluated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// Why, and what to do next.
+    /// Reason, and next step.
     pub message: String,
 }
 
-/// What policies ask of others together.
+/// The approvals that access policies require together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Extra {
-    /// The rules, each named after its policy, as in `prod/security`.
+    /// The rules, each named after its access policy, as in `prod/security`.
     pub rules: Vec<Rule>,
-    /// The shortest time that any leaves.
+    /// The shortest timeout of any of them.
     pub timeout: String,
-    /// Whether an answer must give a reason.
+    /// Whether an approval must give a reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_reason: bool,
 }
 
-/// A rule of a policy as it is sealed.
+/// A rule of an access policy as it is sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Its policy and its name.
+    /// Name of its access policy, and its own name.
     pub name: String,
-    /// Groups whose members may approve.
+    /// Groups of which the members may approve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Users who may.
+    /// Users who may approve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// How many of them must.
+    /// Number of required approvals.
     pub approvals: i32,
-    /// Whether nobody is told that it waits for this rule.
+    /// Whether no notification is sent about waiting for this rule.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
 }
 
-/// The longest that access can last by the policies.
+/// The maximum duration of access according to the access policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Longest {
-    /// The policy that says so.
+    /// The access policy that sets it.
     pub policy: String,
-    /// For how long.
+    /// Maximum duration.
     pub duration: String,
 }
 
 impl Judgement {
-    /// Whether it says anything.
+    /// Checks whether the judgement is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.asked == 0 && self.when.is_none() && self.refused.is_none()
     }
 
-    /// The names of the policies that matched, in one line.
+    /// Returns the names of the matching access policies, in one line.
     #[must_use]
     pub fn names(&self) -> String {
         let names = self.policies.iter().map(|one| one.name.as_str());
@@ -170,7 +170,7 @@ impl Judgement {
     }
 }
 
-/// Policies as records name them: each with its digest.
+/// Formats access policies for audit records: each with its digest.
 #[must_use]
 pub fn applied(policies: &[Applied]) -> String {
     let each = policies.iter();
@@ -178,7 +178,7 @@ pub fn applied(policies: &[Applied]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Digest of a template as policies see it: of what it says, and of its labels and annotations.
+/// Returns the digest of a template as access policies see it: of its content, labels and annotations.
 #[must_use]
 pub fn seen<T: AccessTemplate>(template: &T) -> String {
     let metadata = template.meta();
@@ -190,7 +190,7 @@ pub fn seen<T: AccessTemplate>(template: &T) -> String {
     }))
 }
 
-/// The condition of a template's own rules, if it names one.
+/// Returns the condition of a template's own rules, if it has one.
 #[must_use]
 pub fn condition<T: AccessTemplate>(template: &T) -> Option<&str> {
     let approval: &ApprovalConfig = template.config().approval.as_ref()?;

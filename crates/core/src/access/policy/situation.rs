@@ -1,6 +1,6 @@
-//! What a policy is asked about: the variables of its expression, and what is in each. All of it is what the
-//! API server says, or what is sealed; labels and annotations of the request itself are left out, since
-//! whoever asks writes them.
+//! The input of an access policy: the variables of its expression, and their content. All values come from
+//! the API server or are sealed; labels and annotations of the request itself are excluded, since the
+//! requester writes them.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::access::request::Request;
 use crate::kinds::AccessTemplate;
 use crate::transient::Binding;
 
-/// The most grants that `active` lists.
+/// The maximum number of grants in `active`.
 pub const MAX_ACTIVE: usize = 64;
-/// The most bytes that a policy is asked about.
+/// The maximum size of the input of an access policy, in bytes.
 pub const MAX_BYTES: usize = 256 * 1024;
 
-/// A variable, and the fields that it has; none if they are not known.
+/// A variable, and its fields; empty if they are unknown.
 pub type Variable = (&'static str, &'static [&'static str]);
 
 /// All variables.
@@ -55,33 +55,33 @@ pub const VARIABLES: [Variable; 7] = [
     ("now", &[]),
 ];
 
-/// What is known when a policy is asked.
+/// The input of an access policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation {
-    /// The instant.
+    /// Current instant.
     pub now: Timestamp,
-    /// For how long access is asked for, or would last by default.
+    /// Requested duration of access, or the default duration.
     pub duration: GoDuration,
-    /// Every variable but `now`, `request.duration` and the ends of `active`.
+    /// Every variable but `now`, `request.duration` and the expiries of `active`.
     pub variables: Value,
     /// The requester's live grants.
     pub active: Vec<Active>,
 }
 
-/// A grant that lasts.
+/// A live grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Active {
     /// Kind of its request.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of its request.
     pub namespace: String,
-    /// Its template.
+    /// Template of its request.
     pub template: String,
-    /// The pod.
+    /// Pod.
     pub pod: String,
     /// Name of its request.
     pub request: String,
-    /// Until when.
+    /// Expiry.
     #[serde(skip)]
     pub until: Timestamp,
 }
@@ -100,7 +100,7 @@ impl From<&Grant> for Active {
 }
 
 impl Situation {
-    /// Of a request, by who asks and the template that it names.
+    /// Creates the input for a request, from its requester and the template that it names.
     #[must_use]
     pub fn of<T: AccessTemplate>(
         now: Timestamp,
@@ -154,7 +154,7 @@ impl Situation {
         }
     }
 
-    /// Of a transient binding, by who asks for it.
+    /// Creates the input for a transient binding, from its requester.
     #[must_use]
     pub fn of_binding(
         now: Timestamp,
@@ -169,7 +169,7 @@ impl Situation {
         let created = created.map_or(now, |created| created.0);
         let terms = binding.terms.as_ref().ok();
         let length = terms.map(|terms| terms.length(created));
-        // What is too long to be told is as long as can be told.
+        // A length that is too long for the type becomes the maximum.
         let nanos = |length: SignedDuration| i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
         let length = length.map(|length| GoDuration::from_nanos(nanos(length)));
         let length = length.filter(|length| length.is_positive());
@@ -209,14 +209,14 @@ impl Situation {
         }
     }
 
-    /// With the labels of the namespace.
+    /// Adds the labels of the namespace.
     #[must_use]
     pub fn in_namespace(mut self, labels: &BTreeMap<String, String>) -> Self {
         self.variables["namespaceLabels"] = json!(labels);
         self
     }
 
-    /// With the requester's live grants; of more than [`MAX_ACTIVE`] those that last longest.
+    /// Adds the requester's live grants; of more than [`MAX_ACTIVE`] those that last longest.
     #[must_use]
     pub fn having(mut self, mut active: Vec<Active>) -> Self {
         active.sort_by(|one, other| {
@@ -231,7 +231,7 @@ impl Situation {
         self
     }
 
-    /// Any, to try an expression by: nobody asks for nothing.
+    /// Returns an example for the trial of an expression: it does not represent a request.
     #[must_use]
     pub fn example(now: Timestamp) -> Self {
         Self {
@@ -256,7 +256,7 @@ impl Situation {
     }
 }
 
-/// What `template` is where there is none.
+/// Returns the value of `template` if there is no template.
 fn no_template() -> Value {
     json!({ "kind": "", "name": "", "namespace": "", "labels": {}, "annotations": {} })
 }

@@ -1,5 +1,5 @@
-//! AccessPolicies, planned: nothing is created for them; their status tells whoever writes them whether they
-//! can be asked. Whether an expression compiles is found out at the edge.
+//! The controller of AccessPolicies: it creates no objects; the status of an access policy reports to its
+//! authors whether it can be evaluated. The caller determines whether an expression compiles.
 
 use jiff::Timestamp;
 use oz_api::{AccessPolicy, AccessPolicyStatus, conditions};
@@ -10,27 +10,27 @@ use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, V
 use crate::kinds::Kind as _;
 use crate::validate::Violation;
 
-/// The condition of a policy that can be asked.
+/// The condition of an access policy that can be evaluated.
 pub const READY: &str = "Ready";
-/// Its reason where the policy cannot be.
+/// The reason of this condition if the access policy cannot be evaluated.
 pub const INVALID: &str = "Invalid";
-/// Its reason where there are more policies than are asked.
+/// The reason of this condition if there are more access policies than are evaluated.
 pub const TOO_MANY: &str = "TooMany";
 
 /// The controller of AccessPolicies.
 #[derive(Clone, Copy, Debug)]
 pub struct Policies;
 
-/// The question what there is to be known of a policy.
+/// The question about the state of an access policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compiled;
 
-/// What was found out about a policy.
+/// The observed state of an access policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Whether its expression can be evaluated, and its time zone is known; or why not.
     pub compiled: Result<(), String>,
-    /// How many policies there are.
+    /// Number of access policies.
     pub count: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Policies and what they come to together: a table, and what holds for all of them.
+//! Tests of access policies and their combined results: a table, and properties that hold for all of them.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,8 @@ fn names(config: Option<&ApprovalConfig>) -> String {
     names.join(" ")
 }
 
-/// What several policies come to: who refuses, which rules must hold, how long at most, who wants a reason.
+/// Formats the result of several access policies: refusal, rules, maximum duration, and requirement of a
+/// reason.
 fn told(judgement: &Judgement, template: &ExecAccessTemplate) -> String {
     let refused = judgement.refused.as_ref().map(|refused| {
         let mark = if refused.failed { "!" } else { "" };
@@ -198,7 +199,7 @@ fn the_strictest_of_each_holds() {
             vec![(policy("a", agree(std::slice::from_ref(&sre), "30m")), yes())],
             "refused= rules=security a/sre max= reason= applied=a",
         ),
-        // The same rule under another name holds with it.
+        // The same rule under another name counts with it.
         (
             &own,
             vec![(
@@ -218,7 +219,7 @@ fn the_strictest_of_each_holds() {
             ],
             "refused= rules=a/sre b/security max= reason= applied=a, b",
         ),
-        // Two of one source ask for two people.
+        // Two equal rules of one source require two persons.
         (
             &none,
             vec![(
@@ -243,7 +244,7 @@ fn the_strictest_of_each_holds() {
             vec![(policy("a", at_most("1h")), broken())],
             "refused=a! rules= max= reason= applied=",
         ),
-        // What somebody wrote says more than a mistake.
+        // A refusal that an administrator wrote takes precedence over one because of a mistake.
         (
             &none,
             vec![
@@ -252,7 +253,7 @@ fn the_strictest_of_each_holds() {
             ],
             "refused=b rules= max= reason= applied=b",
         ),
-        // An invalid one refuses, whether or not it would match.
+        // An invalid access policy refuses, whether or not it would match.
         (
             &none,
             vec![(policy("a", PolicyThen::default()), Ok(false))],
@@ -402,7 +403,7 @@ fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
             ),
         }
     }
-    // What is more lenient now changes nothing: what was sealed holds.
+    // A more lenient access policy has no effect now: the sealed judgement holds.
     assert_eq!(
         stricter(Some(&before), None, Ask::default(), &template),
         None
@@ -459,7 +460,7 @@ fn the_status_says_whether_a_policy_can_be_asked() {
     }
 }
 
-/// Who may be named, and who may approve.
+/// The users that rules may name, and who may approve.
 const PEOPLE: [&str; 4] = ["bob", "carol", "dave", "erin"];
 
 fn some_rule() -> impl Strategy<Value = ApprovalRule> {
@@ -521,7 +522,7 @@ fn some_policies() -> impl Strategy<Value = Vec<(AccessPolicy, Result<bool, Stri
     })
 }
 
-/// Whether these approvals, given after a minute, grant the request.
+/// Checks whether these approvals, given after a minute, grant the request.
 fn is_granted(
     judgement: &Judgement,
     template: &ExecAccessTemplate,
@@ -602,7 +603,7 @@ proptest! {
             let known = ticket::checks(Some(&before), &template);
             prop_assert!(known.iter().all(|check| asked.contains(check)));
         }
-        // What is stricter is noticed, whichever way it is.
+        // Each stricter judgement is detected.
         if stricter(Some(&before), Some(&after), ask, &template).is_none() {
             prop_assert!(holds(Some(&after), ask, &template).is_ok());
             let known = ticket::checks(Some(&before), &template);

@@ -1,5 +1,5 @@
-//! Templates, planned: nothing is created for them; their status tells their owners whether people
-//! can use them. The same for both kinds, but for what is looked at.
+//! The controllers of templates: they create no objects; the status of a template reports to its owners
+//! whether users can use it. Both kinds share them, except for the observed target.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,28 +18,29 @@ use crate::validate::{self, Violation};
 /// The controller of ExecAccessTemplates.
 #[derive(Clone, Debug)]
 pub struct ExecTemplate {
-    /// How often the target is looked up again.
+    /// Interval between lookups of the target.
     pub interval: SignedDuration,
 }
 
 /// The controller of PodAccessTemplates.
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
-    /// How often the target is looked up again.
+    /// Interval between lookups of the target.
     pub interval: SignedDuration,
 }
 
-/// What the containers of a template's target are able to. A failure says why the target was not found.
+/// The capabilities of the containers of a template's target. A failure contains the reason why the target
+/// was not found.
 pub type Probed = Result<Vec<SessionProbe>, Failure>;
 
-/// The target of a template for pods, if it has one. A failure says why it was not found.
+/// The target of a template for pods, if it has one. A failure contains the reason why it was not found.
 pub type ObservedModel = Result<Option<Model>, Failure>;
 
-/// The question what there is of a template's target.
+/// The question about a template's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target;
 
-/// The reason of a target that is not there.
+/// The reason of a target that does not exist.
 pub const TARGET_NOT_FOUND: &str = reason::NOT_FOUND;
 
 impl Controller for ExecTemplate {
@@ -86,7 +87,7 @@ impl Controller for ExecTemplate {
         ];
         let mut status = with_facts(now, &object.metadata, object.status.as_ref(), facts);
         if let Ok(probes) = observed {
-            // A workload without pods for a while keeps what was found of them.
+            // A workload that has no pods for a while keeps the results of earlier probes.
             if !probes.is_empty() {
                 status.session_probes.clone_from(probes);
             }
@@ -141,7 +142,7 @@ impl Controller for PodTemplate {
         let observed = &decision.state;
         let (violations, impossible) = match (validate::pod_access_template(object), observed) {
             (Err(violations), _) => (violations, None),
-            // A pod is tried, so that authors need not wait for a request to find out.
+            // Render a pod as a trial, so that authors learn of errors before the first request.
             (Ok(terms), Ok(model)) => {
                 let error = mutate::render(&terms.target, model.as_ref()).err();
                 (Vec::new(), error.map(|error| error.to_string()))
@@ -179,7 +180,7 @@ fn look_again<T: Clone>(
     };
     let plan = Plan::default().wake_at(after(now, interval));
     let plan = match target {
-        // A target that does not exist is looked for at every interval, as one that does.
+        // A target that does not exist is looked up at every interval, like an existing one.
         Err(failure) if failure.class == FailureClass::Transient => plan.because(failure.clone()),
         _ => plan,
     };
@@ -240,8 +241,8 @@ fn target(failure: Option<&Failure>) -> Fact {
     }
 }
 
-/// What is wrong with durations is told apart from what is wrong with the rest, since scripts
-/// wait for it under its own name.
+/// Reports violations of durations separately from other violations, since scripts wait for that condition by
+/// its own name.
 fn durations(violations: &[Violation]) -> Fact {
     match Violation::of_template_durations(violations) {
         None => Fact::holds(

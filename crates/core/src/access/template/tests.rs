@@ -1,4 +1,4 @@
-//! The events of templates.
+//! Tests of the events of templates.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn whoever_corrects_a_message_publishes_no_event() {
         condition.message = "reworded".to_owned();
     }
     assert!(events(&reworded, &status(1, None)).is_empty());
-    // Nor does a change of the spec of which nothing else is to be said.
+    // A change of the spec without another change of the status is no event either.
     assert!(events(&reworded, &status(2, None)).is_empty());
 }
 

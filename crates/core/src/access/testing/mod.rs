@@ -1,5 +1,5 @@
-//! A cluster in memory, for tests of every kind of access: one request, one template, what was read
-//! of one workload, and what plans made of them.
+//! A cluster in memory, for tests of every kind of access: one request, one template, the data of one workload, and the
+//! results of plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,24 +39,24 @@ pub(crate) fn keys() -> Keys {
     Keys::with_every_owner([[3; 32]])
 }
 
-/// What a test needs of a kind besides what it is.
+/// The operations of a kind that only tests need.
 pub(crate) trait InMemory: Kind<Template: Clone, Workload: Clone> + Clone {
     fn set_status(request: &mut Self::Request, status: RequestStatus);
 
-    /// What the API server, its admission and whoever runs the object make of it. `number` is
-    /// different for each.
+    /// Changes an object as the API server, its admission and the component that runs the object do. `number` is
+    /// different for each object.
     fn appear(object: &mut DynamicObject, number: usize) {
         object.metadata.uid = Some(format!("uid-{number}"));
     }
 
-    /// What is left of an object after its deletion.
+    /// Returns the rest of an object after its deletion.
     fn vanish(live: Live) -> Option<Live> {
         drop(live);
         None
     }
 }
 
-/// What a cluster holds, and what happened to it.
+/// The content of a cluster, and the record of its changes.
 #[derive(Clone)]
 pub(crate) struct World<K: InMemory> {
     pub(crate) controller: K,
@@ -64,59 +64,59 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) template: Option<K::Template>,
     pub(crate) workload: Result<K::Workload, Failure>,
     pub(crate) same_stamp: Option<String>,
-    /// What containers are able to.
+    /// The results of session probes of the containers.
     pub(crate) probes: Vec<SessionProbe>,
-    /// What the request continues.
+    /// The data about the request that the request continues.
     pub(crate) continued: Option<Continued>,
-    /// The answers of those who are asked to approve it, as the watch shows them.
+    /// The approvals and denials of the request, as the watch shows them.
     pub(crate) approvals: Vec<AccessRequestApproval>,
-    /// Those that the watch has not shown yet.
+    /// The approvals and denials that the watch has not shown yet.
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
-    /// What policies came to when the request was stamped.
+    /// The judgement of the access policies when the request was stamped.
     pub(crate) judgement: Option<Judgement>,
-    /// How many other emergencies of theirs are unreviewed.
+    /// The number of other unreviewed emergencies of the requester.
     pub(crate) unreviewed: Option<Result<usize, Failure>>,
-    /// The NetworkPolicies of others.
+    /// The NetworkPolicies of other authors.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
-    /// What comes of the pod when its template's author tries to make it.
+    /// The result of the trial of the pod as its template's author.
     pub(crate) tried: Option<Result<(), Failure>>,
     pub(crate) live: Vec<Live>,
-    /// What another program made.
+    /// The objects of another program.
     pub(crate) left: Option<Result<Vec<Live>, Failure>>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
-    /// How many writes there were.
+    /// The number of writes so far.
     pub(crate) writes: usize,
-    /// How many more writes succeed before the process dies.
+    /// The number of further writes that succeed before the process dies.
     pub(crate) writes_left: usize,
     pub(crate) deleted: bool,
-    /// The locks that there are.
+    /// All locks.
     pub(crate) locks: Locks,
-    /// What servers said of the ticket.
+    /// The responses of the servers about the change ticket.
     pub(crate) tickets: Tickets,
-    /// What has the pod's name.
+    /// The state of the pod's name.
     pub(crate) pod: Option<PodSeen>,
     /// The sessions that were ended.
     pub(crate) ended: Vec<String>,
     pub(crate) sessions_fail: Option<Failure>,
-    /// What comes of ending sessions.
+    /// The result of ending the sessions.
     pub(crate) sessions_came: Option<SessionsEnded>,
-    /// Whether every message of a condition says something else than what was decided.
+    /// Replaces every message of a condition after the decision.
     pub(crate) reworded: bool,
-    /// What exists and no watch shows, until somebody looks.
+    /// The objects that exist without any watch showing them, until a step looks for them.
     pub(crate) hidden: Vec<Live>,
-    /// The pod that this process made.
+    /// The pod that this process created.
     pub(crate) made: Option<PodMade>,
     /// The reserved name that the Role gets.
     pub(crate) role_name: Option<String>,
-    /// Whether a policy keeps others from binding to it though it has none.
+    /// An admission policy prevents other users from binding to the Role, although the name is not reserved.
     pub(crate) kept: bool,
     stale: bool,
     next_uid: usize,
 }
 
 impl<K: InMemory> World<K> {
-    /// A request by alice, of the devs, stamped as the webhook would.
+    /// Creates a request by alice, of the devs, with a stamp as the webhook makes it.
     pub(crate) fn of(
         controller: K,
         mut request: K::Request,
@@ -190,7 +190,7 @@ impl<K: InMemory> World<K> {
         )]));
     }
 
-    /// The answers to everything that may be asked.
+    /// Returns the answers to all questions.
     pub(crate) fn facts(&self) -> FactsOf<K> {
         FactsOf::<K> {
             template: self.template.clone().map(Arc::new),
@@ -216,14 +216,14 @@ impl<K: InMemory> World<K> {
         }
     }
 
-    /// What is asked if this is known.
+    /// Returns the question that is asked with these facts.
     pub(crate) fn asks(&self, now: Timestamp, known: &FactsOf<K>) -> Option<Question> {
         self.controller
             .decide(now, &self.request, known, &self.live)
             .question()
     }
 
-    /// The decision; none if it takes more than is known.
+    /// Returns the decision; none if it requires more facts.
     pub(crate) fn decide(&self, now: Timestamp) -> Option<Decision<Assessment>> {
         self.controller
             .decide(now, &self.request, &self.facts(), &self.live)
@@ -236,7 +236,7 @@ impl<K: InMemory> World<K> {
             .unwrap_or_default()
     }
 
-    /// One pass, as the engine makes it; returns its plan.
+    /// Carries out one pass as the engine does, and returns its plan.
     pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
         let Some(decision) = self.decide(now) else {
             return Plan::default();
@@ -271,7 +271,7 @@ impl<K: InMemory> World<K> {
         decision.plan
     }
 
-    /// Passes until nothing changes.
+    /// Repeats passes until the state is stable.
     pub(crate) fn settle(&mut self, now: Timestamp) -> RequestStatus {
         for _ in 0..10 {
             let before = (self.live.clone(), self.status());
@@ -283,8 +283,7 @@ impl<K: InMemory> World<K> {
         panic!("the plan never comes to rest: {:?}", self.plan(now));
     }
 
-    /// What passes at these instants decide, without a word of what is said of it; `happens` comes before
-    /// each.
+    /// Returns the decisions of the passes at these instants, without any message; `happens` precedes each pass.
     pub(crate) fn decides(
         &mut self,
         seconds: &[i64],
@@ -348,7 +347,7 @@ impl<K: InMemory> World<K> {
                 self.live = rest;
                 let gone: Vec<Live> = gone;
                 self.live.extend(gone.into_iter().filter_map(|live| {
-                    // What a finalizer holds stays, with all that it says.
+                    // An object with a finalizer stays, with all its content.
                     if live.object.metadata.finalizers.is_some() {
                         return Some(leaving(live));
                     }
@@ -356,7 +355,7 @@ impl<K: InMemory> World<K> {
                 }));
                 None
             }
-            // Who is asked about tickets, a test looks up in the plan.
+            // A test reads the plan to check which server is asked about the change ticket.
             Step::Effect(effect) if effect.port == tickets::PORT => None,
             Step::Effect(effect) => {
                 self.ended.push(Sessions::try_from(effect).unwrap().mark);
@@ -426,7 +425,7 @@ impl<K: InMemory> World<K> {
         self.request.view().status.cloned().unwrap_or_default()
     }
 
-    /// Changes the one live object of this kind, as somebody with `kubectl edit` would.
+    /// Changes the one live object of this kind, as a user with `kubectl edit` does.
     pub(crate) fn edit(&mut self, kind: &str, change: impl FnOnce(&mut DynamicObject)) {
         let live = self
             .live
@@ -436,13 +435,13 @@ impl<K: InMemory> World<K> {
         change(&mut live.object);
     }
 
-    /// The decision that the live object of this kind carries.
+    /// Returns the decision that the live object of this kind carries.
     pub(crate) fn decision(&self, kind: &str) -> Grant {
         let live = self.live.iter().find(|live| live.resource.kind == kind);
         Grant::open(self.controller.keys(), &live.unwrap().object.metadata, UID).unwrap()
     }
 
-    /// Takes what `marks` says off the metadata of the live object of this kind, so that no watch shows it.
+    /// Removes data of the live object of this kind with `marks`, so that no watch shows it.
     pub(crate) fn hide(&mut self, kind: &str, marks: impl FnOnce(&mut ObjectMeta)) {
         let place = self.live.iter().position(|live| live.resource.kind == kind);
         let mut live = self.live.remove(place.unwrap());
@@ -455,14 +454,14 @@ impl<K: InMemory> World<K> {
     }
 }
 
-/// As another release would say it.
+/// Replaces the messages, as another release might.
 pub(crate) fn reword(conditions: &mut [Condition]) {
     for condition in conditions {
         condition.message = "reworded".to_owned();
     }
 }
 
-/// What a plan does, without a word of what it says.
+/// Returns the actions of a plan, without any message.
 pub(crate) fn done_by(plan: &Plan) -> Vec<String> {
     let steps = plan.steps().map(|step| match step {
         Step::Record(record) => format!("{} {}", record.action, record.reason),
@@ -498,7 +497,7 @@ pub(crate) fn is_transient(plan: &Plan) -> bool {
         .is_some_and(|failure| failure.class == FailureClass::Transient)
 }
 
-/// As an apply does that names single fields.
+/// Merges like an apply that names single fields.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

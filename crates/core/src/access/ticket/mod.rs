@@ -1,6 +1,7 @@
-//! Tickets in the decision about a request: whether it names one that its template and the policies accept
-//! ([`named`]), what the servers say that are asked about it ([`stage`]), before the grant and while it lasts.
-//! An emergency needs no ticket: it is granted without asking anybody, and looked at afterwards.
+//! Change tickets in the decision about a request: whether it names one that its template and the access
+//! policies accept ([`named`]), and the responses to its ticket checks ([`stage`]), before the grant and
+//! while it lasts. An emergency needs no change ticket: it is granted without a check, and reviewed
+//! afterwards.
 
 mod stage;
 
@@ -16,27 +17,29 @@ use crate::validate::matching;
 pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
 pub(super) use stage::{Fresh, closed, ended, fact, is_waited_for, keep, settled, wait};
 
-/// What the refusal of a request without a ticket ends with: the field that lacks one.
+/// The last part of the refusal of a request without a change ticket: the missing field.
 pub const TICKET_REQUIRED: &str = "; set spec.ticket";
 
-/// The ticket of a grant, as it seals it.
+/// The change ticket of a grant, as it is sealed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    /// The ticket.
+    /// Name of the change ticket.
     pub name: String,
-    /// The checks that are asked about it while access lasts.
+    /// The ticket checks that run while access lasts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
-    /// Those whose servers did not answer when it was granted, and that let it be granted all the same.
+    /// Checks of which the server did not respond at the time of the grant, and that permitted the grant in
+    /// that case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
 }
 
-/// Whether a request names a ticket as `config` wants it; `who` wants it so.
+/// Checks whether a request names a change ticket as `config` requires; `who` is the source of the
+/// requirement.
 ///
 /// # Errors
-/// A [`Denial`] that says why not and what to do next.
+/// A [`Denial`] with the reason and the next step.
 pub fn named(
     config: Option<&TicketConfig>,
     who: impl Fn() -> String,
@@ -66,7 +69,7 @@ pub fn named(
                 who()
             ),
         )),
-        // What nothing can be compared with lets nobody in.
+        // A pattern with which no change ticket can be compared grants no access.
         Err(why) => Err(Denial::new(
             "TicketMismatch",
             format!(
@@ -77,7 +80,7 @@ pub fn named(
     }
 }
 
-/// The ticket that a request names, with the checks that its template and the policies have asked about it.
+/// Returns the change ticket of a request, with the checks that its template and the access policies require.
 #[must_use]
 pub fn terms<T: AccessTemplate>(
     ask: Ask<'_>,
@@ -94,7 +97,7 @@ pub fn terms<T: AccessTemplate>(
     })
 }
 
-/// The checks that a template and the policies name, each once.
+/// Returns the checks that a template and the access policies name, each once.
 #[must_use]
 pub fn checks<T: AccessTemplate>(judgement: Option<&Judgement>, template: &T) -> Vec<String> {
     let own = template.config().ticket.iter();

@@ -1,10 +1,10 @@
-//! What the servers say that are asked about tickets, and what that means.
+//! The responses of servers to ticket checks, and their effect.
 //!
-//! A server that says no is one thing: a request is denied, and a grant ends at once. One that says nothing is
-//! another, whatever the cause: with `Refuse` a request waits for as long as it waits for anything, and a grant
-//! ends when that has lasted for [`LONGEST_AWAY`] times the check's interval; with `Allow` a request is granted,
-//! and a grant goes on. Nothing makes a grant last longer. Whoever asks is a port with tasks of its own
-//! ([`Ask`]): nothing here waits for an answer.
+//! A server may report that a change ticket is not open: a request is denied, and a grant ends at once. A
+//! server may also not respond, for any cause: with `Refuse` a request waits for as long as it waits for
+//! anything, and a grant ends when that has lasted for [`LONGEST_AWAY`] times the check's interval; with
+//! `Allow` a request is granted, and a grant continues. Nothing extends a grant. The checks run in a port
+//! with separate tasks ([`Ask`]): nothing here waits for a response.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{EndReason, Phase, conditions};
@@ -18,31 +18,33 @@ use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};
 use crate::tickets::{Answer, Ask, CheckTerms, Said, Tickets, WhenAway};
 
-/// Reason of a request whose ticket is being asked about.
+/// The reason of a request while its change ticket is checked.
 pub const WAITING: &str = "TicketAsked";
-/// Reason of one whose ticket nobody answers about.
+/// The reason of a request for which no server responds about its change ticket.
 pub const AWAY: &str = "TicketUnanswered";
-/// Reason of one that names a check which is not configured.
+/// The reason of a request that names a check which is not configured.
 pub const UNKNOWN: &str = "TicketCheckUnknown";
-/// Reason of one whose ticket is not accepted.
+/// The reason of a request of which the change ticket is not accepted.
 pub const REFUSED: &str = "TicketRefused";
 
-/// For how many intervals of its check a grant lasts whose ticket nobody answers about.
+/// The number of intervals of its check for which a grant lasts while no server responds about its change
+/// ticket.
 const LONGEST_AWAY: i32 = 5;
-/// When a request that waits for an answer is looked at again, and a server asked again that gave none.
+/// The time until a request that waits for a response is reconciled again, and until a server that did not
+/// respond is asked again.
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
-/// How recent an answer must be.
+/// The required age of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::access) enum Fresh {
-    /// It was asked for since the request was created.
+    /// The check was requested after the creation of the request.
     SinceCreated,
-    /// And no longer ago than the check's interval, and the time that its server has to answer: an answer that
-    /// took all of it is one.
+    /// The response is, in addition, no older than the check's interval plus the time that its server has to
+    /// respond: a response that took all of that time is valid.
     Now,
 }
 
-/// The ticket that a request names, when all that are asked about it accept it.
+/// Returns the change ticket of a request, when all its checks accept it.
 ///
 /// # Errors
 /// The state that the request is in instead.
@@ -72,7 +74,7 @@ pub(in crate::access) fn settled(
         let said = said.filter(|said| counts(now, request, said, terms, fresh));
         match said.map(|said| &said.answer) {
             Some(Answer::Accepted) => {}
-            // A no is one, whoever else has not answered yet.
+            // One negative response is sufficient, also while other servers have not responded yet.
             Some(Answer::Refused(why)) => return Err(refused(&ticket, check, why, facts)),
             Some(Answer::Away(_)) if terms.when_away == WhenAway::Allow => {
                 ticket.unanswered.push(check.clone());
@@ -101,7 +103,7 @@ pub(in crate::access) fn settled(
     Ok(Some(ticket))
 }
 
-/// Whether a request waits for what a server says of its ticket.
+/// Checks whether a request waits for the response of a ticket check.
 pub(in crate::access) fn is_waited_for(state: &State) -> bool {
     let reasons = [WAITING, AWAY, UNKNOWN];
     matches!(state, State::Waiting(failure) if reasons.contains(&failure.reason))
@@ -118,7 +120,7 @@ fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> St
     State::Refused(Phase::Denied, Failure::invalid(REFUSED, message))
 }
 
-/// Whether an answer is one to the request.
+/// Checks whether a response is valid for the request.
 fn counts(
     now: Timestamp,
     request: &Request<'_>,
@@ -131,7 +133,8 @@ fn counts(
     has_come(said.asked_at, request.created()) && recent
 }
 
-/// That a ticket was accepted, or that nobody answered about it and it was let pass.
+/// Returns the condition that a change ticket was accepted, or that no server responded and the check
+/// permitted that.
 pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
     let name = &ticket.name;
     let message = match (&*ticket.checks, &*ticket.unanswered) {
@@ -151,7 +154,8 @@ pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
     }
 }
 
-/// Why a grant whose time is not over ends: its ticket was closed, or nobody could be asked for too long.
+/// Returns the reason why a grant ends before its expiry: its change ticket was closed, or no server
+/// responded for too long.
 pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
     let name = &ticket.name;
     let said = |check: &String| Some((check.clone(), known.said.get(check)?));
@@ -177,14 +181,14 @@ pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets)
     })
 }
 
-/// When a grant ends whose ticket nobody answers about.
+/// Returns the instant at which a grant ends while no server responds about its change ticket.
 fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
     let longest = terms.every * LONGEST_AWAY;
     let since = said.away_since?;
     (terms.when_away == WhenAway::Refuse).then(|| after(since, longest))
 }
 
-/// The condition of a ticket by which access ends.
+/// Returns the condition of a change ticket because of which access ends.
 pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
     let reason = match end.reason {
         EndReason::TicketClosed | EndReason::TicketUnanswered => end.reason.into(),
@@ -194,7 +198,7 @@ pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
     Some(Fact::fails(conditions::TICKET_ACCEPTED, reason, detail))
 }
 
-/// What a request that waits for an answer asks for, and when it is looked at again.
+/// Returns the plan of a request that waits for a response: its checks, and the time of the next pass.
 pub(in crate::access) fn wait<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -230,7 +234,7 @@ pub(in crate::access) fn wait<K: Kind>(
     plan.then(asks).wake_at(after(now, AGAIN))
 }
 
-/// What a grant that stands asks for while it lasts, and when it is looked at again.
+/// Returns the plan of a grant while it lasts: its checks, and the time of the next pass.
 pub(in crate::access) fn keep(
     now: Timestamp,
     uid: &str,
@@ -266,7 +270,8 @@ fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {
 }
 
 impl Tickets {
-    /// What decisions go by of a check; `None` if it is not configured. Where nobody knows which are, each is.
+    /// Returns the settings of a check that decisions depend on; `None` if it is not configured. If the
+    /// configured checks are unknown, each counts as configured.
     fn terms(&self, check: &str) -> Option<CheckTerms> {
         match &self.checks {
             None => Some(CheckTerms::UNKNOWN),

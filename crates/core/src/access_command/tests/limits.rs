@@ -1,4 +1,4 @@
-//! What a command must not do, whoever wrote it.
+//! Tests of the limits of commands, for any author.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ fn a_command_has_its_limit() {
         let error = render(&source).unwrap_err().to_string();
         assert_eq!(error, "is longer than 4096 bytes");
     }
-    // As deep as it can get within the limits, and deeper.
+    // As deep as the limits permit, and deeper.
     for count in [10, 31, 62, 63, 64, 100, 1000] {
         for (part, end) in [
             ("{{else if 1}}", "{{end}}"),
@@ -130,14 +130,14 @@ fn what_a_command_may_cost_depends_on_the_pod() {
         annotations: Some(BTreeMap::from([("a".to_owned(), "x".repeat(longest))])),
         ..metadata()
     };
-    // Each comparison looks through all of it.
+    // Each comparison reads the whole text.
     let many = " $a".repeat(900);
     let source = format!(
         "{{{{ $a := index .Metadata.Annotations \"a\" }}}}\
          {{{{ range 900 }}}}{{{{ if eq \"\" {many} }}}}{{{{ end }}}}{{{{ end }}}}done"
     );
     let command = AccessCommand::parse(&source);
-    // As it is too much even for the smallest pod, nobody can write it.
+    // It costs too much even for the smallest pod, so no template can contain it.
     assert!(command.is_err(), "{command:?}");
     let once = source.replace("range 900", "if true");
     let command = AccessCommand::parse(&once).unwrap();

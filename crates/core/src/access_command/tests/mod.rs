@@ -1,4 +1,4 @@
-//! What a command must support, and what Go would have said.
+//! Tests of the supported syntax of commands, against the results of Go.
 
 mod limits;
 
@@ -40,7 +40,7 @@ fn render(source: &str) -> Result<String, AccessCommandError> {
     super::render(source, &metadata())
 }
 
-/// Commands, and what they say about [`metadata`].
+/// Commands, and their results for [`metadata`].
 const RENDERED: &[(&str, &str)] = &[
     (
         DEFAULT_ACCESS_COMMAND,
@@ -99,7 +99,7 @@ const RENDERED: &[(&str, &str)] = &[
         "none",
     ),
     ("{{ with $n := .Metadata.Name }}{{ $n }}{{ end }}", "web-1"),
-    // Loops: a map goes in the order of its keys.
+    // Loops: a map is iterated in the order of its keys.
     (
         "{{ range $k, $v := .Metadata.Labels }}{{ $k }}={{ $v }},{{ end }}",
         "app=web,app.kubernetes.io/name=shop-web,tier=front,",

@@ -16,9 +16,9 @@ use super::{Owner, Purpose, SealError};
 /// The size of each of the two generations of the cache of accepted texts.
 const REMEMBERED: usize = 32 * 1024;
 
-/// The keys of one process. A component holds only the private keys of its [`Owner`]. One of them seals, and seals of all of
-/// them are accepted, so that a rotation does not invalidate earlier seals. Clones share the keys: a replacement is visible in
-/// all of them.
+/// The keys of one process. A component holds only the private keys of its [`Owner`]. One of them seals, and
+/// seals of all of them are accepted, so that a rotation does not invalidate earlier seals. Clones share the
+/// keys: a replacement is visible in all of them.
 #[derive(Clone, Default)]
 pub struct Keys(Arc<RwLock<Arc<Ring>>>);
 
@@ -127,14 +127,14 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Derives keys of all components from these secrets, the sealing one first: for a program that simulates all of them.
-    /// No component accepts its seals.
+    /// Derives keys of all components from these secrets, the sealing one first: for a program that simulates
+    /// all of them. No component accepts its seals.
     #[must_use]
     pub fn with_every_owner<const N: usize>(secrets: [[u8; Self::BYTES]; N]) -> Self {
         let keys = Self::default();
         for owner in Owner::iter() {
             let secrets = secrets.map(|secret| Self::of_owner(owner, secret));
-            // Of none there is none to seal with.
+            // An owner without secrets cannot seal.
             if let Ok(signer) = Signer::new(owner, &secrets) {
                 keys.replace(|ring| {
                     ring.signers.insert(owner, signer);
@@ -165,8 +165,8 @@ impl Keys {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Replaces the private keys of `owner`. If the sealing key is among the new ones, it seals until [`Keys::settle`]: by then
-    /// every process has received the new public key.
+    /// Replaces the private keys of `owner`. If the sealing key is among the new ones, it seals until
+    /// [`Keys::settle`]: by then every process has received the new public key.
     ///
     /// # Errors
     /// As [`Keys::new`]; the keys stay unchanged.
@@ -206,8 +206,8 @@ impl Keys {
         changed
     }
 
-    /// Replaces the public keys of `owner`. Returns whether they changed. Has no effect for an owner whose private keys this
-    /// process holds.
+    /// Replaces the public keys of `owner`. Returns whether they changed. Has no effect for an owner of which
+    /// this process holds the private keys.
     ///
     /// # Errors
     /// [`SealError::PublicKeys`] if there is no key, or a line is not a key; the keys stay unchanged.

@@ -1,5 +1,6 @@
-//! Seals: signed statements in objects that users can edit, as JSON with an Ed25519 signature. Only one component ([`Owner`])
-//! holds the private key of a [`Purpose`]; a verifier has the public keys and cannot create seals.
+//! Seals: signed statements in objects that users can edit, as JSON with an Ed25519 signature. Only one
+//! component ([`Owner`]) holds the private key of a [`Purpose`]; a verifier has the public keys and cannot
+//! create seals.
 
 mod keys;
 mod purpose;
@@ -76,8 +77,8 @@ impl SealError {
 /// Seals a value for one purpose. The seal is not valid for another purpose.
 ///
 /// # Errors
-/// [`SealError::NotHeld`] when the purpose is another component's, [`SealError::Malformed`] when the value does not serialise
-/// to a JSON object.
+/// [`SealError::NotHeld`] when the purpose is another component's, [`SealError::Malformed`] when the value
+/// does not serialise to a JSON object.
 pub fn seal<T: Serialize>(keys: &Keys, purpose: Purpose, value: &T) -> Result<String, SealError> {
     let object = match serde_json::to_value(value) {
         Ok(Value::Object(object)) => object,
@@ -89,11 +90,12 @@ pub fn seal<T: Serialize>(keys: &Keys, purpose: Purpose, value: &T) -> Result<St
     Ok(signed_text(object, &format!("{key}:{signature}")))
 }
 
-/// Opens a text that [`seal`] returned for the same purpose, with any key of its owner. A text that differs in spaces, in the order
-/// of members or by a repeated member is refused: code that compares texts would take it for another statement.
+/// Opens a text that [`seal`] returned for the same purpose, with any key of its owner. A text that differs
+/// in spaces, in the order of members or by a repeated member is refused: code that compares texts would take
+/// it for another statement.
 ///
 /// # Errors
-/// A [`SealError`] that says why the text is not believed.
+/// A [`SealError`] with the reason why the text is not accepted.
 pub fn open<T: DeserializeOwned>(
     keys: &Keys,
     purpose: Purpose,
@@ -121,8 +123,8 @@ pub fn is_by_newest(keys: &Keys, purpose: Purpose, text: &str) -> bool {
     keys.newest(purpose.owner()).as_deref() == Some(key)
 }
 
-/// Checks whether a text has the form of a seal of an earlier release, whose components shared one key. Any user can write such a
-/// text, so its content is not trusted.
+/// Checks whether a text has the form of a seal of an earlier release, in which the components shared one
+/// key. Any user can write such a text, so its content is not trusted.
 #[must_use]
 pub fn is_retired(text: &str) -> bool {
     matches!(read(text), Err(SealError::Retired))
@@ -149,13 +151,13 @@ fn read(text: &str) -> Result<(Map<String, Value>, String), SealError> {
     }
 }
 
-/// The text of a statement with its signature.
+/// Formats a statement with its signature.
 fn signed_text(mut object: Map<String, Value>, signature: &str) -> String {
     object.insert(SIGNATURE.to_owned(), Value::from(signature));
     Value::Object(object).to_string()
 }
 
-/// The bytes that are signed.
+/// Returns the signed bytes.
 fn message(purpose: Purpose, object: &Map<String, Value>) -> Result<Vec<u8>, SealError> {
     // `Map` is sorted by key (serde_json without `preserve_order`), so the bytes are canonical.
     let canonical =

@@ -19,7 +19,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The Secret with its private keys, which no other component may read.
+    /// Returns the name of the Secret with its private keys, which no other component may read.
     #[must_use]
     pub const fn private_keys(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Owner {
         }
     }
 
-    /// The Secret with its public keys, which no other component may write.
+    /// Returns the name of the Secret with its public keys, which no other component may write.
     #[must_use]
     pub const fn public_keys(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Owner {
 /// The purpose of a statement. The signature covers it, and only keys of its owner are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::EnumIter)]
 pub enum Purpose {
-    /// The requester or approver of an object, and the decision of policies.
+    /// The requester or approver of an object, and the decision of access policies.
     Stamp,
     /// A connection of a break-glass group.
     BreakGlass,
@@ -67,7 +67,7 @@ pub enum Purpose {
     HarnessRun,
     /// The proof that a Job belongs to a harness run.
     RunVoucher,
-    /// An emergency, in its record.
+    /// An emergency, in its audit record.
     Emergency,
     /// An open or completed review.
     Review,
@@ -82,7 +82,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The component that seals for it.
+    /// Returns the component that seals for it.
     #[must_use]
     pub const fn owner(self) -> Owner {
         match self {
@@ -99,7 +99,7 @@ impl Purpose {
         }
     }
 
-    /// The name that a signature covers.
+    /// Returns the name that a signature covers.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stamp => "oz.wizardofoz.co/stamp/v2",

@@ -28,7 +28,7 @@ fn sealed() -> String {
     seal(&keys(1), STAMP, &statement()).unwrap()
 }
 
-/// A process that has public keys alone.
+/// Returns the keys of a process that has only public keys.
 fn verifier(seeds: &[u8]) -> Keys {
     let secrets: Vec<_> = seeds.iter().map(|seed| [*seed; 32]).collect();
     let keys = Keys::default();
@@ -36,7 +36,7 @@ fn verifier(seeds: &[u8]) -> Keys {
     keys
 }
 
-/// What a holder of another private key makes of a purpose that is not theirs.
+/// Returns a seal that the holder of another private key forges for a purpose of another owner.
 fn forged(owner: Owner, secret: [u8; 32], purpose: Purpose) -> String {
     let theirs = Purpose::iter().find(|purpose| purpose.owner() == owner);
     let keys = Keys::new(owner, &[secret]).unwrap();
@@ -78,7 +78,7 @@ fn each_purpose_is_sealed_and_opened_by_the_keys_of_its_owner_alone() {
             assert_eq!(sealed, Err(SealError::NotHeld(purpose.owner())));
             let opened = open::<Statement>(&everybody, purpose, &forged);
             assert_eq!(opened, Err(SealError::Forged), "{purpose:?} by {owner}");
-            // Nor does it open where no key of the purpose is known, or for its holder.
+            // It does not open either where no key of the purpose is known, or for its holder.
             let opened = open::<Statement>(&holder, purpose, &forged);
             assert_eq!(opened, Err(SealError::NoKeys(purpose.owner())));
             assert!(!is_by_newest(&everybody, purpose, &forged));
@@ -130,7 +130,7 @@ fn another_key_does_not_open() {
 fn every_changed_byte_is_refused() {
     let text = sealed();
     let keys = verifier(&[1]);
-    // What was accepted is remembered, and nothing else is.
+    // The accepted text is cached, and no other text.
     assert!(open::<Statement>(&keys, STAMP, &text).is_ok());
     for at in 0..text.len() {
         for byte in b"A0z\"{}:, 9" {
@@ -206,7 +206,7 @@ fn seal_of_an_earlier_release_is_retired_whatever_it_says() {
     for text in ["", "{}", r#"{"mac":1}"#, &sealed()] {
         assert!(!is_retired(text), "{text}");
     }
-    // One that has both is judged by its signature.
+    // A text that has both is judged by its signature.
     let both = sealed().replacen(",\"sig\"", ",\"mac\":\"x\",\"sig\"", 1);
     assert!(!is_retired(&both));
     assert_eq!(
@@ -246,14 +246,14 @@ fn a_new_key_opens_at_once_and_seals_when_everybody_knows_it() {
     assert!(theirs.settle(WEBHOOK) && !ours.settle(WEBHOOK));
     assert_eq!(sealed_by(&ours), [false, true, false]);
     assert_ne!(ours.newest(WEBHOOK), id);
-    // After the overlap what the old one sealed is worth nothing, also where it was accepted before.
+    // After the overlap, seals of the old key are invalid, also where they were accepted before.
     assert!(open::<Statement>(&ours, STAMP, &sealed()).is_ok());
     assert_eq!(adopt(&[new]), Ok(Turn::Over));
     assert_eq!(
         open::<Statement>(&ours, STAMP, &sealed()),
         Err(SealError::Forged)
     );
-    // A key that is replaced without an overlap counts at once.
+    // A key that is replaced without an overlap is used at once.
     assert_eq!(adopt(&[other]), Ok(Turn::AtOnce));
     assert_eq!(sealed_by(&theirs), [false, false, true]);
     assert_eq!(adopt(&[]), Err(SealError::NoSecret(WEBHOOK)));
@@ -264,7 +264,7 @@ fn a_new_key_opens_at_once_and_seals_when_everybody_knows_it() {
 fn public_keys_that_cannot_be_read_leave_those_before() {
     let keys = verifier(&[1]);
     let good = Keys::published(&[[2; 32]]);
-    // The neutral element, under which one signature is good for every text.
+    // The neutral element, under which one signature is valid for every text.
     let weak = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     for text in ["", "\n", "x", &format!("{good}\nx"), &good[1..], weak] {
         let refused = keys.trust(WEBHOOK, text);

@@ -1,4 +1,4 @@
-//! What only templates for pods say.
+//! Tests of the fields that only templates for pods have.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The heads of objects, by number and by bytes.
+//! Tests of the limits for metadata, by number and by bytes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::labels;

@@ -1,4 +1,4 @@
-//! What is valid, and what is said about what is not. Here is what the tests of all kinds share.
+//! Tests of validation and its messages. This module contains the helpers that the tests of all kinds share.
 
 mod access_pod;
 mod metadata;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Violation;
 
-/// An object of the kind of `base`, with the change merged into it as a JSON Merge Patch does.
+/// Returns an object of the kind of `base`, with the change merged into it as a JSON Merge Patch does.
 fn object<T: serde::de::DeserializeOwned>(mut base: Value, change: Value) -> T {
     fn merge(base: &mut Value, change: Value) {
         match (base, change) {
@@ -66,7 +66,7 @@ fn exec_request(change: Value) -> ExecAccessRequest {
     object(base, change)
 }
 
-/// What is wrong, as lines.
+/// Returns the violations as lines.
 fn lines<T>(result: Result<T, Vec<Violation>>) -> Vec<String> {
     texts(&result.err().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Requests of both kinds.
+//! Tests of requests of both kinds.
 
 use oz_api::PodAccessRequest;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Templates: the terms that both kinds share, and the target.
+//! Tests of templates: the terms that both kinds share, and the target.
 
 use oz_api::{Operation, TargetKind};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn a_plain_template_is_valid_and_has_the_documented_defaults() {
     assert_eq!(valid.target.ceilings, Ceilings::default());
 }
 
-/// Whether both kinds of template say this about these access configs.
+/// Checks that both kinds of template report this for these access configs.
 fn assert_config_violations(cases: &[(Value, &[&str])]) {
     for (config, violations) in cases {
         let change = json!({ "accessConfig": config });
@@ -308,7 +308,7 @@ fn what_cannot_be_cut_needs_best_effort_on_a_shared_pod() {
             "spec.accessConfig.sessions: must be BestEffort with the operation PortForward, which cannot be cut",
         ]
     );
-    // A pod of one's own ends, and every connection with it.
+    // A dedicated pod ends, and every connection with it.
     assert!(pod_access_template(&pod_template(config(json!(["Attach"])))).is_ok());
 }
 

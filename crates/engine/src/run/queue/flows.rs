@@ -1,12 +1,12 @@
-//! Strings that take turns by flow, so that nobody's many postpone another's one.
+//! Strings that take turns by flow, so that many keys of one user do not delay one key of another.
 
 use std::collections::{HashMap, VecDeque};
 
-/// The keys that wait. Those of one flow are in the order in which they came.
+/// The waiting keys. The keys of one flow are in their order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     waiting: HashMap<String, VecDeque<String>>,
-    /// The flows of which some wait, each once: the first is next.
+    /// The flows with waiting keys, each once: the first is next.
     turns: VecDeque<String>,
     len: usize,
 }
@@ -22,7 +22,7 @@ impl Flows {
         self.turns.push_back(flow.to_owned());
     }
 
-    /// The first key of the flow whose turn it is.
+    /// Returns the first key of the flow that has the turn.
     pub(super) fn pop(&mut self) -> Option<String> {
         let flow = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&flow)?;
@@ -36,7 +36,7 @@ impl Flows {
         Some(key)
     }
 
-    /// How many keys wait.
+    /// Returns the number of waiting keys.
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -1,9 +1,9 @@
-//! Which object is looked at next: a work queue without tasks, clocks or locks of its own, so that
-//! its rules are plain tests. Each key (the UID of an object) has at most one pass at a time.
+//! The order of passes: a work queue without tasks, clocks or locks, so that its rules are plain tests.
+//! Each key (the UID of an object) has at most one pass at a time.
 //!
-//! What is due goes before what merely changed, and has slots of its own: a thousand requests that
-//! cannot be satisfied do not postpone one expiry. What merely changed takes turns by flow: the requests
-//! of one person wait for each other, and one of each person begins in turn.
+//! Due objects come before objects that only changed, and have separate slots: a thousand requests that
+//! cannot be satisfied do not postpone one expiry. Objects that only changed take turns by flow: the
+//! requests of one person wait for each other, and one of each person begins in turn.
 
 mod flows;
 
@@ -15,20 +15,20 @@ use oz_core::lifecycle::window::has_come;
 
 use flows::Flows;
 
-/// So many times as many urgent passes as ordinary ones may run at once. Those that are due
-/// together all begin, so that the first step of each comes before the second of any; how many
-/// calls that makes at once is bounded elsewhere, see [`super::priority::WriteSlots`].
+/// The ratio of concurrent urgent passes to concurrent ordinary ones. Passes that are due together
+/// all begin, so that the first step of each comes before the second of any;
+/// [`super::priority::WriteSlots`] bounds the resulting number of concurrent calls.
 const URGENT: usize = 8;
 
 /// The UID of an object.
 pub(crate) type Key = String;
 
-/// How urgent a pass is.
+/// The urgency of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Something changed.
+    /// The object changed.
     Ordinary,
-    /// Time is up, or the object is gone.
+    /// The object is due, or is deleted.
     Urgent,
 }
 
@@ -37,26 +37,26 @@ pub(crate) enum Lane {
 pub(crate) struct Turn {
     pub(crate) key: Key,
     pub(crate) lane: Lane,
-    /// The instant for which it was planned, if that is why it runs.
+    /// The instant for which the pass was planned, if that is its reason.
     pub(crate) due: Option<Timestamp>,
 }
 
-/// What a finished pass asks for.
+/// The request of a finished pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) wake: Wake,
-    /// Try again after this long, if nothing else happens before.
+    /// The pause before the next attempt, unless another reason for a pass occurs before.
     pub(crate) retry: Option<Duration>,
-    /// Whether it failed, which makes the next retry wait longer.
+    /// True if the pass failed, which makes the next retry wait longer.
     pub(crate) failed: bool,
 }
 
-/// When to look again because of the time.
+/// The time of the next pass that no change causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// As known before: the pass did not get as far as a plan.
+    /// The previous time: the pass ended before it had a plan.
     AsBefore,
-    /// At this instant, or never.
+    /// The given instant, or never.
     At(Option<Timestamp>),
 }
 
@@ -64,17 +64,17 @@ pub(crate) enum Wake {
 struct Entry {
     queued: Option<Lane>,
     running: Option<Lane>,
-    /// Whether the pass under way counts among those of its lane, see [`Queue::give_up_slot`].
+    /// True if the running pass counts among those of its lane, see [`Queue::give_up_slot`].
     has_slot: bool,
-    /// Something happened during the pass.
+    /// The lane of the next pass, if a change occurred during the pass.
     again: Option<Lane>,
     wake: Option<Timestamp>,
     retry: Option<(Instant, Lane)>,
     due: Option<Timestamp>,
     failures: u32,
-    /// Whether ordinary passes wait for this one, see [`Queue::push_opening`].
+    /// True if ordinary passes wait for this one, see [`Queue::push_opening`].
     opening: bool,
-    /// With which others it takes turns.
+    /// The flow that the key takes turns in.
     flow: String,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue that lets `slots` ordinary passes run at once, and more urgent ones.
+    /// Creates a queue for `slots` concurrent ordinary passes, and more urgent ones.
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             entries: HashMap::new(),
@@ -110,13 +110,13 @@ impl Queue {
         }
     }
 
-    /// Takes pushes from now on; what is pushed before is not wanted, since a start looks at
-    /// everything.
+    /// Accepts pushes from now on; earlier pushes are ignored, since a start reconciles all
+    /// objects.
     pub(crate) fn start(&mut self) {
         self.started = true;
     }
 
-    /// Queues a key whose first pass all ordinary ones wait for.
+    /// Queues a key with a first pass that all ordinary passes wait for.
     pub(crate) fn push_opening(&mut self, key: &str) {
         let entry = self.entries.entry(key.to_owned()).or_default();
         if !entry.opening {
@@ -126,7 +126,7 @@ impl Queue {
         self.push(key, Lane::Urgent);
     }
 
-    /// Queues a key because something changed, behind what waits of its flow.
+    /// Queues a key because of a change, behind the waiting keys of its flow.
     pub(crate) fn push_of(&mut self, key: &str, flow: String) {
         if self.started {
             self.entries.entry(key.to_owned()).or_default().flow = flow;
@@ -134,7 +134,7 @@ impl Queue {
         self.push(key, Lane::Ordinary);
     }
 
-    /// Queues a key, once however often it is pushed before its pass begins.
+    /// Queues a key, once regardless of the number of pushes before its pass begins.
     pub(crate) fn push(&mut self, key: &str, lane: Lane) {
         if !self.started {
             return;
@@ -151,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// Queues what has come due.
+    /// Queues the keys that have become due.
     pub(crate) fn promote(&mut self, now: Timestamp, instant: Instant) {
         while let Some((at, _)) = self.wakes.first()
             && has_come(now, *at)
@@ -177,7 +177,7 @@ impl Queue {
         }
     }
 
-    /// The next pass that may begin now.
+    /// Returns the next pass that may begin now.
     pub(crate) fn pop(&mut self) -> Option<Turn> {
         if self.running_urgent < self.slots * URGENT {
             while let Some(key) = self.urgent.pop_front() {
@@ -198,7 +198,8 @@ impl Queue {
         None
     }
 
-    /// `None` if the key has meanwhile moved to the other lane.
+    /// Begins the pass of a key; returns `None` if the key has moved to the other lane in the
+    /// meantime.
     fn begin(&mut self, key: Key, lane: Lane) -> Option<Turn> {
         let entry = self.entries.get_mut(&key)?;
         if entry.queued != Some(lane) || entry.running.is_some() {
@@ -217,8 +218,8 @@ impl Queue {
         })
     }
 
-    /// The pass of a key goes on, and another may begin in its place: what it still waits for must
-    /// not hold up what others begin with.
+    /// Gives up the slot of a running pass, so that another may begin: the remaining wait of the
+    /// pass must not delay the first steps of others.
     pub(crate) fn give_up_slot(&mut self, key: &str) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -236,12 +237,12 @@ impl Queue {
         }
     }
 
-    /// How often in a row the passes of a key have failed.
+    /// Returns the number of failures in a row of the passes of a key.
     pub(crate) fn failures(&self, key: &str) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// A pass has ended.
+    /// Records the end of a pass.
     pub(crate) fn done(&mut self, key: &str, next: Next, instant: Instant) {
         self.give_up_slot(key);
         let Some(entry) = self.entries.get_mut(key) else {
@@ -273,17 +274,17 @@ impl Queue {
         }
     }
 
-    /// The instant of the next wake, by the clock of the API server.
+    /// Returns the instant of the next wake, by the clock of the API server.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    /// The instant of the next retry.
+    /// Returns the instant of the next retry.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// How many keys wait for their pass.
+    /// Returns the number of keys that wait for their pass.
     pub(crate) fn depth(&self) -> usize {
         self.urgent.len() + self.ordinary.len()
     }

@@ -1,4 +1,4 @@
-//! The queue's promises.
+//! The guarantees of the queue.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn a_retry_never_postpones_a_wake() {
     queue.done("a", next, begin);
     queue.promote(at(10), begin);
     assert_eq!(keys(&mut queue), ["a"]);
-    // The pass that began took the place of the retry.
+    // The pass that began replaced the retry.
     assert_eq!(queue.next_retry(), None);
 }
 

@@ -1,4 +1,5 @@
-//! With what requests are signed: files, as a Secret is mounted, or what a token of the pod's account is exchanged for.
+//! The credentials that sign requests: files, as in a mounted Secret, or the result of the exchange of a token of the
+//! pod's service account.
 
 use std::path::PathBuf;
 
@@ -7,18 +8,18 @@ use rusty_s3::Credentials;
 
 use super::web_identity::Role;
 
-/// Where credentials come from.
+/// The source of the credentials.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Files, which are read for each call, as they may have changed.
+    /// The files, which are read for each call, as they may have changed.
     Files(CredentialFiles),
-    /// The role of a web identity, for as long as it is given.
+    /// The role of a web identity, with credentials of limited validity.
     Role(Box<Role>),
 }
 
 impl Source {
     /// # Errors
-    /// Why there are none. What is secret is in no message.
+    /// When there are no credentials; the error contains the cause. No message contains a secret.
     pub(super) async fn get(&self) -> Result<Credentials, String> {
         match self {
             Self::Files(files) => files.read(),
@@ -27,7 +28,7 @@ impl Source {
     }
 }
 
-/// The directory they are in.
+/// The directory with the files of the credentials.
 #[derive(Debug)]
 pub(super) struct CredentialFiles {
     pub(super) directory: PathBuf,
@@ -35,7 +36,7 @@ pub(super) struct CredentialFiles {
 
 impl CredentialFiles {
     /// # Errors
-    /// Which file cannot be read, or is empty.
+    /// When a file cannot be read or is empty; the error names the file.
     fn read(&self) -> Result<Credentials, String> {
         let (key, secret) = (self.file("access-key-id")?, self.file("secret-access-key")?);
         let token = self.directory.join("session-token");

@@ -1,5 +1,6 @@
-//! Recordings as objects of a bucket, by the protocol of S3. rusty-s3 signs; the client of the other endpoints sends.
-//! A part has a few MiB, far below the 5 GiB that one request may carry: it is never stored in several.
+//! Recordings as objects of a bucket, by the protocol of S3. rusty-s3 signs the requests; the client of the other
+//! endpoints sends them. A part has a few MiB, far below the 5 GiB that one request may carry: it is never stored in
+//! several requests.
 
 mod args;
 mod credentials;
@@ -30,39 +31,39 @@ pub(crate) use args::S3Args;
 use credentials::{CredentialFiles, Source};
 use web_identity::Role;
 
-/// How long a call may take, with its body either way.
+/// The timeout of a call, including its body in either direction.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// For how long what is signed is valid.
+/// The time for which a signature is valid.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
-/// How much of an answer about an error is read.
+/// The maximum number of bytes that are read of an error response.
 const MAX_ERROR: usize = 64 << 10;
-/// How much of a page of names is read: a thousand of the longest, encoded.
+/// The maximum number of bytes that are read of a page of names: a thousand of the longest, encoded.
 const MAX_PAGE: usize = 8 << 20;
-/// How many names a page has at most, by the protocol.
+/// The maximum number of names on a page, by the protocol.
 const PAGE: usize = 1000;
 
-/// See the module.
+/// The bucket of the [module](self).
 #[derive(Debug)]
 pub(crate) struct S3 {
     bucket: Bucket,
-    /// What all names begin with: nothing, or something that ends in a slash.
+    /// The prefix of all names: empty, or a text that ends in a slash.
     prefix: String,
     endpoint: Endpoint,
     credentials: Source,
-    /// How long nobody may delete what is stored.
+    /// The time for which no user can delete stored objects.
     retention: Option<SignedDuration>,
     timeout: Duration,
 }
 
-/// What a server answered.
+/// The response of a server.
 struct Answer {
     status: StatusCode,
-    /// Nothing, where it was more than is read.
+    /// The body; `None` if it was larger than the limit.
     body: Option<Bytes>,
 }
 
 impl S3 {
-    /// The bucket and prefix of `s3://BUCKET/PREFIX`, without its scheme.
+    /// Creates a store from the bucket and prefix of `s3://BUCKET/PREFIX`, without the scheme.
     pub(super) fn new(location: &str, args: &S3Args) -> anyhow::Result<Self> {
         let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         let prefix = prefix.trim_end_matches('/');
@@ -103,7 +104,7 @@ impl S3 {
         let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
         let headers = action.headers_mut();
         headers.insert("if-none-match", "*");
-        // Without a digest, a bucket with retention takes nothing.
+        // Without a digest, a bucket with retention accepts no objects.
         let digest = BASE64_STANDARD.encode(Sha256::digest(&bytes));
         headers.insert("x-amz-checksum-sha256", digest);
         if let Some(retention) = self.retention {
@@ -165,7 +166,7 @@ impl S3 {
                     return Err(unavailable("list", prefix, why));
                 }
                 last.clone_from(&name);
-                // Others may have put something else there.
+                // Other writers may have stored objects with other names there.
                 if super::check(&name).is_ok() && names.len() < limit {
                     names.push(name);
                 }
@@ -177,7 +178,7 @@ impl S3 {
         Ok(names)
     }
 
-    /// The next names, at most as many, and whether there are more.
+    /// Returns the next names, at most `most`, and whether more names follow.
     async fn page(
         &self,
         prefix: &str,
@@ -214,7 +215,7 @@ impl S3 {
         self.call(Method::GET, url, &none, empty, most).await
     }
 
-    /// Sends a request. The URL is signed, and in no message.
+    /// Sends a request. The URL is signed, and no message contains it.
     async fn call(
         &self,
         method: Method,
@@ -250,7 +251,7 @@ impl S3 {
     }
 }
 
-/// A host that may have any address: whoever runs oz names it, and it may well be beside it.
+/// Allows a host to have any address: the administrator of oz names it, and it may well be next to oz.
 fn allowed(host: &str) -> Allowed {
     let host = host.to_lowercase();
     let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -260,7 +261,7 @@ fn allowed(host: &str) -> Allowed {
     }
 }
 
-/// With what requests are signed.
+/// Returns the source of the credentials that sign requests.
 fn source(args: &S3Args) -> anyhow::Result<Source> {
     match (&args.credentials, &args.role, &args.web_identity_token) {
         (Some(directory), None, None) => Ok(Source::Files(CredentialFiles {
@@ -290,14 +291,14 @@ fn source(args: &S3Args) -> anyhow::Result<Source> {
     }
 }
 
-/// What an element of this name has, in the first place where it is.
+/// Returns the content of the first element with this name.
 fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, value) = text.split_once(&format!("<{name}>"))?;
     let (value, _) = value.split_once(&format!("</{name}>"))?;
     Some(value)
 }
 
-/// What a server calls an error. Nothing else of what it says is told.
+/// Returns the error code of a server. Messages repeat no other part of its response.
 fn code(body: &[u8]) -> Option<&str> {
     let code = between(str::from_utf8(body).ok()?, "Code")?;
     let fine = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -317,7 +318,7 @@ impl Answer {
         };
         let passing = [
             StatusCode::REQUEST_TIMEOUT,
-            // Somebody stores the same at this moment.
+            // Another writer stores the same object at this moment.
             StatusCode::CONFLICT,
             StatusCode::TOO_MANY_REQUESTS,
         ];

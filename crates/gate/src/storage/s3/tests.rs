@@ -1,4 +1,4 @@
-//! A bucket behind a server that speaks S3 and checks what is signed, and that fails as it is told to.
+//! A bucket behind a server that speaks S3 and verifies signatures, and that fails on request.
 
 use std::collections::BTreeMap;
 
@@ -195,7 +195,7 @@ async fn credentials_are_read_again_and_are_in_no_message() {
     assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
 }
 
-/// A server that exchanges the token "pod-token" for the credentials of the bucket, until `until`.
+/// Starts a server that exchanges the token "pod-token" for the credentials of the bucket, valid until `until`.
 async fn exchange(until: Timestamp) -> (String, JoinSet<()>) {
     let answer = move |body: String| async move {
         let pairs: BTreeMap<_, _> = form_urlencoded::parse(body.as_bytes())
@@ -254,7 +254,7 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
         assert!(!error.contains("somebody's"), "{error}");
         world.0.sets("token", "pod-token/+=\n").unwrap();
         assert_eq!(put(&storage, "x").await.unwrap(), Put::Stored);
-        // What is still valid is used, whether it is to be exchanged or not.
+        // Credentials that are still valid are used, whether or not they are to be exchanged.
         drop(server);
         assert_eq!(put(&storage, "x").await.unwrap(), Put::Exists, "{lasts}");
     }

@@ -1,5 +1,5 @@
-//! Credentials for a role, which a token of the pod's service account is exchanged for (AssumeRoleWithWebIdentity of
-//! STS). They are kept until shortly before they end.
+//! Credentials for a role, for which a token of the pod's service account is exchanged (AssumeRoleWithWebIdentity of
+//! STS). They are kept until shortly before they expire.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::sync::Mutex;
 
 use super::{between, code};
 
-/// How long an exchange may take.
+/// The timeout of an exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long before their end credentials are exchanged for new ones.
+/// The time before their expiry at which credentials are exchanged for new ones.
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_mins(5);
-/// How much of an answer is read.
+/// The maximum number of bytes that are read of a response.
 const MAX_ANSWER: usize = 64 << 10;
-/// As what the session of the role is on record at the server.
+/// The name under which the server records the session of the role.
 const SESSION: &str = "oz-gate";
 
-/// See the module.
+/// The role of the [module](self).
 #[derive(Debug)]
 pub(super) struct Role {
     /// The role, as its server names it (ARN).
@@ -37,7 +37,7 @@ pub(super) struct Role {
     pub(super) known: Mutex<Option<Known>>,
 }
 
-/// What was given, and until when.
+/// The received credentials, and their expiry.
 #[derive(Clone)]
 pub(super) struct Known {
     credentials: Credentials,
@@ -52,9 +52,9 @@ impl std::fmt::Debug for Known {
 
 impl Role {
     /// # Errors
-    /// Why there are none. Neither token nor credentials are in a message.
+    /// When there are no credentials; the error contains the cause. No message contains the token or the credentials.
     pub(super) async fn credentials(&self) -> Result<Credentials, String> {
-        // Whoever comes meanwhile waits for the same exchange.
+        // Concurrent callers wait for the same exchange.
         let mut known = self.known.lock().await;
         let now = Timestamp::now();
         if let Some(known) = &*known
@@ -71,7 +71,7 @@ impl Role {
                 *known = Some(new);
                 Ok(credentials)
             }
-            // They still are some.
+            // The known credentials are still valid.
             (Err(_), Some(known)) if known.until > now => Ok(known.credentials.clone()),
             (Err(why), _) => Err(format!(
                 "failed to exchange {} for credentials of {}: {why}",
@@ -107,7 +107,7 @@ impl Role {
     }
 }
 
-/// The credentials in an answer.
+/// Returns the credentials in a response.
 fn given(body: &[u8]) -> Option<Known> {
     let text = str::from_utf8(body).ok()?;
     let value = |name: &str| between(text, name).filter(|value| !value.contains(['<', '&']));

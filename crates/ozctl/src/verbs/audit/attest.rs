@@ -1,4 +1,5 @@
-//! `ozctl audit attest`: records what somebody decided about each line of who could get in.
+//! `ozctl audit attest`: records the decision of a user about each line of the list of users who
+//! could get access.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,9 +17,9 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::line;
 
-/// The longest file that is read.
+/// The maximum size of a file that is read.
 const LONGEST: u64 = 64 << 20;
-/// How many problems of a file, and how many lines that are to be removed, are shown.
+/// The maximum number of problems of a file, and of lines to remove, that are shown.
 const SHOWN: usize = 20;
 
 /// Record what you decided about each line of who could get in
@@ -100,7 +101,7 @@ impl Attest {
     }
 }
 
-/// Says what is missing.
+/// Prints the missing parts.
 fn incomplete(context: &Context, problems: &[String]) -> Result<Exit> {
     for problem in problems.iter().take(SHOWN) {
         context.print(&format!("  {}\n", line(problem)))?;
@@ -112,7 +113,7 @@ fn incomplete(context: &Context, problems: &[String]) -> Result<Exit> {
     Ok(Exit::INCOMPLETE)
 }
 
-/// Says how what is to be removed is removed.
+/// Prints how to remove the entitlements to remove.
 fn what_to_do(context: &Context, decided: &Decided) -> Result<()> {
     if decided.removed.is_empty() {
         return Ok(());

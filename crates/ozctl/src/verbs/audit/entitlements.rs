@@ -1,4 +1,5 @@
-//! `ozctl audit entitlements`: who could get into pods, whether anybody did or not.
+//! `ozctl audit entitlements`: lists the users who could get access to pods, regardless of actual
+//! use.
 
 use clap::{Args, ValueEnum};
 use oz_compliance::entitlements::COLUMNS;

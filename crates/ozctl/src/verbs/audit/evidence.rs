@@ -1,5 +1,5 @@
-//! `ozctl audit evidence`: what happened between two instants and who could get in, as one file that is checked
-//! without a cluster and without us.
+//! `ozctl audit evidence`: writes one file with the events between two instants and the users who
+//! could get access. It can be checked without a cluster and without oz.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader};
@@ -22,7 +22,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{instant, line};
 use crate::{choose, trail};
 
-/// How long ago it is until when evidence is made if nobody says: writers have signed by then how far they came.
+/// The default time between the end of evidence and now: by then, writers have signed a checkpoint.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 
 /// Write what happened as one file that an auditor checks without a cluster
@@ -83,7 +83,7 @@ impl Evidence {
         match (&self.check, self.from, &self.output) {
             (Some(file), ..) => self.checked(context, file),
             (None, Some(from), Some(file)) => self.make(context, from, file).await,
-            // The parser lets none through.
+            // The parser rejects all others.
             _ => Err(Failure::new(
                 "one of --from with -o, and --check, must be given",
             )),
@@ -100,7 +100,7 @@ impl Evidence {
     async fn make(&self, context: &Context, from: Timestamp, path: &Path) -> Result<Exit> {
         let now = Timestamp::now();
         let to = self.to.unwrap_or(now - SETTLED);
-        // A bundle names instants as records do.
+        // A bundle has instants in the precision of audit records.
         let micros = |at: Timestamp| at.round(Unit::Microsecond).unwrap_or(at);
         let (from, to) = (micros(from), micros(to));
         if has_come(from, to) || !has_come(now, to) {
@@ -198,14 +198,15 @@ impl Evidence {
     }
 }
 
-/// Where a file is written until it is whole.
+/// Returns the path of a file until it is complete.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()
 }
 
-/// A new file that only its owner reads: it says who was where. What an attempt that was broken off left goes.
+/// Creates a file that only its owner can read, since it contains the access of users. Removes the
+/// leftover of an aborted attempt.
 fn private(path: &Path) -> Result<File> {
     let _ = std::fs::remove_file(path);
     let mut options = OpenOptions::new();

@@ -1,5 +1,5 @@
-//! `ozctl audit keys`: the public keys, to be pinned where the cluster's administrators cannot
-//! change them.
+//! `ozctl audit keys`: prints the public keys, to be pinned where the cluster's administrators
+//! cannot change them.
 
 use clap::Args;
 use oz_api::names::AUDIT_PUBLIC_KEYS as KEYS;

@@ -1,4 +1,4 @@
-//! `ozctl audit list` and `export`: records as a table, JSON or CSV.
+//! `ozctl audit list` and `export`: print audit records as a table, JSON or CSV.
 
 use clap::{Args, ValueEnum};
 use oz_compliance::csv;
@@ -76,8 +76,8 @@ fn shown(entries: &[Entry], format: Format) -> Result<String> {
     })
 }
 
-/// Each chain in its own order, as its log has it: verifying takes a record in any other place for one
-/// that was moved there.
+/// Formats each chain in its order, as its log has it: verification treats a record in any other
+/// place as moved.
 fn lines(entries: &[Entry]) -> String {
     let mut entries: Vec<&Entry> = entries.iter().collect();
     entries.sort_by_key(|entry| (&entry.link.writer, entry.link.seq));

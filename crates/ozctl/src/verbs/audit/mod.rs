@@ -1,6 +1,6 @@
-//! `ozctl audit`: who was where, by whose leave, and whether anything of that was changed or taken
-//! away since. What is right and what is not is said by `oz_trail::verify`; here it is read
-//! and shown, what is old can be ordered away, and who could get in is told besides.
+//! `ozctl audit`: lists accesses to pods with their approvals, and shows whether the audit trail
+//! was changed or truncated since. `oz_trail::verify` decides whether it is whole; the verbs here
+//! read and show it, can have old records deleted, and list the users who could get access.
 
 mod attest;
 mod entitlements;
@@ -84,7 +84,8 @@ impl Audit {
     }
 }
 
-/// Shows the newest records of the namespace, at most `limit`, the oldest of them first: of one run, of one action.
+/// Shows the newest audit records of the namespace for one run and one action, at most `limit`, the
+/// oldest of them first.
 pub(crate) async fn newest(
     context: &Context,
     run: Option<String>,

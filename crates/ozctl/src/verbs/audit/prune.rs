@@ -1,5 +1,5 @@
-//! `ozctl audit prune`: has the operator delete the oldest records from the cluster, and put that on
-//! record, so that verifying knows of it.
+//! `ozctl audit prune`: has the operator delete the oldest audit records from the cluster, and
+//! record the deletion, so that verification can account for it.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::instant;
 
-/// How long it is waited until the operator has done it.
+/// The timeout for the operator to delete the records.
 const PRUNE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often it is asked.
+/// The interval between checks for the result.
 const POLL: Duration = Duration::from_secs(1);
 
 /// Delete the oldest records from the cluster, on record

@@ -1,4 +1,4 @@
-//! Which records are wanted, from the cluster or from logs, and as what they are shown.
+//! The selection of audit records, from the cluster or from logs, and their output formats.
 
 use std::path::PathBuf;
 
@@ -55,14 +55,15 @@ impl Filter {
         }
     }
 
-    /// What is wanted, oldest first.
+    /// Returns the selected records, oldest first.
     pub(super) async fn entries(&self, context: &Context) -> Result<Vec<Entry>> {
         let in_cluster = self.log.is_empty();
         entries(context, &self.query(context), in_cluster, &self.log).await
     }
 }
 
-/// What matches in the cluster, if that is read, and in these logs, oldest first.
+/// Returns the matching records of the cluster, if the cluster is read, and of these logs, oldest
+/// first.
 pub(crate) async fn entries(
     context: &Context,
     query: &Query,
@@ -75,7 +76,7 @@ pub(crate) async fn entries(
     }
     for path in logs {
         let text = log(path)?;
-        // Checkpoints are no entries; `verify` reads those.
+        // Checkpoints are not entries; `verify` reads them.
         entries.extend(
             text.lines()
                 .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
@@ -86,7 +87,7 @@ pub(crate) async fn entries(
     Ok(entries)
 }
 
-/// A file, whole.
+/// Reads a whole file.
 pub(super) fn log(path: &PathBuf) -> Result<String> {
     std::fs::read(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -105,7 +106,7 @@ pub(super) fn when(text: &str) -> Result<Timestamp, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Columns for people.
+/// Returns the columns for users.
 pub(super) fn table(entries: &[Entry], wide: bool) -> Table {
     let mut head = vec![
         "TIME",
@@ -159,7 +160,7 @@ pub(super) fn cells(entry: &Entry, wide: bool) -> Vec<String> {
     cells
 }
 
-/// Without what could move the cursor: users choose some of these words.
+/// Removes characters that could move the cursor: users choose some of these words.
 pub(super) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

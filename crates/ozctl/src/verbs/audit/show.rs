@@ -1,4 +1,4 @@
-//! `ozctl audit show`: one record, whole.
+//! `ozctl audit show`: shows one audit record, complete.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `ozctl audit tail`: records as they come.
+//! `ozctl audit tail`: prints audit records as they are written.
 
 use clap::Args;
 use futures::{Stream, TryStreamExt};
@@ -32,7 +32,7 @@ impl Tail {
             Ok(list.metadata.resource_version.unwrap_or_default())
         };
         let mut seen = now().await?;
-        // Whoever reads it may count on what comes after.
+        // After this line, readers may rely on each record that follows.
         if !context.pass_on(table(&[], true).to_string().as_bytes())? {
             return Ok(Exit::SUCCESS);
         }
@@ -53,7 +53,7 @@ impl Tail {
             match followed {
                 Ok(Followed::Broken) => {}
                 Ok(Followed::Unread) => return Ok(Exit::SUCCESS),
-                // The API server knows no more what came since: one that was restarted does not.
+                // The API server no longer has the changes since then, such as after a restart.
                 Err(failure) if failure.is_gone() => {
                     match missed(context, &cluster, &events, &query, &mut seen).await {
                         Ok(Followed::Broken) => {}
@@ -72,15 +72,16 @@ impl Tail {
     }
 }
 
-/// Why a watch is followed no longer.
+/// The reason for the end of a watch.
 enum Followed {
     /// The API server ended it, as it does every few minutes, or the connection broke.
     Broken,
-    /// Nobody reads what is written any more.
+    /// The output has no reader.
     Unread,
 }
 
-/// Writes the records that one watch brings; `seen` is from where the next one goes on.
+/// Writes the audit records of one watch; `seen` is the version from which the next watch
+/// continues.
 async fn follow(
     context: &Context,
     query: &Query,
@@ -88,7 +89,7 @@ async fn follow(
     seen: &mut String,
 ) -> Result<Followed> {
     let mut stream = std::pin::pin!(stream);
-    // Where it breaks, the next watch brings what this one did not, or says what is wrong.
+    // After a broken connection, the next watch returns the missing events, or the error.
     while let Ok(Some(event)) = stream.try_next().await {
         match event {
             WatchEvent::Added(event) => {
@@ -107,8 +108,8 @@ async fn follow(
     Ok(Followed::Broken)
 }
 
-/// Writes the records that came after `seen`, which no watch brings any more. Records never change, so the version of
-/// each is that of its creation.
+/// Writes the audit records after `seen`, which a watch no longer returns. Records never change, so
+/// the version of each is that of its creation.
 async fn missed(
     context: &Context,
     cluster: &Cluster,
@@ -138,7 +139,7 @@ async fn missed(
     Ok(Followed::Broken)
 }
 
-/// Writes a record, if it is one of those that are wanted. Whether somebody reads on.
+/// Writes an audit record, if it matches the query. Returns whether the output has a reader.
 fn show(context: &Context, query: &Query, event: &DynamicObject) -> Result<bool> {
     match serde_json::from_value::<Entry>(event.data["spec"].clone()) {
         Ok(entry) if query.matches(&entry) => {

@@ -1,4 +1,4 @@
-//! `ozctl audit verify`: whether the trail is whole.
+//! `ozctl audit verify`: checks whether the audit trail is whole.
 
 use std::path::PathBuf;
 
@@ -18,10 +18,11 @@ use crate::output::{self, TextFormat, instant};
 use crate::trail::{map, pages};
 use crate::verbs::sessions::{Checked, Identities, RecordedIn, show};
 
-/// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
+/// The maximum time by which the clock here may be behind the clock of the cluster, which decides
+/// whether a record is old enough for deletion.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
-/// The keys in these files, one a line.
+/// Returns the keys in these files, one in each line.
 pub(super) fn pinned(files: &[PathBuf]) -> Result<Vec<String>> {
     let mut pinned = Vec::new();
     for path in files {
@@ -30,14 +31,15 @@ pub(super) fn pinned(files: &[PathBuf]) -> Result<Vec<String>> {
     }
     pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
     if pinned.is_empty() && !files.is_empty() {
-        // Falling back to what the cluster says would prove nothing, unasked.
+        // A fallback to the keys of the cluster, which the user did not request, would prove
+        // nothing.
         return Err(Failure::new("the file of --key has no public key in it")
             .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"));
     }
     Ok(pinned)
 }
 
-/// What is older may be gone from the cluster.
+/// Returns the instant before which the cluster may have deleted records.
 pub(super) fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
     let kept = SignedDuration::from(retention) - SLACK;
     now.checked_sub(kept.max(SignedDuration::ZERO)).ok()
@@ -102,7 +104,8 @@ impl Verify {
         let mut published = Vec::new();
         if !self.offline {
             let cluster = context.cluster().await?;
-            // What is signed first, also before the logs: what is written meanwhile is only more.
+            // Checkpoints come first, also before the logs: records that are written at the same
+            // time only add to them.
             for (slot, text) in map(&cluster, &self.oz.namespace, CHECKPOINTS).await? {
                 evidence.checkpoint(&format!("ConfigMap {CHECKPOINTS}, {slot}"), &text);
             }
@@ -148,7 +151,7 @@ impl Verify {
         })
     }
 
-    /// The recordings that are on record, of all namespaces, if those are to be verified.
+    /// Checks the recorded recordings of all namespaces, if the user requests it.
     async fn recordings(&self, context: &Context) -> Result<Option<Vec<Checked>>> {
         let Some(from) = &self.recordings else {
             return Ok(None);
@@ -200,7 +203,7 @@ impl Verify {
         }
     }
 
-    /// Shows what became of the trail, for people.
+    /// Shows the result of the verification, for users.
     fn tell(
         &self,
         context: &Context,
@@ -271,7 +274,7 @@ impl Verify {
     }
 }
 
-/// What a key signed of which nothing is known.
+/// Describes the records that an unknown key signed.
 fn told(unknown: &UnknownKey) -> String {
     let UnknownKey {
         key,

@@ -1,4 +1,4 @@
-//! Whether what the trail is signed with can be verified.
+//! The check that public keys exist for the signatures of the audit trail.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -16,7 +16,7 @@ pub(super) async fn audit_keys(cluster: &Cluster, oz: &str) -> Finding {
         Ok(keys) => keys,
         Err(failure) => return Finding::unknown(CHECK, failure.message()),
     };
-    // Its metadata alone: the key itself is nobody's business.
+    // Only its metadata is read, since the key is secret.
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), oz);
     let secret = cluster.answer(secrets.get_metadata(AUDIT_KEY)).await;
     judge(
@@ -26,7 +26,7 @@ pub(super) async fn audit_keys(cluster: &Cluster, oz: &str) -> Finding {
     )
 }
 
-/// `gone` says that there is no Secret.
+/// Judges the keys. `gone` means that the Secret does not exist.
 fn judge(oz: &str, keys: &Keys, gone: bool) -> Finding {
     let again = format!(
         "the operator makes it again within seconds: see that it runs: {}",

@@ -1,5 +1,5 @@
-//! What anybody can look at: the API server, oz's kinds, one's own rights, the webhook by a
-//! dry-run, the templates.
+//! The checks that any user can run: the API server, oz's kinds, the user's own rights, the webhook
+//! by a dry-run, the templates.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::request::Ask;
 
-/// What a clock may be off: sessions end by the API server's, and what is shown by ours.
+/// The tolerated difference between clocks: sessions end by the API server's clock, and ozctl shows
+/// times by the clock here.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
@@ -49,7 +50,8 @@ async fn clock(cluster: &Cluster) -> Finding {
     }
 }
 
-/// The server's date is in whole seconds, and was written between the two instants.
+/// Judges the clock. The server's date is in whole seconds, and was written between the two
+/// instants.
 fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding {
     const CHECK: &str = "clock";
     let second = SignedDuration::from_secs(1);
@@ -93,7 +95,7 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
     Finding::wrong(CHECK, format!("{} are not there", missing.join(", ")), fix)
 }
 
-/// What people need: verb, resource, and which of oz's roles gives it.
+/// Returns the rights that users need: verb, resource, and the role of oz that grants the right.
 fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     kinds::all().into_iter().flat_map(|kind| {
         let (verbs, role): (&[_], _) = match kind.role {
@@ -161,8 +163,8 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
     findings
 }
 
-/// A request that is never stored tells whether the webhook stamps: the same proof that the
-/// operator makes each minute.
+/// Checks whether the webhook stamps, by a request that is never stored: the operator makes the
+/// same check each minute.
 pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
     const CHECK: &str = "webhook";
     let ask = Ask {
@@ -253,7 +255,7 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
     }
 }
 
-/// What oz could not read lately, by the events on it. Nothing is said if there is nothing.
+/// Reports the objects that oz recently failed to read, by their events; `None` if there are none.
 pub(super) async fn unreadable(cluster: &Cluster) -> Option<Finding> {
     let events = cluster.api::<Event>();
     let lately = ListParams::default().fields("reason=Unreadable");
@@ -288,7 +290,7 @@ fn why(status: &TemplateStatus) -> String {
     let mut conditions = status.conditions.iter();
     let failed = conditions.find(|condition| condition.status == "False");
     let message = failed.map_or("not ready", |condition| &condition.message);
-    // The original's words begin with what we say ourselves.
+    // The message of the original begins with the prefix that ozctl prints itself.
     message.trim_start_matches("Error: ").to_owned()
 }
 

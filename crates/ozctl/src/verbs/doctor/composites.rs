@@ -1,4 +1,5 @@
-//! Whether the composites that there are do what they declare, and whether somebody else carries them out as well.
+//! The checks that the composites work as declared, and that no other controller carries them out
+//! as well.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -13,10 +14,10 @@ use crate::failure::Result;
 use crate::{composites, output};
 
 const CHECK: &str = "composites";
-/// How many workloads are looked at for a second controller.
+/// The maximum number of workloads that are searched for a second controller.
 const MOST_WORKLOADS: u32 = 5_000;
 
-/// Each composite by its conditions. Nothing is said where the cluster has no composites.
+/// Reports each composite by its conditions. Reports nothing for a cluster without composites.
 pub(super) async fn composites(
     cluster: &Cluster,
     deployments: &Result<Vec<Deployment>>,
@@ -36,7 +37,7 @@ pub(super) async fn composites(
     findings
 }
 
-/// The composites whose parents adopt as with MetaController, by the operator's flags.
+/// Reports the composites with parents that adopt as with MetaController, by the operator's flags.
 fn adopting(arguments: &[&str]) -> Option<Finding> {
     let mut flags = arguments.iter();
     let names = flags.find_map(|flag| flag.strip_prefix("--adopt-as-original="))?;
@@ -92,7 +93,8 @@ fn judge(all: &[Declaration]) -> Finding {
     Finding::good(CHECK, text)
 }
 
-/// Whether MetaController runs as well, which carries out each CompositeController without asking who else does.
+/// Checks whether MetaController runs as well, which carries out each CompositeController without a
+/// check for other controllers.
 async fn others(cluster: &Cluster) -> Option<Finding> {
     let all = ListParams::default().limit(MOST_WORKLOADS);
     let deployments: Api<Deployment> = Api::all(cluster.client.clone());
@@ -101,7 +103,8 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
         cluster.answer(deployments.list(&all)),
         cluster.answer(sets.list(&all)),
     );
-    // Who may not list them is told nothing: most clusters have never had it.
+    // A user without the right to list them gets no finding: most clusters have never had
+    // MetaController.
     let (deployments, sets) = listed.await.ok()?;
     let deployments = deployments.items.into_iter().map(|one| {
         let pod = one.spec.and_then(|spec| spec.template.spec);
@@ -134,7 +137,7 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
     })
 }
 
-/// Whether one of its containers is MetaController, by the name of its image.
+/// Checks whether a container of the pod is MetaController, by the name of its image.
 fn is_metacontroller(pod: &PodSpec) -> bool {
     let images = pod.containers.iter().filter_map(|one| one.image.as_deref());
     let mut names = images.map(|image| {

@@ -1,4 +1,5 @@
-//! Whether harness runs can begin where they are served, and whether Paddock runs them as well.
+//! The checks that harness runs can begin where they are served, and that Paddock does not run them
+//! as well.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,14 +18,15 @@ const CHECK: &str = "harness runs";
 const SERVED: &str = "--harness";
 const GIT_IMAGE: &str = "--harness-git-image=";
 
-/// Whether an operator with these arguments serves harness runs.
+/// Checks whether an operator with these arguments serves harness runs.
 pub(super) fn is_served(arguments: &[&str]) -> bool {
     arguments
         .iter()
         .any(|it| *it == SERVED || *it == "--harness=true")
 }
 
-/// Nothing is said where the operator does not serve them, or may not be looked at.
+/// Checks harness runs. Reports nothing if the operator does not serve them, or the user may not
+/// read its Deployment.
 pub(super) async fn harness(
     cluster: &Cluster,
     oz: &str,
@@ -43,14 +45,14 @@ pub(super) async fn harness(
             "set harness.gitImage in oz's values",
         ));
     }
-    // Who may not list them is told by another check.
+    // Another check reports that the user may not list them.
     let others = registrations.iter().flatten();
     let others = others.filter(|one| one.is_foreign(GROUP));
     findings.extend(others.map(other));
     findings
 }
 
-/// Whether a broker has said by what it is known.
+/// Checks whether a broker has published its CA.
 async fn broker(cluster: &Cluster, oz: &str) -> Finding {
     let name = names::BROKER_CA;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), oz);
@@ -78,7 +80,7 @@ async fn broker(cluster: &Cluster, oz: &str) -> Finding {
     }
 }
 
-/// A registration for the same kinds that is not oz's, of which Paddock has some.
+/// Reports a registration for the same kinds that is not oz's; Paddock has some.
 fn other(registration: &Registration) -> Finding {
     let Registration { kind, name, .. } = registration;
     Finding::wrong(

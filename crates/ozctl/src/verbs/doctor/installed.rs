@@ -1,4 +1,4 @@
-//! What administrators can look at: how oz is installed, and whether it runs.
+//! The checks that require an administrator: how oz is installed, and whether it runs.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ use crate::cluster::Cluster;
 use crate::explain::operator;
 use crate::failure::{Failure, Result};
 
-/// The operator renews its lease every two seconds.
+/// The age of a stale lease. The operator renews its lease every two seconds.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
-/// Less than this is left: nobody renews it any more.
+/// The minimum remaining validity of a certificate: with less, no component renews it any more.
 const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
 
-/// The registrations that concern oz's kinds, and the certificates they vouch by.
+/// Checks the registrations for oz's kinds, and their certificates.
 pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding> {
     const CHECK: &str = "registration";
     let registrations = match registrations {
@@ -60,7 +60,8 @@ pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding
     findings
 }
 
-/// The original's registration stays when only its pods are removed, and refuses everything then.
+/// Reports the original's registration, which remains when only its pods are removed, and then
+/// rejects every request.
 fn foreign(registration: &Registration) -> Finding {
     let Registration { kind, name, .. } = registration;
     Finding::wrong(
@@ -82,7 +83,7 @@ fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
             .ca_bundle
             .as_ref()
             .map_or(&[][..], |bundle| &bundle.0);
-        // Of several, as while one replaces the other, the youngest counts.
+        // With several certificates, as during a replacement, the youngest counts.
         let end = Pem::iter_from_buffer(bundle)
             .flatten()
             .filter_map(|pem| {
@@ -141,9 +142,9 @@ pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
     }
 }
 
-/// Not where people are given no pods of their own.
+/// The right to create pods, which is not required without dedicated pods.
 const MAKE_PODS: (&str, &str, &str, &str) = ("create", "", "pods", "");
-/// What the operator must be permitted to grant and to take away.
+/// The rights that the operator requires to grant and to revoke access.
 const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("create", "rbac.authorization.k8s.io", "roles", ""),
     ("delete", "rbac.authorization.k8s.io", "roles", ""),
@@ -157,14 +158,14 @@ const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("delete", GROUP, "execaccessrequests", ""),
 ];
 
-/// Who the operator is, and whether it makes pods.
+/// The operator's account, and whether the operator makes pods.
 struct Operator {
     account: String,
     makes_pods: bool,
 }
 
 impl Operator {
-    /// What its Deployment says; else what it is without a word.
+    /// Returns the values of the operator's Deployment; else the defaults.
     fn of(deployments: &[Deployment]) -> Self {
         let account = operator::operator(deployments)
             .and_then(operator::pod)
@@ -177,7 +178,7 @@ impl Operator {
     }
 }
 
-/// The flags that the operator is started with.
+/// Returns the flags with which the operator is started.
 pub(super) fn operator_arguments(deployments: &[Deployment]) -> Vec<&str> {
     operator::operator(deployments).map_or_else(Vec::new, operator::arguments)
 }
@@ -252,7 +253,7 @@ pub(super) async fn operator_rights(
     )
 }
 
-/// Which versions run.
+/// Reports the running versions.
 pub(super) fn versions(oz: &str, deployments: &Result<Vec<Deployment>>) -> Finding {
     const CHECK: &str = "versions";
     let ours = env!("CARGO_PKG_VERSION");
@@ -282,8 +283,8 @@ pub(super) fn versions(oz: &str, deployments: &Result<Vec<Deployment>>) -> Findi
     }
 }
 
-/// By the tags of its images; one that a digest names has the version that its Deployment is labelled
-/// with.
+/// Returns the versions by the tags of the images; for an image by digest, the version in the label
+/// of its Deployment.
 fn versions_of(deployment: &Deployment) -> Vec<String> {
     let labels = deployment.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
@@ -301,7 +302,7 @@ fn versions_of(deployment: &Deployment) -> Vec<String> {
     images.filter_map(version).collect()
 }
 
-/// What follows the last colon, unless that is the one before a registry's port.
+/// Returns the text after the last colon, unless that is the colon before a registry's port.
 fn tag(image: &str) -> Option<&str> {
     let (_, tag) = image.rsplit_once(':')?;
     (!tag.contains('/')).then_some(tag)

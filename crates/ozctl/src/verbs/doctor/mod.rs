@@ -1,5 +1,6 @@
-//! `ozctl doctor`: whether oz works here, for you: what was looked at, what is wrong, and what
-//! mends it. What you may not look at is said to be unknown, and is no finding.
+//! `ozctl doctor`: checks whether oz works here, for the current user, and reports each check, each
+//! problem and its repair. A check that the user may not make is reported as unknown, and is not a
+//! finding.
 
 mod audit_keys;
 mod checks;
@@ -45,7 +46,7 @@ pub(crate) struct Doctor {
     output: TextFormat,
 }
 
-/// What was looked at, and what was seen.
+/// A check and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
@@ -55,9 +56,9 @@ pub(super) struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Good(String),
-    /// What is wrong, and what mends it.
+    /// A problem, and its repair.
     Wrong(String, String),
-    /// Why it could not be looked at.
+    /// The reason why the check was not possible.
     Unknown(String),
 }
 
@@ -81,7 +82,8 @@ impl Finding {
         Self { check, verdict }
     }
 
-    /// Without an API server nothing else can be known.
+    /// Checks whether the examination ends here: without an API server, all other results are
+    /// unknown.
     fn ends_the_examination(&self) -> bool {
         self.is_wrong() && ["API server", "clock"].contains(&self.check)
     }
@@ -107,7 +109,8 @@ impl Doctor {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let mut findings = examine(&cluster, &self.oz_namespace).await;
-        // It names people and their rights: no business of whom `ozctl report` is sent to.
+        // This check names users and their rights, which are not for the recipients of `ozctl
+        // report`.
         if !findings.iter().any(Finding::ends_the_examination) {
             findings.push(standing::rights(&cluster, &self.oz_namespace).await);
             findings.push(windows::windows(&cluster).await);
@@ -132,7 +135,7 @@ impl Doctor {
     }
 }
 
-/// All checks, in the order in which one stands on another.
+/// Runs all checks, in the order of their dependencies.
 pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     let mut findings = checks::api_server(cluster).await;
     if findings.iter().any(Finding::ends_the_examination) {
@@ -162,7 +165,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings
 }
 
-/// How to read what a part of oz wrote, whatever its release is called.
+/// Returns the command that prints the logs of a component, independent of the release's name.
 fn logs(oz: &str, component: &str) -> String {
     format!(
         "kubectl logs -n {oz} -l app.kubernetes.io/name=oz,app.kubernetes.io/component={component}"

@@ -1,4 +1,4 @@
-//! Whether anybody answers the pods that may ask name servers alone.
+//! The check that name servers exist for the pods that may connect to name servers only.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use crate::failure::Result;
 const CHECK: &str = "name servers";
 const FLAG: &str = "--name-servers=";
 
-/// What the operator lets such pods ask.
+/// Returns the name servers that the operator permits to such pods.
 fn configured(deployments: &[Deployment]) -> Vec<NameServer> {
     let arguments = operator_arguments(deployments);
     let values = arguments.iter().filter_map(|it| it.strip_prefix(FLAG));
@@ -27,7 +27,8 @@ fn configured(deployments: &[Deployment]) -> Vec<NameServer> {
     servers
 }
 
-/// Nothing is said where no template says `egress: Dns`; what cannot be listed, another check says.
+/// Checks the name servers. Reports nothing if no template has `egress: Dns`; another check reports
+/// kinds that cannot be listed.
 pub(super) async fn name_servers(
     cluster: &Cluster,
     deployments: &Result<Vec<Deployment>>,
@@ -65,7 +66,8 @@ pub(super) async fn name_servers(
     ))
 }
 
-/// What is named by its address cannot be looked for, and is taken to be there.
+/// Checks whether a name server exists. A name server with an address cannot be searched for, and
+/// is assumed to exist.
 async fn is_there(cluster: &Cluster, server: &NameServer) -> Result<bool> {
     let Some((namespace, labels)) = server.pods() else {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Whether the policies by which the API server itself refuses stand as they were installed.
+//! The check that the admission policies are as they were installed.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -15,7 +15,7 @@ use crate::failure::Result;
 
 const CHECK: &str = "policies";
 
-/// What the operator expects is what should be there.
+/// Returns the expected installation, from the operator's configuration.
 fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
     let arguments = operator_arguments(deployments);
     let values = |flag: &str| {
@@ -37,7 +37,7 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
     })
 }
 
-/// Each policy of oz, as the operator's flags say that it should be.
+/// Checks each admission policy of oz against the operator's flags.
 pub(super) async fn policies(
     cluster: &Cluster,
     oz: &str,

@@ -1,4 +1,5 @@
-//! The hooks that are registered in the API server, oz's and those of others: read once, for all checks of them.
+//! The hooks that are registered in the API server, of oz and of other projects: read once, for all
+//! their checks.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
@@ -11,15 +12,15 @@ use oz_api::names;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-/// Kind of the registrations of hooks that may change what they see, as kubectl takes it.
+/// The kind of the registrations of hooks that may change objects, as kubectl takes it.
 pub(super) const MUTATING: &str = "mutatingwebhookconfiguration";
-/// Kind of the registrations of hooks that may not.
+/// The kind of the registrations of hooks that may not change objects.
 pub(super) const VALIDATING: &str = "validatingwebhookconfiguration";
 
 /// A registration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registration {
-    /// Its kind, as kubectl takes it.
+    /// The kind, as kubectl takes it.
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) hooks: Vec<Hook>,
@@ -34,14 +35,14 @@ pub(super) struct Hook {
 }
 
 impl Registration {
-    /// Whether others than oz registered a hook for an API group.
+    /// Checks whether a project other than oz registered a hook for an API group.
     pub(super) fn is_foreign(&self, group: &str) -> bool {
         self.name != names::REGISTRATION && self.hooks.iter().any(|hook| hook.concerns(group))
     }
 }
 
 impl Hook {
-    /// Whether it is called for an API group by name.
+    /// Checks whether the hook is registered for an API group by name.
     pub(super) fn concerns(&self, group: &str) -> bool {
         let mut groups = self
             .rules
@@ -52,7 +53,7 @@ impl Hook {
     }
 }
 
-/// All registrations, those of hooks that may change what they see first.
+/// Returns all registrations; those of hooks that may change objects come first.
 pub(super) async fn read(cluster: &Cluster) -> Result<Vec<Registration>> {
     let all = ListParams::default();
     let mutating = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());

@@ -1,4 +1,5 @@
-//! Whether the Secrets with the keys of each component exist: without them, a process that starts ends.
+//! The check that the Secrets with the keys of each component exist: without them, a starting
+//! process exits.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -10,7 +11,7 @@ use crate::cluster::Cluster;
 const CHECK: &str = "signing keys";
 
 pub(super) async fn signing_keys(cluster: &Cluster, oz: &str) -> Finding {
-    // Their metadata alone: the keys themselves are nobody's business.
+    // Only their metadata is read, since the keys are secret.
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), oz);
     let mut missing = Vec::new();
     let components = [names::WEBHOOK, names::OPERATOR, names::GATE, names::BROKER];

@@ -1,5 +1,5 @@
-//! Windows of transient bindings that are still to open: rights that come later, by the groups that their requesters had
-//! when they created them.
+//! Windows of transient bindings that have yet to open: later rights, by the groups that their
+//! requesters had at the creation of the bindings.
 
 use std::fmt::Write as _;
 
@@ -15,18 +15,18 @@ use crate::cluster::Cluster;
 use crate::failure::Result;
 
 const CHECK: &str = "waiting windows";
-/// How many are shown.
+/// The maximum number that is shown.
 const SHOWN: usize = 20;
-/// How many objects of a kind are looked at.
+/// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 20_000;
 
-/// What was read.
+/// The windows that were read.
 #[derive(Default)]
 struct Windows {
     found: Vec<Entitlement>,
-    /// How many bindings they are of.
+    /// The number of their bindings.
     bindings: usize,
-    /// Whether there was more than is looked at.
+    /// The cluster has more objects than are read.
     cut_short: bool,
 }
 
@@ -42,7 +42,7 @@ async fn read(cluster: &Cluster, now: Timestamp) -> Result<Windows> {
     for_each_kind!(bindings B => { add::<B>(cluster, now, &mut windows).await? });
     for_each_kind!(published B => {
         match add::<B>(cluster, now, &mut windows).await {
-            // Most clusters do not have it, and no role lets it be read there.
+            // Most clusters do not have this kind, and no role permits a user to read it there.
             Err(failure) if failure.is_forbidden() => {}
             added => added?,
         }
@@ -54,7 +54,7 @@ async fn add<B: Kind>(cluster: &Cluster, now: Timestamp, windows: &mut Windows) 
     let api = Api::<B>::all(cluster.client.clone());
     let pages = cluster.pages(&api, ListParams::default(), LOOKED_AT);
     let (bindings, more) = match pages.await {
-        // What is not installed waits for nothing; that it is not is another finding.
+        // A kind that is not installed has no windows; another finding reports that it is missing.
         Err(failure) if failure.is_unknown_kind() => return Ok(()),
         pages => pages?,
     };

@@ -1,5 +1,6 @@
-//! `ozctl explain`: how a request was decided, or would be, rule by rule, and the plan that the
-//! operator would carry out; and what a composite does about a parent. All of it comes from the functions that the operator itself calls.
+//! `ozctl explain`: shows how a request was decided, or would be, rule by rule, and the plan that
+//! the operator would carry out; also the actions of a composite for a parent. All of it comes from
+//! the functions that the operator itself calls.
 
 mod show;
 mod show_binding;
@@ -93,8 +94,8 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    /// With a template, `--user` of the command line is who would ask, and not the kubeconfig's;
-    /// unless `--for` says who.
+    /// Takes `--user` of the command line as the requester, and not as the user of the kubeconfig,
+    /// if a template is given; unless `--for` names the requester.
     pub(crate) fn take_person(&mut self, user: &mut Option<String>) {
         if self.template.is_some() {
             self.person = self.person.take().or_else(|| user.take());
@@ -119,7 +120,7 @@ impl Explain {
         let explanation = match (&self.request, &self.template) {
             (Some(word), _) => match of_request(&cluster, &flags, word).await? {
                 Some(found) => found,
-                // Not a request of access; perhaps a transient binding.
+                // The word names no access request, but perhaps a transient binding.
                 None => {
                     if let Some(found) = of_parent(&cluster, &flags, word).await? {
                         show_composite::show(context, self.output, &found)?;
@@ -181,7 +182,7 @@ fn exit(yes: bool) -> Exit {
     if yes { Exit::SUCCESS } else { Exit::FAILURE }
 }
 
-/// The request that `word` names, if there is one.
+/// Returns the explanation of the request `word`, if it exists.
 async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Option<Explanation>> {
     let Ok(named) = Named::request(word) else {
         return Ok(None);
@@ -196,7 +197,7 @@ async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Opti
     Ok(None)
 }
 
-/// What composites do about the object that `word` names, if it is of no kind of oz's.
+/// Returns the actions of composites for the object `word`, if its kind is not of oz.
 async fn of_parent(
     cluster: &Cluster,
     flags: &Flags,
@@ -209,7 +210,7 @@ async fn of_parent(
     composite::explain(cluster, &flags.settings.policy_namespaces, word).await
 }
 
-/// The failure that a word which names nothing is.
+/// Returns the failure for a word that names no object.
 fn none(cluster: &Cluster, word: &str) -> Failure {
     match Named::request(word) {
         Err(failure) => failure,
@@ -230,8 +231,8 @@ async fn existing<R: Explained>(
     explanation.await.map(Some)
 }
 
-/// The binding that `word` names, `trb/NAME` or `tcrb/NAME`, or only its name; `None` if there is
-/// none.
+/// Returns the explanation of the binding `word`: `trb/NAME` or `tcrb/NAME`, or only its name;
+/// `None` if it does not exist.
 async fn of_binding(
     cluster: &Cluster,
     flags: &Flags,
@@ -240,7 +241,7 @@ async fn of_binding(
     let Some(named) = Named::of(word, Role::Binding)? else {
         return Ok(None);
     };
-    // Whoever gave only a name may have meant a request, and need not know of bindings.
+    // A user who gave only a name may have meant a request, and need not know of bindings.
     let only_a_name = named.is_of_any_kind();
     for_each_kind!(bindings B => {
         if named.may_be::<B>()
@@ -256,8 +257,8 @@ async fn of_binding(
         .next("`ozctl get trb` and `ozctl get tcrb` list those that are there"))
 }
 
-/// Where only a name was given, a kind that is not installed, or that one may not read, has no object
-/// of that name.
+/// Returns `None` for a kind that is not installed, or that the user may not read, if the word was
+/// only a name.
 fn absent<K>(only_a_name: bool, answer: Result<Option<K>>) -> Result<Option<K>> {
     match answer {
         Err(failure) if only_a_name && (failure.is_unknown_kind() || failure.is_forbidden()) => {

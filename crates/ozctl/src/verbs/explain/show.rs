@@ -1,4 +1,4 @@
-//! An explanation on the screen, and as JSON.
+//! The output of an explanation on the screen, and as JSON.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::RequestStatus;
@@ -149,7 +149,7 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
     }
 }
 
-/// What is said of policies only where there are any, and of others who have to agree.
+/// Adds the lines about access policies and about required approvals, if there are any.
 fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) {
     let policies = &explanation.policies;
     if let Some(why) = &policies.unknown {
@@ -258,7 +258,7 @@ pub(super) fn step_text(step: &Step) -> String {
     }
 }
 
-/// By which flags of the operator the plan is made.
+/// Formats the flags of the operator by which the plan is made.
 pub(super) fn flags(source: &Source) -> String {
     let mut text = format!("  ({source}");
     if let Source::Defaults(_) = source {

@@ -1,4 +1,4 @@
-//! The explanation of a transient binding on the screen, and as JSON.
+//! The output of the explanation of a transient binding on the screen, and as JSON.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What composites do about a parent, on the screen and as JSON.
+//! The actions of composites for a parent, on the screen and as JSON.
 
 use std::collections::BTreeSet;
 
@@ -144,7 +144,7 @@ fn not_done(why: Withheld) -> &'static str {
     }
 }
 
-/// What is done, where an object that is there already is changed.
+/// Adds the steps of a plan; a write to an existing object is shown as a change.
 fn steps(plan: &Plan, live: &[Live], lines: &mut Vec<String>) {
     let mut there: BTreeSet<_> = live.iter().map(Live::key).collect();
     if plan.stages.is_empty() {
@@ -183,7 +183,7 @@ fn moments(timeline: &[Moment], lines: &mut Vec<String>) {
         lines.push("  nothing".to_owned());
     }
     for moment in timeline {
-        // To the nanosecond: it matters on which side of an instant a bound is.
+        // With nanoseconds: the side of an instant on which a bound lies is important.
         let at = moment.at;
         let mut said = Vec::new();
         for (word, children) in [

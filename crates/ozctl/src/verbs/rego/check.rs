@@ -1,4 +1,4 @@
-//! `ozctl rego check`: whether a policy compiles, and everything that is wrong if it does not.
+//! `ozctl rego check`: checks whether a Rego policy compiles, and prints all errors if it does not.
 
 use clap::{Args, ValueEnum};
 use oz_rego::Policy;

@@ -1,4 +1,5 @@
-//! `ozctl rego eval`: what a policy says to an input at an instant, and when it will say something else.
+//! `ozctl rego eval`: evaluates a Rego policy for an input at an instant, and prints the time when
+//! the result will change.
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl Eval {
             ..Limits::default()
         };
         let document = if self.preview {
-            // Of an input of another shape, whatever it names.
+            // For an input of another shape: the instants in any of its fields.
             let parent = input.get("parent").unwrap_or(&input);
             let instants = ends::instants(parent, now);
             let part = |answer: &Answer| answer.document().map(compared);
@@ -129,7 +130,7 @@ impl Eval {
     }
 }
 
-/// An object by the name of its kind, as kubectl has it.
+/// Returns an object by the name of its kind, as in kubectl.
 async fn parent(cluster: &Cluster, word: &str) -> Result<Value> {
     let (kind, name) = word.split_once('/').ok_or_else(|| {
         Failure::new(format!(

@@ -1,4 +1,4 @@
-//! The files of a policy, and of its input.
+//! The files of a Rego policy, and of its input.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 
-/// The modules in files, and in folders everything that ends in `.rego`, in the order of their names.
+/// Returns the modules in files, and in folders all files that end in `.rego`, in the order of
+/// their names.
 pub(super) fn modules(named: &[String], with_tests: bool) -> Result<Vec<(String, String)>> {
     let mut paths = Vec::new();
     for name in named {
@@ -51,13 +52,14 @@ fn walk(folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The policy in files.
+/// Returns the Rego policy in files.
 pub(super) fn policy(named: &[String], with_tests: bool) -> Result<Policy> {
     let modules = modules(named, with_tests)?;
     Policy::compile(&modules).map_err(|errors| wrong(&errors))
 }
 
-/// Of a policy that does not compile, the first error; `check` tells all.
+/// Returns the failure for a Rego policy that does not compile: the first error; `check` prints
+/// all.
 fn wrong(errors: &CompileErrors) -> Failure {
     let all = errors.errors();
     let first = all.first().map(ToString::to_string).unwrap_or_default();
@@ -68,7 +70,7 @@ fn wrong(errors: &CompileErrors) -> Failure {
     }
 }
 
-/// A document of YAML or JSON.
+/// Reads a document of YAML or JSON.
 pub(super) fn document(path: &str) -> Result<Value> {
     let text = match path {
         "-" => std::io::read_to_string(std::io::stdin()),
@@ -90,7 +92,7 @@ fn unread(path: &str, error: &std::io::Error) -> Failure {
     Failure::new(format!("failed to read {path}: {error}"))
 }
 
-/// A duration of a flag, as Go writes them.
+/// Parses the duration of a flag, in the format of Go.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = crate::verbs::go_duration(text).filter(|duration| !duration.is_zero());
     parsed.ok_or_else(|| "must be a duration such as 500ms or 2s".to_owned())

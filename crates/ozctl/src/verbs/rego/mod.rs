@@ -1,5 +1,5 @@
-//! `ozctl rego`: policies in Rego, asked, tested and checked as the operator would, on one's own machine. How they
-//! are compiled and evaluated is `oz_rego`'s; here files are read, and answers shown.
+//! `ozctl rego`: evaluates, tests and checks Rego policies as the operator would, on the user's
+//! machine. `oz_rego` compiles and evaluates them; the verbs here read files, and show results.
 
 mod check;
 mod eval;

@@ -1,4 +1,4 @@
-//! `ozctl rego test`: tests as OPA has them, rules whose names begin with `test_`.
+//! `ozctl rego test`: runs tests as OPA does: rules with names that begin with `test_`.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ impl Test {
     }
 }
 
-/// What is tested: of the tests themselves all lines are run.
+/// Returns the coverage of all files but tests: a test file runs all its lines.
 fn policies(tests: &Tests) -> impl Iterator<Item = &Coverage> {
     let files = tests.coverage.iter();
     files.filter(|file| !file.file.ends_with("_test.rego"))
@@ -157,7 +157,7 @@ fn covered(file: &Coverage) -> String {
     format!("{name}: {} of {all} lines covered{not}", file.covered.len())
 }
 
-/// Lines in a row as one range.
+/// Formats consecutive lines as one range.
 fn ranges(file: &Coverage) -> Vec<String> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &line in &file.not_covered {

@@ -1,5 +1,5 @@
-//! `ozctl run cancel`: ends runs before their time. A run is deleted; the operator ends its pod, and keeps the
-//! record.
+//! `ozctl run cancel`: ends runs before their time. The verb deletes the run; the operator ends its
+//! pod, and keeps the record.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -35,9 +35,9 @@ impl Cancel {
         let cluster = context.cluster().await?;
         let mut failed: Option<Failure> = None;
         for name in &self.names {
-            // As `-o name` writes them.
+            // The format of `-o name`.
             let name = name.strip_prefix("harnessrun.paddock.dev/").unwrap_or(name);
-            // What one name is wrong with keeps nobody from ending the others.
+            // A failure with one name does not prevent the end of the others.
             if let Err(failure) = cancel(context, &cluster, name).await.map_err(installed)
                 && let Some(before) = failed.replace(failure)
             {
@@ -57,7 +57,7 @@ async fn cancel(context: &Context, cluster: &Cluster, name: &str) -> Result<()> 
         ));
         return Ok(());
     }
-    // Not another one that got its name meanwhile.
+    // Another run may have the same name by now.
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: run.uid(),

@@ -1,4 +1,4 @@
-//! `ozctl run events`: what an agent does, as its run's status tells it.
+//! `ozctl run events`: prints the actions of an agent, from the status of its run.
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCandidates;

@@ -1,4 +1,4 @@
-//! `ozctl run explain`: why a run waits.
+//! `ozctl run explain`: explains why a run waits.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;

@@ -1,4 +1,4 @@
-//! `ozctl run list`: runs, workspaces, and templates.
+//! `ozctl run list`: lists runs, workspaces, and templates.
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -124,10 +124,11 @@ where
     found.items.iter().map(output::whole).collect()
 }
 
-/// Titles of columns, each with the path of its value.
+/// The titles of columns, each with the path of its value.
 type Columns = &'static [(&'static str, &'static str)];
 
-/// The columns of a kind, each with the path of its value; the last ones only if the table is wide.
+/// Returns the columns of a kind, each with the path of its value; the second list is only for a
+/// wide table.
 fn columns(what: What) -> (Columns, Columns) {
     match what {
         What::Runs => (

@@ -1,4 +1,4 @@
-//! `ozctl run logs`: what a run writes while it lives, and its transcript when it is over.
+//! `ozctl run logs`: prints the output of a run during the run, and its transcript after the end.
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCandidates;
@@ -107,7 +107,7 @@ impl Logs {
             .as_ref()
             .and_then(|status| status.job_name.clone());
         let job = job.unwrap_or_else(|| run.name_any());
-        // Others may give their pods the label, too.
+        // Other users may set the label on their pods, too.
         let is_its = |pod: &&Pod| {
             let mut owners = pod.owner_references().iter();
             owners.any(|owner| owner.kind == "Job" && owner.name == job)
@@ -138,8 +138,8 @@ impl Logs {
     }
 }
 
-/// Shows a stream to its end, or until nobody reads it any more: bytes as they are, but on a terminal nothing
-/// that could draw on it.
+/// Copies a stream to standard output, until the stream ends or the output has no reader: bytes
+/// stay unchanged, but a terminal gets no sequence that could draw on it.
 pub(super) async fn copy(context: &Context, stream: impl AsyncRead) -> Result<()> {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let mut stream = std::pin::pin!(stream);

@@ -1,5 +1,5 @@
-//! `ozctl run`: harness runs, submitted, watched, read and ended. What is right is said by
-//! `oz_runs`; which template is meant and why a run waits, by `oz_client::harness`.
+//! `ozctl run`: submits, watches, reads and ends harness runs. `oz_runs` decides the validity of a
+//! run; `oz_client::harness` determines the template and the reason why a run waits.
 
 pub(crate) mod cancel;
 pub(crate) mod events;
@@ -79,7 +79,7 @@ impl Run {
     }
 }
 
-/// The run of this name.
+/// Returns the run of this name.
 pub(super) async fn found(cluster: &Cluster, name: &str) -> Result<HarnessRun> {
     let name = names::checked(name)?;
     let found = cluster.find(&cluster.api::<HarnessRun>(), name).await?;
@@ -89,7 +89,7 @@ pub(super) async fn found(cluster: &Cluster, name: &str) -> Result<HarnessRun> {
     })
 }
 
-/// A kind of template, by its name or its short name.
+/// Parses a kind of template, by its name or its short name.
 pub(super) fn template_kind(text: &str) -> Result<TemplateKind, String> {
     match text.to_ascii_lowercase().as_str() {
         "harnesstemplate" | "ht" => Ok(TemplateKind::HarnessTemplate),

@@ -1,4 +1,4 @@
-//! What a run is like, in words: its events, what is in its way, what came of it.
+//! The description of a run: its events, its obstacles, its result.
 
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunEvent, RunPhase};
@@ -7,13 +7,13 @@ use crate::exit::Exit;
 use crate::harness::in_the_way;
 use crate::output::line;
 
-/// The phase of a run; one that nobody has looked at yet is pending.
+/// Returns the phase of a run; a run without a phase in its status is pending.
 pub(super) fn phase(run: &HarnessRun) -> RunPhase {
     let phase = run.status.as_ref().and_then(|status| status.phase);
     phase.unwrap_or_default()
 }
 
-/// How the process ends that waited for a run.
+/// Returns the exit code of a process that waited for a run.
 pub(super) fn exit(phase: RunPhase) -> Exit {
     match phase {
         RunPhase::Succeeded => Exit::SUCCESS,
@@ -22,19 +22,19 @@ pub(super) fn exit(phase: RunPhase) -> Exit {
     }
 }
 
-/// An event as one line: agents choose its words.
+/// Formats an event as one line: agents choose its words.
 pub(super) fn event(event: &RunEvent) -> String {
     let time = event.ts.strftime("%H:%M:%S");
     line(&format!("{time}  {:<11}  {}", event.type_, event.summary))
 }
 
-/// Why a run has not begun, as one line, if something is in its way.
+/// Returns the reason why a run has not begun, as one line, if it has an obstacle.
 pub(super) fn obstacle(status: &HarnessRunStatus) -> Option<String> {
     let known = in_the_way(status).next()?;
     Some(line(&format!("{} ({})", known.message, known.reason)))
 }
 
-/// How a run ended, and what it made.
+/// Describes the end of a run, and its outputs.
 pub(super) fn ending(run: &HarnessRun) -> String {
     let status = run.status.clone().unwrap_or_default();
     let name = run.metadata.name.as_deref().unwrap_or_default();
@@ -47,7 +47,7 @@ pub(super) fn ending(run: &HarnessRun) -> String {
     text + &outputs(&status)
 }
 
-/// What a run made.
+/// Lists the outputs of a run.
 pub(super) fn outputs(status: &HarnessRunStatus) -> String {
     let Some(outputs) = &status.outputs else {
         return String::new();

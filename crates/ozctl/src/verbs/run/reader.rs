@@ -1,4 +1,5 @@
-//! The pod by which a transcript is read: made, waited for by a watch, read, deleted.
+//! The pod that reads a transcript: its creation, the wait for it by a watch, the reading, its
+//! deletion.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::verbs::go_duration;
 
-/// How long the API server may take to delete the pod at the end.
+/// The timeout of the API server for the deletion of the pod at the end.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a transcript is read.
@@ -121,8 +122,9 @@ pub(super) async fn read(
     deleted.map(|()| exit)
 }
 
-/// Waits until the reader runs, and shows what it writes. What it says when it fails is in the same log: so the
-/// beginning is shown when more has come, or when it has ended well.
+/// Waits until the reader runs, and shows its output. The error message of a failed reader is in
+/// the same log, so the beginning is shown once more output follows, or once the reader has
+/// succeeded.
 async fn shown(context: &Context, pods: &Api<Pod>, created: Pod) -> Result<()> {
     const BEGINNING: u64 = 4096;
     let reader = created.name_any();
@@ -163,7 +165,7 @@ async fn shown(context: &Context, pods: &Api<Pod>, created: Pod) -> Result<()> {
 
 /// Waits until the pod is in one of these phases.
 async fn until(pods: &Api<Pod>, mut pod: Pod, phases: &[&str]) -> Result<Pod> {
-    /// After a watch that broke.
+    /// The pause after a broken watch.
     const WATCH_AGAIN: Duration = Duration::from_millis(200);
     let name = pod.name_any();
     let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
@@ -203,10 +205,10 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-/// Whether a pod may begin still.
+/// Checks whether a pod may still begin.
 ///
 /// # Errors
-/// That it never will: the kubelet cannot make its container.
+/// Returns an error if it never will: the kubelet cannot create its container.
 fn hopeful(pod: &Pod) -> Result<()> {
     const HOPELESS: [&str; 4] = [
         "CreateContainerConfigError",

@@ -1,4 +1,4 @@
-//! `ozctl run status`: one run, what it depends on and what it made.
+//! `ozctl run status`: shows one run, its dependencies and its outputs.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;

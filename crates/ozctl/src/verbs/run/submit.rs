@@ -1,4 +1,5 @@
-//! `ozctl run submit`: a prompt for a template; with --wait, what happens to the run until it is over.
+//! `ozctl run submit`: submits a prompt for a template; with --wait, prints the events of the run
+//! until it is over.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ use crate::interrupts::Interrupts;
 use crate::output::{self, ObjectFormat};
 use crate::verbs::go_duration;
 
-/// So much of a template's name begins that of its runs: the API server adds five letters.
+/// The maximum length of the prefix that the names of runs take from their template: the API server
+/// adds five letters.
 const MAX_PREFIX: usize = 57;
 
 /// Submit a prompt to a template
@@ -158,7 +160,7 @@ impl Submit {
         }
     }
 
-    /// The run that is asked for, as far as it can be told from itself that it will be taken.
+    /// Returns the run to create, after the checks of admission that require only the run itself.
     fn asked(&self) -> Result<HarnessRun> {
         let prompt = match (&self.prompt, &self.prompt_file) {
             (Some(prompt), _) => prompt.clone(),
@@ -197,14 +199,14 @@ impl Submit {
     }
 }
 
-/// What the name of a run of this template begins with.
+/// Returns the prefix of the names of a template's runs.
 fn prefix(template: &str) -> String {
     let end = template.char_indices().nth(MAX_PREFIX);
     let begun = &template[..end.map_or(template.len(), |(at, _)| at)];
     format!("{}-", begun.trim_end_matches(['.', '-']))
 }
 
-/// A prompt from a file, no more of it than a run may have.
+/// Reads a prompt from a file, of at most the maximum length of a prompt.
 fn prompt_of(path: &PathBuf) -> Result<String> {
     let shown = path.display();
     let failed = |error| Failure::new(format!("failed to read the prompt from {shown}: {error}"));
@@ -231,7 +233,7 @@ fn prompt_of(path: &PathBuf) -> Result<String> {
     })
 }
 
-/// Tells what happens to a run until it is over.
+/// Prints the events of a run until it is over.
 async fn told(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<Followed> {
     let (mut events, mut said) = (Vec::new(), String::new());
     follow(cluster, run, |run| {

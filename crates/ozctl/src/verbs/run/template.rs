@@ -1,4 +1,5 @@
-//! `ozctl run template`: what a template comes to, and what its runs lack here.
+//! `ozctl run template`: shows the effective template, and the requirements that its runs lack
+//! here.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -81,7 +82,7 @@ impl Template {
     }
 }
 
-/// A host with its ports.
+/// Formats a host with its ports.
 fn host(need: &EgressNeed) -> String {
     let ports: Vec<String> = need.ports.iter().map(ToString::to_string).collect();
     match need.ports.is_empty() || need.ports.contains(&0) {

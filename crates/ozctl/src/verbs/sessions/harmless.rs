@@ -1,18 +1,21 @@
-//! A terminal's output without what does something to whoever looks at it later: titles, clipboards, questions that a
-//! terminal answers as if somebody had typed. What is let through is written anew, from what was understood.
+//! The output of a terminal without the sequences that affect a later viewer: titles, clipboards,
+//! queries that a terminal answers as if the user had typed. The permitted sequences are written
+//! anew, from their parsed form.
 
 use std::fmt::Write as _;
 
 use vte::{Params, Perform};
 
-/// How a terminal is put back after something was played on it: colours, cursor, screen, letters, margins.
+/// The sequence that resets a terminal after a recording was played: colours, cursor, screen,
+/// letters, margins.
 pub(super) const RESET: &str = "\u{1b}[0m\u{1b}[?25h\u{1b}[?1049l\u{1b}[?7h\u{1b}(B\u{f}\u{1b}[r";
-/// The modes that may be switched: origin, wrapping, the cursor, the other screen.
+/// The permitted modes: origin, wrapping, the cursor, the other screen.
 const MODES: [u16; 6] = [6, 7, 25, 47, 1047, 1049];
-/// Movements, erasures, colours, margins. None of these has the terminal answer.
+/// The permitted final bytes: movements, erasures, colours, margins. A terminal answers none of
+/// these.
 const FINALS: &str = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu";
 
-/// Lets through what is harmless.
+/// A filter that permits only harmless sequences.
 #[derive(Default)]
 pub(super) struct Harmless {
     parser: vte::Parser,
@@ -25,7 +28,7 @@ struct Kept {
 }
 
 impl Harmless {
-    /// What of more output is shown. A sequence may be in several pieces.
+    /// Returns the harmless part of more output. A sequence may span several pieces.
     pub(super) fn of(&mut self, output: &str) -> String {
         self.parser.advance(&mut self.kept, output.as_bytes());
         std::mem::take(&mut self.kept.text)
@@ -109,7 +112,7 @@ mod tests {
             ("\u{1b}]52;c;cm0gLXJmIC8=\u{1b}\\a", "a"),
             ("\u{1b}]8;;http://evil\u{1b}\\a\u{1b}]8;;\u{1b}\\", "a"),
             ("\u{7}", ""),
-            // Questions: where the cursor is, what terminal it is, its title, its keys.
+            // Queries: the position of the cursor, the type of the terminal, its title, its keys.
             (
                 "\u{1b}[6n\u{1b}[c\u{1b}[>c\u{1b}[21t\u{1b}Z\u{1b}[5n\u{1b}[?u\u{1b}[0q",
                 "",
@@ -124,7 +127,7 @@ mod tests {
                 "\u{1b}_secret\u{1b}\\\u{1b}^x\u{1b}\\\u{1b}Xx\u{1b}\\a",
                 "a",
             ),
-            // The same by one character each.
+            // The same sequences, each with an introducer of one character.
             ("\u{9b}6n\u{9d}0;owned\u{9c}a", "6n0;owneda"),
         ] {
             assert_eq!(shown(text), expected, "{text:?}");

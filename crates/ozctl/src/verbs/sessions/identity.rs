@@ -1,4 +1,5 @@
-//! The identities that encrypted recordings are read with. They stay here: the gate is never told of one.
+//! The identities that decrypt encrypted recordings. They stay on this machine: ozctl never sends
+//! one to the gate.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +13,7 @@ use oz_recording::frames::{self, FramesError};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 
-/// How much of a file is read.
+/// The maximum size that is read of a file.
 const MAX_FILE: u64 = 1 << 20;
 /// The file that means standard input.
 const STANDARD_INPUT: &str = "-";
@@ -26,12 +27,12 @@ pub(super) struct IdentityArgs {
     files: Vec<PathBuf>,
 }
 
-/// Those that were given.
+/// The given identities.
 #[derive(Default)]
 pub(crate) struct Identities(Vec<Identity>);
 
 impl IdentityArgs {
-    /// Reads the files; says so if one of them can be read by others as well.
+    /// Reads the files; warns if other users can read one of them as well.
     pub(super) fn read(&self, context: &Context) -> Result<Identities> {
         let mut identities = Vec::new();
         for path in &self.files {
@@ -78,12 +79,12 @@ fn text(context: &Context, path: &Path) -> Result<String> {
 }
 
 impl Identities {
-    /// Whether none was given.
+    /// Checks whether no identity was given.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lines of a part, which are at most `limit` bytes.
+    /// Returns the lines of a part, which are at most `limit` bytes.
     pub(super) fn lines(&self, name: &PartName, stored: &[u8], limit: usize) -> Result<Vec<u8>> {
         let failed =
             |why: &dyn std::fmt::Display| Failure::new(format!("failed to read {name}: {why}"));

@@ -41,7 +41,7 @@ pub(super) struct List {
     output: TextFormat,
 }
 
-/// What is on record of one session.
+/// The audit records of one session.
 #[derive(Default)]
 struct Seen {
     ended: Option<Record>,
@@ -137,7 +137,7 @@ impl List {
     }
 }
 
-/// A session as it is shown.
+/// A session in the output.
 struct Row {
     session: String,
     user: String,

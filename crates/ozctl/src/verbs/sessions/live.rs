@@ -1,4 +1,5 @@
-//! `ozctl sessions list --live`, `show`, `watch` and `end`: sessions that are open, as the gate has them.
+//! `ozctl sessions list --live`, `show`, `watch` and `end`: open sessions, as the gate reports
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +25,9 @@ use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::output::{self, Table, TextFormat, instant, line, short};
 
-/// The largest answer that is read.
+/// The maximum size of a response.
 const MAX_ANSWER: usize = 64 << 20;
-/// What is missing where the API server refuses.
+/// The missing right, after a denial of the API server.
 const RIGHT: &str = "seeing, watching and ending open sessions takes ClusterRole oz-session-moderator in their namespace";
 
 /// Show one session that is open
@@ -80,7 +81,7 @@ pub(super) struct End {
     output: TextFormat,
 }
 
-/// Shows what is open: of one request, or of all that can be seen.
+/// Shows the open sessions of one request, or all that the user can see.
 pub(super) async fn list(
     context: &Context,
     request: Option<&str>,
@@ -96,7 +97,7 @@ pub(super) async fn list(
     for (namespace, request) in requests {
         found.merge(open(&cluster, &namespace, &request).await?);
     }
-    // A replica that does not answer does not for each request.
+    // A replica that does not respond fails for each request, and is reported once.
     let incomplete: BTreeSet<String> = std::mem::take(&mut found.incomplete).into_iter().collect();
     found.incomplete = incomplete.into_iter().collect();
     for why in &found.incomplete {
@@ -176,12 +177,12 @@ impl Watch {
     }
 }
 
-/// Shows what passes.
+/// The output of a watched session.
 struct Viewer<'a> {
     context: &'a Context,
     raw: bool,
     harmless: Harmless,
-    /// Whether the session is on a terminal, once that is known.
+    /// The session is on a terminal; `None` as long as that is unknown.
     tty: Option<bool>,
 }
 
@@ -219,7 +220,7 @@ impl Viewer<'_> {
         Ok(Exit::SUCCESS)
     }
 
-    /// Shows a line; whether anybody still reads.
+    /// Shows a line. Returns whether the output still has a reader.
     fn line(&mut self, bytes: &[u8]) -> std::result::Result<bool, String> {
         if bytes.is_empty() {
             return Ok(true);
@@ -241,7 +242,7 @@ impl Viewer<'_> {
             serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let output = match code {
             Code::Output if tty => data,
-            // Without a terminal, a line begins where the one before it ended.
+            // Without a terminal, a line begins where the preceding line ended.
             Code::Output => data.replace('\n', "\r\n"),
             Code::Mark => {
                 self.context.say_plain(&line(&data));
@@ -357,7 +358,7 @@ fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
     context.print(&text)
 }
 
-/// The session that is meant by `REQUEST` (the last one that is open) or `REQUEST/SESSION`.
+/// Returns the session of `REQUEST` (the last one that is open) or `REQUEST/SESSION`.
 async fn chosen(cluster: &Cluster, text: &str) -> Result<SessionKey> {
     let namespace = &cluster.namespace;
     if text.contains('/') {
@@ -378,7 +379,7 @@ async fn chosen(cluster: &Cluster, text: &str) -> Result<SessionKey> {
     })
 }
 
-/// A name of a request, such as may stand in a path.
+/// Returns the name of a request, if it may be part of a path.
 fn named(text: &str) -> Result<String> {
     let key = SessionKey::read(&format!("x/{text}/x")).ok_or_else(|| malformed(text))?;
     Ok(key.request)
@@ -392,7 +393,7 @@ fn malformed(text: &str) -> Failure {
     Failure::new(message).next("`ozctl sessions list --live` shows what is open")
 }
 
-/// The requests that go through the gate, by namespace and name.
+/// Returns the requests that lead through the gate, by namespace and name.
 async fn through_gate(
     cluster: &Cluster,
     all_namespaces: bool,
@@ -436,7 +437,7 @@ async fn ask(cluster: &Cluster, method: Method, path: &str) -> Result<Vec<u8>> {
     Ok(bytes.to_bytes().into())
 }
 
-/// The answer, if it is not a refusal.
+/// Sends a request, and returns the response if its status is a success.
 async fn send(cluster: &Cluster, method: Method, path: &str) -> Result<http::Response<Body>> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::new(format!("failed to ask for {path}: {error}"));
@@ -468,7 +469,7 @@ async fn send(cluster: &Cluster, method: Method, path: &str) -> Result<http::Res
     })
 }
 
-/// A text as a query has it.
+/// Encodes a text for a query.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let bytes = text.bytes().map(|byte| {

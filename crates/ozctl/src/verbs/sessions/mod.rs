@@ -1,5 +1,6 @@
-//! `ozctl sessions`: what goes and went through the gate, and what was recorded of it. A recording is another's work: nothing in
-//! it reaches the terminal but letters, colours and where they stand.
+//! `ozctl sessions`: shows the open and the past sessions of the gate, and their recordings.
+//! Another user produced the content of a recording: only its letters, their colours and their
+//! positions reach the terminal.
 
 mod harmless;
 mod identity;

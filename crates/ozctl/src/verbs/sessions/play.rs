@@ -95,7 +95,7 @@ impl Play {
     }
 }
 
-/// The namespace in which sessions are looked for.
+/// Returns the namespace in which to search for sessions.
 pub(super) fn namespace(context: &Context, source: &Source) -> String {
     match source {
         Source::Gate(cluster) => cluster.namespace.clone(),
@@ -112,21 +112,21 @@ struct Player<'a> {
     harmless: Harmless,
     search: Option<&'a str>,
     skip: f64,
-    /// Whether what is asked for has begun.
+    /// The requested part has begun.
     began: bool,
-    /// Until where in the session it is played, in seconds.
+    /// The position of the playback in the session, in seconds.
     now: f64,
     speed: f64,
     idle: f64,
-    /// What was shown before it began, which makes the screen.
+    /// The output before the requested part, which makes the screen.
     before: String,
     tty: bool,
 }
 
 impl Player<'_> {
-    /// Plays a session; whether all of it was read.
+    /// Plays a session. Returns whether all of it was read.
     async fn all(&mut self, source: &Source, key: &SessionKey) -> Result<bool> {
-        // A part at a time: a recording may be long.
+        // One part at a time: a recording may be long.
         let listing = source.listing(&key.namespace, &key.request).await?;
         let session = key.to_string();
         let found = listing
@@ -169,7 +169,7 @@ impl Player<'_> {
         Ok(true)
     }
 
-    /// Plays one event; whether anybody still reads.
+    /// Plays one event. Returns whether the output still has a reader.
     async fn event(&mut self, event: &Event) -> Result<bool> {
         let Event(at, code, data) = event;
         if *code == Code::Mark {
@@ -181,7 +181,7 @@ impl Player<'_> {
         if *code != Code::Output {
             return Ok(true);
         }
-        // Without a terminal, a line begins where the one before it ended.
+        // Without a terminal, a line begins where the preceding line ended.
         let output = if self.tty {
             data.clone()
         } else {
@@ -202,7 +202,7 @@ impl Player<'_> {
                 .context
                 .pass_on(std::mem::take(&mut self.before).as_bytes());
         }
-        // Times are what somebody stored: they may point anywhere.
+        // The writer of the stored data chose the times: they may have any value.
         let pause = ((at - self.now) / self.speed).clamp(0.0, self.idle);
         self.now = self.now.max(*at);
         if pause > 0.0 {

@@ -1,4 +1,4 @@
-//! Where recordings are read: through the gate, or in a directory that has what the gate stored.
+//! The sources of recordings: the gate, or a directory with the data that the gate stored.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 
-/// The largest answer that is read, and the most that a part has once it is unpacked.
+/// The maximum size of a response, and of an unpacked part.
 const MAX_PART: usize = 64 << 20;
-/// How many entries of a directory are read.
+/// The maximum number of entries that are read of a directory.
 const MAX_ENTRIES: usize = 100_000;
 
-/// See the module.
+/// A source of recordings, see the module.
 pub(super) enum Source {
-    /// A cluster's gate.
+    /// The gate of a cluster.
     Gate(Cluster),
     /// A directory.
     Directory(PathBuf),
@@ -33,7 +33,7 @@ impl Source {
         })
     }
 
-    /// What is stored of a request's sessions.
+    /// Returns the stored data of a request's sessions.
     pub(super) async fn listing(&self, namespace: &str, request: &str) -> Result<Listing> {
         match self {
             Self::Gate(cluster) => {
@@ -59,7 +59,8 @@ impl Source {
         }
     }
 
-    /// The parts of a session, in their order, as they are stored; with what those say that can be read.
+    /// Returns the parts of a session, in their order, as they are stored; with the content of
+    /// those that can be read.
     pub(super) async fn parts(
         &self,
         key: &SessionKey,
@@ -89,7 +90,7 @@ impl Source {
         Ok(parts)
     }
 
-    /// A part as it is stored.
+    /// Returns a part as it is stored.
     pub(super) async fn part(&self, name: &PartName) -> Result<Vec<u8>> {
         let key = &name.session;
         let path = name.to_string();
@@ -106,7 +107,7 @@ impl Source {
         }
     }
 
-    /// The session that is meant by `REQUEST` (its last one) or `REQUEST/SESSION`.
+    /// Returns the session of `REQUEST` (its last one) or `REQUEST/SESSION`.
     pub(super) async fn session(&self, namespace: &str, text: &str) -> Result<SessionKey> {
         let malformed = || {
             let message = format!("{text} names no session: write REQUEST, or REQUEST/SESSION");
@@ -128,7 +129,7 @@ impl Source {
     }
 }
 
-/// What is in a part.
+/// Returns the content of a part.
 pub(super) fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -> Result<Part> {
     let lines = identities.lines(name, bytes, MAX_PART)?;
     Part::read(&lines).map_err(|why| Failure::new(format!("failed to read {name}: {why}")))

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::lines;
 
-/// The largest terminal that is made: whoever stored the recording says how large it was.
+/// The maximum size of the terminal: the writer of the stored recording chose its size.
 const MOST: (usize, usize) = (1_000, 500);
 
 /// Show what was seen in a session, as text
@@ -85,7 +85,7 @@ impl Screen {
         })
     }
 
-    /// The lines that leave the screen by this.
+    /// Returns the lines that leave the screen because of this output.
     fn shown(&mut self, output: &str) -> String {
         let output = if self.tty {
             output.to_owned()
@@ -114,7 +114,7 @@ impl Screen {
         )
     }
 
-    /// What is on the screen at the end.
+    /// Returns the content of the screen at the end.
     fn rest(self) -> String {
         text(&self.transcript.finish(&self.terminal))
     }

@@ -1,4 +1,4 @@
-//! `ozctl sessions verify`: whether what is stored is what was recorded.
+//! `ozctl sessions verify`: checks whether the stored recordings are as they were recorded.
 
 use std::path::{Path, PathBuf};
 
@@ -79,15 +79,15 @@ impl Verify {
     }
 }
 
-/// Where it is on record what was recorded.
+/// The places of the audit records about recordings.
 pub(crate) struct RecordedIn<'a> {
-    /// In the cluster.
+    /// The cluster.
     pub(crate) cluster: bool,
-    /// In these logs.
+    /// The logs.
     pub(crate) logs: &'a [PathBuf],
 }
 
-/// A recording that is on record, and what is wrong with what is stored of it.
+/// A recording with an audit record, and the problems of its stored data.
 #[derive(Serialize)]
 pub(crate) struct Checked {
     session: String,
@@ -96,14 +96,15 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Whether what is stored is not what was recorded.
+    /// Checks whether the stored data differs from the recorded data.
     pub(crate) fn is_wrong(&self) -> bool {
         !self.findings.is_empty()
     }
 }
 
 impl RecordedIn<'_> {
-    /// Compares each recording of these records with what is stored: in a directory, or by the gate.
+    /// Compares each recording of these records with its stored data: in a directory, or through
+    /// the gate.
     pub(crate) async fn check(
         &self,
         context: &Context,
@@ -132,7 +133,7 @@ impl RecordedIn<'_> {
         Ok(checked)
     }
 
-    /// What is on record, by session.
+    /// Returns the recorded heads, by session.
     async fn heads(&self, context: &Context, query: Query) -> Result<Vec<(SessionKey, Head)>> {
         let action = Some(Action::SessionRecorded);
         let query = Query { action, ..query };
@@ -149,13 +150,13 @@ impl RecordedIn<'_> {
                 Some((key, Head { parts, digest }))
             })
             .collect();
-        // One that is in the cluster and in a log.
+        // A session may be in the cluster and in a log.
         heads.dedup();
         Ok(heads)
     }
 }
 
-/// Shows what was found.
+/// Shows the findings.
 pub(crate) fn show(context: &Context, checked: &[Checked]) -> Result<()> {
     for Checked {
         session,
@@ -173,7 +174,8 @@ pub(crate) fn show(context: &Context, checked: &[Checked]) -> Result<()> {
     Ok(())
 }
 
-/// What is as it was recorded, and cannot be read with the identities that were given.
+/// Describes the parts that are as they were recorded, but cannot be read with the given
+/// identities.
 fn unread(parts: &[Stored], identities: &Identities) -> Vec<String> {
     let encrypted = |part: &&Stored| part.name.form != Form::Plain && !identities.is_empty();
     let read = |part: &Stored| unpacked(&part.name, &part.bytes, identities).err();

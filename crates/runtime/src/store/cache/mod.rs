@@ -1,6 +1,6 @@
-//! What a store knows, as plain data: objects by name and UID, merged from two sides that tell of
-//! the same changes at different times, the watch and the answers to our own writes. Pure, so
-//! that every order of arrival is a table test.
+//! The content of a store as plain data: objects by name and UID, merged from two sources that
+//! report the same changes at different times, the watch and the responses to the writes of this
+//! process. The module is pure, so that every order of arrival is a table test.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use kube::Resource;
 use super::compact::{Compact, Compactor};
 use crate::keep::Keep;
 
-/// How many objects stay open where others are compact: those that changed or were asked for last.
+/// The maximum number of decoded objects in a compact store: those that changed or were read last.
 const OPEN: usize = 128;
 
-/// How long a deletion is remembered, so that the answer to a write that was under way does not
-/// bring the object back. Longer than any request may take.
+/// The time for which a deletion is remembered, so that the response to a write in progress does
+/// not restore the object. Longer than the timeout of any request.
 const REMEMBER_GONE: Duration = Duration::from_secs(60);
 
-/// One change of what a store holds.
+/// A change of a store.
 #[derive(Clone, Debug)]
 pub enum Change<K> {
     /// The object is new or newer.
     Applied(Arc<K>),
-    /// The object is gone; this is the last that was known of it.
+    /// The object is deleted; this is its last known version.
     Deleted(Arc<K>),
 }
 
 impl<K> Change<K> {
-    /// The object that changed.
+    /// Returns the object that changed.
     #[must_use]
     pub fn object(&self) -> &Arc<K> {
         match self {
@@ -43,19 +43,20 @@ impl<K> Change<K> {
 #[derive(Debug)]
 pub(crate) struct Cache<K> {
     entries: HashMap<Path, Entry<K>>,
-    /// Where the object with a UID is.
+    /// The path of the object with a UID.
     paths: HashMap<Uid, Path>,
     groups: Option<Groups<K>>,
-    /// What is kept of an object.
+    /// Returns the part of an object to store.
     lean: Option<fn(K) -> K>,
     marks_of: Option<fn(&K) -> Vec<u64>>,
     until_of: Option<fn(&K) -> Option<Timestamp>>,
     compactor: Option<Compactor<K>>,
-    /// Those that are open, once more for each time that they were opened; the first is closed first.
+    /// The decoded objects, with one entry for each time that an object was decoded; the first is
+    /// compacted first.
     open: VecDeque<Path>,
     gone: HashSet<String>,
     gone_since: VecDeque<(Instant, String)>,
-    /// UIDs of objects whose newest version does not decode, with namespace and path.
+    /// The UIDs of objects with a newest version that does not decode, with namespace and path.
     undecodable: HashMap<String, (Source, Path)>,
     lists: HashMap<Source, List>,
     writes: u64,
@@ -63,7 +64,7 @@ pub(crate) struct Cache<K> {
 
 /// Namespace and name as one string, shared by the indexes.
 type Path = Arc<str>;
-/// Shared as well.
+/// A UID, shared by the indexes as well.
 type Uid = Arc<str>;
 
 /// The scope of one watch: a namespace, or `None` for everything.
@@ -74,15 +75,16 @@ struct Entry<K> {
     uid: Uid,
     held: Held<K>,
     version: u64,
-    /// The number of our write that this is the answer to, until the watch shows it too.
+    /// The number of the write of this process that returned this version, until the watch shows it
+    /// too.
     unconfirmed: Option<u64>,
-    /// What [`Keep::marks_of`] says of it.
+    /// The result of [`Keep::marks_of`] for the object.
     marks: Box<[u64]>,
-    /// What [`Keep::until_of`] says of it.
+    /// The result of [`Keep::until_of`] for the object.
     until: Option<Timestamp>,
 }
 
-/// An object of a store, which is opened only when it is asked for.
+/// An object of a store, which is decoded only on request.
 #[derive(Debug)]
 pub struct Closed<'a, K> {
     entry: &'a Entry<K>,
@@ -90,32 +92,32 @@ pub struct Closed<'a, K> {
 }
 
 impl<K> Closed<'_, K> {
-    /// Its UID.
+    /// Returns the UID of the object.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.entry.uid
     }
 
-    /// Until when it lasts, by [`Keep::until_of`].
+    /// Returns the expiry of the object, from [`Keep::until_of`].
     #[must_use]
     pub fn until(&self) -> Option<Timestamp> {
         self.entry.until
     }
 
-    /// Whether it has a mark, see [`Keep::marks_of`].
+    /// Checks whether the object has a mark, see [`Keep::marks_of`].
     #[must_use]
     pub fn is_marked(&self, mark: u64) -> bool {
         self.entry.marks.contains(&mark)
     }
 
-    /// The object; `None` if its text is none of its kind.
+    /// Returns the object; `None` if its text does not decode as its kind.
     #[must_use]
     pub fn open(&self) -> Option<Arc<K>> {
         self.entry.held.open(self.compactor)
     }
 }
 
-/// An object as it is kept: one of both at least.
+/// An object as stored: at least one of the fields is set.
 #[derive(Debug)]
 struct Held<K> {
     open: Option<Arc<K>>,
@@ -131,21 +133,21 @@ impl<K> Held<K> {
     }
 }
 
-/// A list that is being read: what it held so far, and which of our writes came before it.
+/// A list in progress: its objects so far, and the number of the last own write before it.
 #[derive(Debug, Default)]
 struct List {
     seen: HashSet<Path>,
     writes_before: u64,
 }
 
-/// A secondary index: objects by what a function says of them.
+/// A secondary index: objects by the result of a function.
 #[derive(Debug)]
 struct Groups<K> {
     group_of: fn(&K) -> Option<&str>,
     members: HashMap<String, Vec<Path>>,
 }
 
-/// Namespace and name as one string; a slash is in neither.
+/// Returns namespace and name as one string; neither contains a slash.
 pub(crate) fn path(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}/{name}"),
@@ -160,8 +162,9 @@ fn path_of(metadata: &ObjectMeta) -> String {
     )
 }
 
-/// Resource versions grow, within one kind: Kubernetes promises that they compare as numbers
-/// (since 1.35, KEP-5504; true of every etcd-backed API server before). Zero if this one does not.
+/// Returns the resource version as a number. Resource versions grow within one kind: Kubernetes
+/// promises that they compare as numbers (since 1.35, KEP-5504; true of every etcd-backed API
+/// server before). Zero if this one is not a number.
 fn version(metadata: &ObjectMeta) -> u64 {
     metadata
         .resource_version
@@ -200,7 +203,8 @@ impl<K: Resource> Cache<K> {
         self.opened(self.entries.get(path)?)
     }
 
-    /// The object with this UID, and its path if it is to stay open, see [`Cache::stays_open`].
+    /// Returns the object with this UID, and its path if it should stay decoded, see
+    /// [`Cache::stays_open`].
     pub(crate) fn by_uid(&self, uid: &str) -> Option<(Arc<K>, Option<Path>)> {
         let path = self.paths.get(uid)?;
         let entry = self.entries.get(path)?;
@@ -209,7 +213,7 @@ impl<K: Resource> Cache<K> {
         Some((object, closed.then(|| Arc::clone(path))))
     }
 
-    /// Keeps an object open that was closed, unless it is another by now.
+    /// Stores the decoded form of a compact object, unless the object has changed.
     pub(crate) fn stays_open(&mut self, path: Path, object: &Arc<K>) {
         if let Some(entry) = self.entries.get_mut(&path)
             && entry.held.open.is_none()
@@ -252,7 +256,8 @@ impl<K: Resource> Cache<K> {
         entries.map(move |entry| Closed { entry, compactor })
     }
 
-    /// The objects that have a mark, or those that have it not. All, where no marks are kept.
+    /// Returns the objects with a mark, or those without it. Returns all objects if the store has
+    /// no marks.
     pub(crate) fn marked(&self, mark: u64, has: bool) -> impl Iterator<Item = Arc<K>> {
         let unknown = self.marks_of.is_none();
         self.entries
@@ -261,7 +266,7 @@ impl<K: Resource> Cache<K> {
             .filter_map(|entry| self.opened(entry))
     }
 
-    /// Whether the object with this UID has a mark.
+    /// Checks whether the object with this UID has a mark.
     pub(crate) fn is_marked(&self, uid: &str, mark: u64) -> Option<bool> {
         self.marks_of?;
         let entry = self.entries.get(self.paths.get(uid)?)?;
@@ -280,7 +285,7 @@ impl<K: Resource> Cache<K> {
         self.undecodable.len()
     }
 
-    /// The watch shows an object, during a list or after it.
+    /// Applies an object that the watch shows, during a list or after it.
     pub(crate) fn seen(&mut self, source: &Source, object: K) -> Vec<Change<K>> {
         let path: Path = path_of(object.meta()).into();
         if let Some(list) = self.lists.get_mut(source) {
@@ -297,7 +302,7 @@ impl<K: Resource> Cache<K> {
             && seen != 0
             && entry.version >= seen
         {
-            // An echo of our own write, or older than that.
+            // The object is an echo of an own write, or older than that.
             if entry.version == seen {
                 entry.unconfirmed = None;
             }
@@ -306,8 +311,8 @@ impl<K: Resource> Cache<K> {
         self.put(path, object, None)
     }
 
-    /// The watch shows an object that does not decode. It counts as gone, so that what hangs on it
-    /// ends, or as `stand_in`, if there is one. Says whether that is new.
+    /// Applies an object of the watch that does not decode. The object counts as deleted, so that
+    /// dependent access ends, or as `stand_in`, if there is one. Returns whether that is new.
     pub(crate) fn seen_undecodable(
         &mut self,
         source: &Source,
@@ -333,13 +338,13 @@ impl<K: Resource> Cache<K> {
         (new, changes)
     }
 
-    /// The watch shows that an object is gone.
+    /// Applies a deletion that the watch shows.
     pub(crate) fn deleted(&mut self, metadata: &ObjectMeta, now: Instant) -> Option<Change<K>> {
-        // Without a UID nobody knows what is gone: the next list does.
+        // Without a UID the deleted object is not identified; the next list shows its absence.
         self.gone(metadata.uid.as_deref()?, now)
     }
 
-    /// A new list begins.
+    /// Starts a new list.
     pub(crate) fn list_begins(&mut self, source: &Source) {
         let list = List {
             seen: HashSet::new(),
@@ -348,7 +353,8 @@ impl<K: Resource> Cache<K> {
         self.lists.insert(source.clone(), list);
     }
 
-    /// The list is complete: what it lacks is gone, unless we wrote it after the list began.
+    /// Completes a list: objects that are not in it are deleted, unless this process wrote them
+    /// after the list began.
     pub(crate) fn list_ends(&mut self, source: &Source, now: Instant) -> Vec<Change<K>> {
         let Some(list) = self.lists.remove(source) else {
             return Vec::new();
@@ -374,7 +380,7 @@ impl<K: Resource> Cache<K> {
             .collect()
     }
 
-    /// The API server answered one of our writes with this object.
+    /// Applies the API server's response to a write of this process.
     pub(crate) fn wrote(&mut self, object: K) -> Vec<Change<K>> {
         let path: Path = path_of(object.meta()).into();
         let written = version(object.meta());
@@ -389,7 +395,8 @@ impl<K: Resource> Cache<K> {
         self.put(path, object, Some(self.writes))
     }
 
-    /// An object is gone, by the API server's answer to our deletion or by the watch.
+    /// Applies the deletion of an object, from the API server's response to a deletion by this
+    /// process or from the watch.
     pub(crate) fn gone(&mut self, uid: &str, now: Instant) -> Option<Change<K>> {
         while let Some((since, _)) = self.gone_since.front()
             && now.saturating_duration_since(*since) > REMEMBER_GONE
@@ -440,7 +447,7 @@ impl<K: Resource> Cache<K> {
                 .groups
                 .as_ref()
                 .is_some_and(|groups| (groups.group_of)(&before) != (groups.group_of)(&object));
-            // A group may be large; most changes leave an object where it is.
+            // A group may be large; most changes do not move an object to another group.
             enters = moved;
             if moved {
                 self.leave_group(&before, &path);
@@ -450,7 +457,7 @@ impl<K: Resource> Cache<K> {
                 self.paths.remove(before_uid);
                 changes.push(Change::Deleted(before));
             } else if moved {
-                // For the group that it was in, it is gone.
+                // The object is deleted from the view of its former group.
                 changes.push(Change::Deleted(before));
             }
         }
@@ -458,7 +465,7 @@ impl<K: Resource> Cache<K> {
             && let Some(groups) = &mut self.groups
             && let Some(group) = (groups.group_of)(&object)
         {
-            // Most have one member.
+            // Most groups have one member.
             let members = groups.members.entry(group.to_owned());
             members
                 .or_insert_with(|| Vec::with_capacity(1))
@@ -470,7 +477,7 @@ impl<K: Resource> Cache<K> {
         changes
     }
 
-    /// The object of this path was opened; others are closed for it.
+    /// Records that the object of this path is decoded; compacts others for it.
     fn is_open(&mut self, path: Path) {
         let Some(compactor) = &mut self.compactor else {
             return;

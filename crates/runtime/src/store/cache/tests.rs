@@ -1,4 +1,4 @@
-//! Every order in which a watch and our own writes can tell of a change.
+//! Every order in which a watch and the writes of this process can report a change.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -34,7 +34,7 @@ fn cache() -> Cache<ConfigMap> {
     })
 }
 
-/// What the changes are, as `+uid` and `-uid`.
+/// Returns the changes as `+uid` and `-uid`.
 fn told(changes: impl IntoIterator<Item = Change<ConfigMap>>) -> Vec<String> {
     let told = |change: Change<ConfigMap>| match &change {
         Change::Applied(object) => format!("+{}", uid(&object.metadata)),
@@ -107,7 +107,7 @@ fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_event() {
     assert!(told(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
     assert_eq!(told(cache.gone("u1", now)), [""; 0]);
     assert!(cache.is_gone("u1"));
-    // It is not remembered for ever.
+    // The deletion is not remembered for ever.
     cache.gone("u2", now + REMEMBER_GONE * 2);
     assert!(!cache.is_gone("u1"));
 }
@@ -121,7 +121,7 @@ fn another_object_of_the_same_name_takes_the_place_of_the_first() {
     assert!(cache.by_uid("v2").is_some());
     assert_eq!(cache.group("u").count(), 0);
     assert_eq!(cache.group("v").count(), 1);
-    // The deletion of the first one arrives last.
+    // The deletion of the first object arrives last.
     assert!(told(cache.gone("u1", Instant::now())).is_empty());
     assert_eq!(version_of(&cache, "a"), Some(8));
 }
@@ -174,7 +174,7 @@ fn an_object_that_stops_decoding_counts_as_gone_until_it_decodes_again() {
     assert!(told(cache.list_ends(&ALL, Instant::now())).is_empty());
     assert_eq!(told(cache.seen(&ALL, object("a", "u1", 3))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
-    // An older version comes late.
+    // An older version arrives late.
     let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
     assert!(!new && changes.is_empty());
 }
@@ -186,7 +186,7 @@ fn what_stands_in_for_an_object_goes_with_it() {
     let (_, changes) = cache.seen_undecodable(&ALL, &bad.metadata, Some(bad.clone()));
     assert_eq!(told(changes), ["+u1"]);
     assert!(cache.is_undecodable("u1") && cache.len() == 1);
-    // We wrote it anew, and it decodes.
+    // An own write replaces the object, and the new version decodes.
     assert_eq!(told(cache.wrote(object("a", "u1", 3))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
     assert_eq!(told(cache.deleted(&bad.metadata, Instant::now())), ["-u1"]);
@@ -229,14 +229,14 @@ fn one_that_moves_to_another_group_is_gone_for_the_one_that_it_was_in() {
     assert!(cache.by_uid("u1").is_some());
 }
 
-/// Until when an object lasts; some do not say.
+/// Returns the expiry of an object; some have none.
 fn until(object: &ConfigMap) -> Option<Timestamp> {
     let version = i64::try_from(version(&object.metadata)).ok()?;
     let until = Timestamp::from_second(version).ok();
     until.filter(|_| version % 3 > 0)
 }
 
-/// Two caches are told the same; one of them keeps most objects compact.
+/// Two caches receive the same changes; one of them stores most objects in compact form.
 #[test]
 fn what_is_compact_is_told_and_found_as_what_is_not() {
     fn name_of(object: &ConfigMap) -> Vec<u64> {

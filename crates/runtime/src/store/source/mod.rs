@@ -1,5 +1,5 @@
-//! Lists a kind, then watches it from there: bodies are read as streams, and objects decoded one by
-//! one, so that neither a page nor an object that does not decode stands in the way of the others.
+//! Lists a kind, then watches it from there: bodies are read as streams, and objects are decoded
+//! one by one, so that neither a page nor an object that does not decode blocks the others.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -18,22 +18,22 @@ use tokio::time::timeout;
 use super::{Guarded, Health, StoreEvent};
 use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, decode, list_end, without_content};
 
-/// How long nothing may come of a list, or of the answer to a request for one.
+/// The timeout for data of a list, and for the response to a request for a list.
 const LIST_SILENCE: Duration = Duration::from_secs(30);
-/// How long nothing may come of a watch: bookmarks come once a minute.
+/// The timeout for data of a watch: bookmarks arrive once a minute.
 const WATCH_SILENCE: Duration = Duration::from_secs(100);
-/// How long the API server is to keep a watch open.
+/// The time for which the API server keeps a watch open.
 const WATCH_SECONDS: u32 = 290;
-/// Objects a page.
+/// The number of objects per page.
 const PAGE: u32 = 500;
-/// What an API server answers that does not remember so far back.
+/// The status code for a version that the API server's history does not contain any more.
 const GONE: u16 = 410;
-/// How much of an error's text is read.
+/// The maximum length of an error's text.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
-/// The pause before a watch is opened again that had ended at once.
+/// The pause before a watch that ended at once is opened again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
-/// Which objects of a kind are watched, and how much of them.
+/// The objects of a kind to watch, and the parts of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     labels: Option<String>,
@@ -42,34 +42,34 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The one of this name in each namespace.
+    /// Selects the object of this name in each namespace.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self::default().fields(&format!("metadata.name={name}"))
     }
 
-    /// Those that a label selector selects.
+    /// Selects the objects that a label selector selects.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
         self
     }
 
-    /// Those that a field selector selects.
+    /// Selects the objects that a field selector selects.
     #[must_use]
     pub fn fields(mut self, selector: &str) -> Self {
         self.fields = Some(selector.to_owned());
         self
     }
 
-    /// Nothing but their metadata: the API server leaves out the rest.
+    /// Selects only the metadata of the objects: the API server omits the rest.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 
-    /// The label selector.
+    /// Returns the label selector.
     pub(crate) fn selector(&self) -> Option<&str> {
         self.labels.as_deref()
     }
@@ -85,30 +85,30 @@ impl Selection {
     }
 }
 
-/// Why a list or a watch does not go on.
+/// The failure of a list or a watch.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The API server says no.
+    /// The API server rejects the request.
     #[error("{message} ({code})")]
     Refused {
         /// The status code.
         code: u16,
-        /// What it says.
+        /// The message of the API server.
         message: String,
     },
-    /// It cannot be reached, or the connection broke.
+    /// The API server cannot be reached, or the connection broke.
     #[error("{0}")]
     Unreachable(String),
-    /// Nothing comes any more.
+    /// No data arrives within the timeout.
     #[error("the API server says nothing")]
     Silent,
-    /// What comes is neither a list nor a watch.
+    /// The data is neither a list nor a watch.
     #[error("not an answer to a list or a watch: {0}")]
     Malformed(String),
 }
 
-/// What is open, and where it has come.
+/// The open stream, and its position.
 #[derive(Default)]
 enum State {
     #[default]
@@ -123,7 +123,7 @@ enum State {
 struct Stream {
     body: Body,
     splitter: Splitter,
-    /// The object of a watch event whose type is still to come.
+    /// The object of a watch event before the event's type is read.
     object: Option<RawObject>,
     heard: bool,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Watch<K> {
     selection: Selection,
     health: Health,
     state: State,
-    /// What came and was not handed out yet.
+    /// The events that have arrived and were not returned yet.
     ready: VecDeque<StoreEvent<Guarded<K>>>,
     kind: PhantomData<fn() -> K>,
 }
@@ -170,22 +170,22 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         }
     }
 
-    /// How it fares.
+    /// Returns the state of the watch.
     pub(crate) fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Begins anew with a list.
+    /// Starts again with a list.
     pub(crate) fn begin_again(&mut self) {
         self.ready.clear();
         self.state = State::Begin;
     }
 
-    /// The next event; waiting for it may be given up. An error is followed by another attempt at the next call, before which there
-    /// should be a pause; an object that does not decode is none.
+    /// Returns the next event; a caller may drop the future and call this again. After an error, the next call makes
+    /// another attempt, and the caller should pause before it; an object that does not decode is no error.
     ///
     /// # Errors
-    /// When the list or the watch does not go on.
+    /// When the list or the watch fails.
     pub(crate) async fn next(&mut self) -> Result<StoreEvent<Guarded<K>>, WatchError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -199,7 +199,8 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         }
     }
 
-    /// A list begins anew, and a watch is opened again where it was, if that is remembered.
+    /// Starts the list again, or opens the watch again at its version, if the API server's history
+    /// reaches back that far.
     fn fail(&mut self, error: &WatchError) {
         match &mut self.state {
             State::Watching { stream, .. } if !is_gone(error) => *stream = None,
@@ -254,7 +255,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         Ok(())
     }
 
-    /// Takes in a part of a list, and says when it is the last.
+    /// Reads a part of a list; returns its end if this is the last part.
     fn listed(&mut self, pieces: Vec<Piece>) -> Result<Option<ListEnd>, WatchError> {
         let mut end = None;
         for piece in pieces {
@@ -288,7 +289,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         Ok(())
     }
 
-    /// Takes in watch events.
+    /// Reads watch events.
     fn shown(&mut self, pieces: Vec<Piece>) -> Result<(), WatchError> {
         for piece in pieces {
             let State::Watching {
@@ -310,7 +311,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
                 return Err(malformed("an event without an object"));
             };
             if end.kind == "ERROR" {
-                // Whatever it is, what was shown so far may not be all.
+                // Regardless of the kind of error, the events so far may be incomplete.
                 return Err(refused(GONE, object.text().unwrap_or_default()));
             }
             self.health.heard();
@@ -334,7 +335,8 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         Ok(())
     }
 
-    /// The request for a page of the list, or for the watch; `from` is where it goes on.
+    /// Returns the request for a page of the list, or for the watch; `from` is the token or version
+    /// from which it continues.
     fn request(&self, form: Form, from: &str) -> Result<Request<Body>, WatchError> {
         let path = format!("{}?", self.path);
         let begin = path.len();
@@ -389,7 +391,8 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
 }
 
 impl Stream {
-    /// Adds what is complete by the next part of the body, and says whether it goes on.
+    /// Adds the pieces that the next part of the body completes, and returns whether the body
+    /// continues.
     async fn read(
         &mut self,
         silence: Duration,
@@ -426,7 +429,7 @@ fn unreachable(error: &dyn std::error::Error) -> WatchError {
     WatchError::Unreachable(crate::call::root_cause(error))
 }
 
-/// Whether a list has to begin anew: what the API server remembers does not go back so far.
+/// Checks whether the list must start again: the API server's history does not reach back that far.
 fn is_gone(error: &WatchError) -> bool {
     matches!(error, WatchError::Refused { code: GONE, .. })
 }
@@ -439,7 +442,7 @@ async fn failed(answer: Response<Body>) -> WatchError {
     refused(code, &text.unwrap_or_default())
 }
 
-/// What a status says.
+/// Returns the error for a status.
 fn refused(code: u16, text: &[u8]) -> WatchError {
     let status = serde_json::from_slice::<Status>(text).unwrap_or_default();
     let message = match status.message {

@@ -1,4 +1,4 @@
-//! A list and a watch as a hostile neighbour would have them.
+//! A list and a watch with the data of a hostile user.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// Answers one request after the other, and keeps what was asked.
+/// Starts a server that sends one response per request in order, and records the requests.
 fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let answers = Arc::new(Mutex::new(answers.into_iter()));

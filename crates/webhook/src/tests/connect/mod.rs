@@ -23,7 +23,7 @@ pub(super) const OBSERVING: &str = "/watch-v1-pod";
 pub(super) const ENFORCING: &str = "/connect-enforced";
 const BREAK_GLASS: &str = "/connect-break-glass";
 
-/// Alice may exec into pod web for an hour.
+/// Returns a grant with which alice may exec into pod web for an hour.
 pub(super) fn grant() -> Grant {
     let hour = GoDuration::from_secs(3600);
     let subject = json!({
@@ -70,7 +70,7 @@ pub(super) fn grant() -> Grant {
     }
 }
 
-/// A webhook that knows the pod, alice's request, and these grants.
+/// Returns a webhook with the pod, alice's request, and these grants.
 async fn webhook(grants: impl IntoIterator<Item = Grant>) -> Webhook {
     webhook_with(grants, Records::default()).await
 }
@@ -129,7 +129,7 @@ impl Connection {
             .named("shop", &self.pod)
     }
 
-    /// As the API server writes it.
+    /// Returns the body as the API server writes it.
     pub(super) fn body(&self) -> Vec<u8> {
         self.request().body()
     }
@@ -143,14 +143,14 @@ impl Connection {
         self
     }
 
-    /// To this pod, by this user.
+    /// Sets the pod and the user.
     pub(super) fn named(mut self, pod: &str, user: &str) -> Self {
         pod.clone_into(&mut self.pod);
         self.by(user)
     }
 }
 
-/// The command that the API server goes on with.
+/// Returns the command with which the API server continues.
 fn command(connection: &Connection, answer: &Answer) -> Vec<String> {
     let mut options = connection.options.clone();
     if let Some(patch) = &answer.patch {
@@ -231,7 +231,7 @@ async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for(
         (last.reason.as_str(), last.details["mode"].as_str()),
         ("BreakGlass", "break-glass")
     );
-    // It is what a review is made of.
+    // Its review is made from this record.
     assert_eq!(last.action, Action::BreakGlassOpened);
     let opening = break_glass::on_record(&keys(), &last).unwrap();
     assert_eq!(opening.requester.user, "root");
@@ -260,7 +260,7 @@ async fn no_watch_is_believed_for_who_gets_in() {
     let webhook = webhook([able_grant]).await;
     let enter = async |path| exec(&["sh"]).to(&webhook, path).await;
     assert!(enter(ENFORCING).await.patch.is_some());
-    // What the grant's index shows, the API server has no more.
+    // The API server no longer has the Role that the grant's index shows.
     let roles = std::mem::take(&mut *webhook.server.granted.lock());
     assert_eq!(enter(ENFORCING).await.refusal(), Some("Revoked"));
     let mut changed = grant();
@@ -269,7 +269,7 @@ async fn no_watch_is_believed_for_who_gets_in() {
     assert_eq!(enter(ENFORCING).await.refusal(), Some("GrantChanged"));
     *webhook.server.granted.lock() = roles;
     assert!(enter(ENFORCING).await.allowed);
-    // Nobody knows which pod has the name: nobody is let in by its grant, or cut by it.
+    // The pod with the name is unknown: its grant gives no access and ends no session.
     webhook.server.unreadable.store(true, Ordering::Relaxed);
     assert_eq!(enter(ENFORCING).await.refusal(), Some("PodNotRead"));
     let observed = enter(OBSERVING).await;
@@ -353,7 +353,7 @@ async fn a_second_grant_may_allow_what_the_first_does_not() {
     webhook.server.has_role(role(&other));
     webhook.grants.insert_as("other-role", other);
     assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
-    // What the API server says where there is no command, and refuses itself.
+    // The options that the API server sends without a command, which it denies itself.
     let mut without = exec(&[]);
     without.options["command"] = Value::Null;
     for path in [OBSERVING, ENFORCING] {
@@ -392,7 +392,7 @@ async fn the_second_try_of_one_kubectl_is_no_second_record() {
 #[tokio::test]
 async fn ten_thousand_refusals_of_one_user_are_fewer_than_two_hundred_writes() {
     let webhook = webhook([]).await;
-    // The same over and over, and each another.
+    // The same command repeatedly, then a different one each time.
     for number in 0..10_000 {
         let word = number.max(5_000).to_string();
         let answer = exec(&["sh", &word]).to(&webhook, ENFORCING).await;
@@ -406,14 +406,14 @@ async fn ten_thousand_refusals_of_one_user_are_fewer_than_two_hundred_writes() {
     let written = plain + counted.len();
     let repeated = counted.iter().filter_map(|record| record.repeated.as_ref());
     let repeated: u64 = repeated.map(|several| several.count).sum();
-    // One was taken for the second try of a kubectl.
+    // One was treated as the second try of a kubectl.
     assert_eq!(plain as u64 + repeated, 10_000 - 1);
-    // What is told besides is told by tasks of its own.
+    // Events are published by separate tasks.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     let events = webhook.server.events.load(Ordering::Relaxed);
-    // Those of one command, some of others, and of all the rest.
+    // The records of the repeated command, of some other commands, and of all remaining ones.
     assert_eq!((written, events), (4 + 29 + 4, 20));
 }
 

@@ -1,5 +1,4 @@
-//! Ways into pods of enforcing namespaces that no session is opened for, and options of sessions that
-//! are not known.
+//! Access to pods of enforcing namespaces without a session, and unknown options of sessions.
 
 use oz_api::Operation;
 use serde_json::json;
@@ -65,7 +64,7 @@ async fn a_running_pod_is_not_changed_around_a_grant() {
     assert_eq!(answer.refusal(), Some("ImageNotGranted"));
     let resize = update("resize", "web:1").to(&webhook, ENFORCING).await;
     assert_eq!(resize.refusal(), Some("ResizeNotGranted"));
-    // Whatever else is changed about a pod is nothing to us.
+    // Other changes of a pod are not checked.
     assert!(update("", "web:1").to(&webhook, ENFORCING).await.allowed);
     assert!(image.to(&webhook, BREAK_GLASS).await.allowed);
     let recorded = webhook.recorded();

@@ -1,5 +1,5 @@
-//! Harness runs at admission: everything that is wrong at once, and nobody gets through oz what they could not do or
-//! read themselves.
+//! Harness runs at admission: all violations are reported at once, and actions and reads through oz
+//! are denied to users without the rights for them.
 
 mod policy;
 mod run;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Attempt;
 
-/// An object of a kind of paddock.dev in namespace `shop`.
+/// Returns an object of a kind of paddock.dev in namespace `shop`.
 fn object(kind: &str, name: &str, spec: Value) -> Value {
     let namespace = (kind != "ClusterHarnessTemplate").then_some("shop");
     json!({
@@ -26,12 +26,12 @@ fn echo(kind: &str) -> Value {
     object(kind, "echo", spec)
 }
 
-/// What bob does.
+/// Returns the creation of an object by bob.
 fn bob(object: Value) -> Attempt {
     Attempt::create("bob", &["devs"], object)
 }
 
-/// The object as it looks while it is being deleted.
+/// Returns the object as it is during its deletion.
 fn going(mut object: Value) -> Value {
     object["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z".into();
     object

@@ -1,4 +1,4 @@
-//! Policies: they give nobody a Secret that their author may not get.
+//! Policies: they give no access to a Secret that their author may not get.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ async fn a_policy_is_on_record_with_its_digests() {
     assert_eq!(recorded[1].details["before"], recorded[0].details["after"]);
 }
 
-/// A grant that stays is not asked about, unless it is given to more templates or given otherwise.
+/// An unchanged grant is not checked, unless it is given to more templates or given otherwise.
 #[tokio::test]
 async fn only_what_is_new_is_asked_of_who_changes_a_policy() {
     let webhook = without_secrets();
@@ -83,7 +83,7 @@ async fn only_what_is_new_is_asked_of_who_changes_a_policy() {
     }
 }
 
-/// However large: a Secret that is named often is asked about once.
+/// Regardless of its size: a Secret that is named several times is checked once.
 #[tokio::test]
 async fn the_largest_policy_is_judged() {
     let mut large = policy();

@@ -1,4 +1,5 @@
-//! Runs: who submits them is stamped, and what their template requires must be granted.
+//! Runs: they are stamped with their submitters, and the requirements of their templates must be
+//! granted.
 
 use serde_json::{Value, json};
 
@@ -60,14 +61,14 @@ async fn who_submits_is_stamped_over_what_they_say_and_is_on_record() {
 #[tokio::test]
 async fn a_stamp_is_neither_forged_nor_taken_from_somebody_else_nor_changed() {
     let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
-    // Not stamped at all: another webhook took it off, or ours was not called.
+    // Without a stamp: another webhook removed it, or oz's was not called.
     let answer = webhook.validate(&bob(registered(run()))).await;
     assert!(!answer.allowed);
-    // Stamped for somebody else.
+    // Stamped for another user.
     let alices = registered(webhook.stamped(&Attempt::create("alice", &[], run())).await);
     let answer = webhook.validate(&bob(alices.clone())).await;
     assert_eq!(answer.refusal(), Some("StampOfAnotherRequest"));
-    // Another prompt than the one that was stamped.
+    // A prompt that differs from the stamped one.
     let other = with(alices.clone(), "/spec/prompt", "say goodbye");
     let answer = webhook
         .validate(&Attempt::create("alice", &[], other))

@@ -1,4 +1,4 @@
-//! Templates: nobody has pods made by a template who may not make pods.
+//! Templates: a user without the right to create pods cannot have a template create them.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ async fn r31_who_may_not_create_pods_writes_no_template() {
         assert_eq!(answer.refusal(), Some("MissingPermission"), "{kind}");
         let message = &answer.status.message;
         assert!(message.contains("bob may not create pods in"), "{message}");
-        // A refusal is on record.
+        // The denial is recorded.
         let recorded = webhook.recorded();
         assert_eq!(recorded[0].action.to_string(), "TemplateChanged");
         assert_eq!(recorded[0].decision.to_string(), "Deny");
@@ -71,7 +71,7 @@ async fn everything_wrong_is_refused_at_once_with_its_path() {
     );
 }
 
-/// Whoever changes labels or lets it go hands out nothing.
+/// A change of labels or a deletion hands out nothing.
 #[tokio::test]
 async fn r32_nothing_is_asked_or_written_for_metadata_and_on_a_dry_run() {
     for kind in KINDS {

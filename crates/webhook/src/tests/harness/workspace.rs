@@ -1,4 +1,4 @@
-//! Workspaces: they are seeded with Secrets that their author may get, once and for ever.
+//! Workspaces: they are seeded with Secrets that their author may get; the seed never changes.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn r31_a_seed_is_read_with_no_secret_that_its_author_may_not_get() {
     let expected =
         json!({"namespace": "shop", "verb": "get", "resource": "secrets", "name": "git"});
     assert_eq!(asked, expected);
-    // Who may is let in.
+    // A user with the right is admitted.
     let webhook = Webhook::new(Server::default());
     let answer = webhook.validate(&bob(workspace())).await;
     assert!(answer.allowed, "{answer:?}");

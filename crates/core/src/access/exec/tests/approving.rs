@@ -1,4 +1,4 @@
-//! A grant that others have to approve.
+//! A grant that requires approvals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::access::stamp::Stamp;
 use crate::controller::Live;
 use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 
-/// Alice's request, which bob or carol of security has to approve within ten minutes.
+/// Returns alice's request, which bob or carol of security must approve within ten minutes.
 fn world() -> World {
     let mut world = World::new();
     world.config().approval = Some(approval(&["bob", "carol"], None));
     world
 }
 
-/// What an answer must name now.
+/// Returns the digest that an approval or denial must name now.
 fn digest(world: &World) -> String {
     let template = world.template.as_ref().unwrap();
     let config = template.config().approval.as_ref().unwrap();
@@ -38,7 +38,7 @@ fn digest(world: &World) -> String {
     )
 }
 
-/// An answer of a user's after so many seconds, stamped as the webhook would.
+/// Creates an approval or denial of a user at this second, with a stamp as the webhook makes it.
 fn answer(world: &World, user: &str, approval: bool, second: i64) -> AccessRequestApproval {
     let spec = AccessRequestApprovalSpec {
         access_request_ref: AccessRequestReference {
@@ -105,7 +105,7 @@ fn nothing_is_written_for_a_request_until_it_is_approved_and_its_status_says_who
     );
     let asked = status.approval.unwrap();
     assert_eq!((asked.digest, asked.until), (digest(&world), at(600)));
-    // However long it waits, that is one write.
+    // Waiting costs one write, regardless of its duration.
     let writes = world.writes;
     world.settle(at(500));
     assert_eq!(world.writes, writes);
@@ -219,7 +219,7 @@ fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
     let ready = std::mem::replace(&mut world.workload, Ok(workload(&[])));
     world.approvals.push(answer(&world, "bob", true, 599));
     assert_eq!(world.settle(at(700)).phase, Phase::Pending);
-    // Five minutes is what it asks for.
+    // The request is for five minutes.
     let mut late = world.clone();
     assert_eq!(late.settle(at(599 + 300)).phase, Phase::Expired);
     world.workload = ready;
@@ -245,7 +245,7 @@ fn what_changed_since_voids_an_approval_and_the_condition_says_so() {
     assert_eq!(world.settle(at(8)).phase, Phase::Active);
 }
 
-/// Something that somebody does to an approval of bob's.
+/// A manipulation of an approval of bob.
 type Forge = fn(&World, &mut AccessRequestApproval);
 
 #[test]
@@ -324,7 +324,7 @@ fn a_withdrawn_approval_does_not_count_and_one_after_the_grant_changes_nothing()
     assert_eq!(world.settle(at(8)).phase, Phase::Active);
 }
 
-/// A lock on bob until then.
+/// Returns a lock on bob until then.
 fn bob_is_locked(until: Option<&str>) -> Locks {
     let lock: AccessLock = serde_json::from_value(json!({
         "metadata": {"name": "incident-7"},
@@ -346,7 +346,8 @@ fn an_approval_of_somebody_locked_out_counts_again_when_the_lock_ends_and_that_i
     assert!(approved(&world).2.contains("by somebody who is locked out"));
     assert_eq!(world.plan(at(7)).wake, Some(at(100)));
     assert_eq!(world.settle(at(100)).phase, Phase::Active);
-    // One that has no end is looked at when it is removed, and waiting ends as it does.
+    // A lock without expiry is considered again at its removal, and the request waits until the timeout of the
+    // approval.
     let mut endless = self::world();
     endless.approvals.push(answer(&endless, "bob", true, 5));
     endless.locks = bob_is_locked(None);

@@ -1,4 +1,4 @@
-//! Grants without anybody's approval, since whoever asks says that it is an emergency.
+//! Grants without approvals, since the request declares an emergency.
 
 #![allow(
     clippy::too_many_lines,
@@ -14,8 +14,8 @@ use crate::access::emergency::{on_record, review, subject};
 use crate::access::kind::Question;
 use crate::controller::{Failure, Step};
 
-/// Alice of the devs asks as an emergency, with this reason; by a template that bob has to approve, and that lets
-/// carol and the group oncall in without.
+/// Returns the emergency of dana, of the group oncall, with a reason; by a template that requires the approval of bob and
+/// grants carol and oncall access in an emergency.
 fn world() -> World {
     let mut world = World::new();
     world.config().approval = Some(approval(&["bob"], None));
@@ -34,7 +34,7 @@ fn world() -> World {
     world
 }
 
-/// Has the request ask so, and stamps it.
+/// Sets emergency and reason of the request, and stamps it.
 fn asks(world: &mut World, emergency: bool, reason: Option<&str>) {
     world.request.spec.emergency = emergency.then_some(true);
     world.request.spec.reason = reason.map(ToOwned::to_owned);
@@ -47,7 +47,7 @@ fn an_emergency_is_granted_at_once_for_as_long_as_the_template_says_and_loudly()
     let status = world.settle(at(2));
     assert_eq!(status.phase, Phase::Active);
     assert!(status.ready);
-    // Five minutes were asked for; they count from the request, as without approvals.
+    // The requested five minutes count from the creation of the request, as without approvals.
     assert_eq!(status.expires_at, Some(at(180)));
     assert_eq!(status.approval, None);
     assert!(conditions::find(&status.conditions, conditions::APPROVED).is_none());
@@ -128,8 +128,8 @@ fn only_the_one_who_asked_is_bound_whatever_the_template_says_of_groups() {
     assert_eq!(names, ["dana"]);
 }
 
-/// Who asks, with which reason, whether as an emergency, whether the template knows any, whether it wants
-/// approvals, and how many of theirs are open.
+/// The requester, the reason, the declaration of an emergency, the emergency rule of the template, its approval rule,
+/// and the number of the requester's unreviewed emergencies.
 type Row = (
     (&'static str, &'static [&'static str]),
     Option<&'static str>,
@@ -163,7 +163,7 @@ fn requester_template_open_reviews_and_approvals_decide() {
         ((alice, why, false, true, true, 0), waiting),
         ((alice, None, false, true, true, 5), waiting),
         ((alice, why, false, true, false, 0), granted),
-        // What is unreviewed stands in nobody's way who asks as everybody does.
+        // Unreviewed emergencies do not block a request that declares no emergency.
         ((alice, None, false, true, false, 9), granted),
         ((alice, None, false, false, false, 0), granted),
     ];

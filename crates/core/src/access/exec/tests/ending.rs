@@ -1,4 +1,4 @@
-//! The end of a grant: on time whatever else is broken, early when somebody says so or meddles.
+//! The end of a grant: on time in spite of other failures, and early after a revocation or drift.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -123,7 +123,7 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
             })
             .collect();
         let sessions = format!("sessions in {}", world.status().pod_name.unwrap());
-        // Those that carry their own end are long over.
+        // Sessions that end automatically are over by then.
         let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
         assert_eq!(kinds, ["RoleBinding", "Look", action, &sessions, "Role"]);
         world.carry_out(&plan);
@@ -233,7 +233,7 @@ fn grant_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
     assert!(valid.message.contains("an earlier release"), "{valid:?}");
 }
 
-/// Whoever deletes the Role ends the sessions as well, also if that takes more than one try.
+/// The deletion of the Role ends the sessions as well, even if that takes several attempts.
 #[test]
 fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     let mut world = granted();
@@ -255,7 +255,7 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     let times = |wanted: &str| world.actions().iter().filter(|one| *one == wanted).count();
     assert_eq!((times("DriftDetected"), times("AccessRevoked")), (1, 1));
 
-    // A node that does not answer is not waited for without end, and asked however late it is.
+    // The wait for a node without response is limited, and an attempt is made however late the operator is.
     let mut late = granted();
     late.live.clear();
     late.sessions_fail = Some(Failure::transient(sessions::NOT_ENDED, "no answer"));
@@ -279,7 +279,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
         }
     };
     adopt(&[[8; 32], [3; 32]]);
-    // What oz seals again is under the new key; the stamp stays as it was.
+    // oz seals the decision again with the new key; the stamp stays as it was.
     for kind in ["Role", "RoleBinding"] {
         let grant = world.decision(kind).seal(&other).unwrap();
         world.edit(kind, |object| {
@@ -291,7 +291,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
     assert!(world.plan(at(10)).stages.is_empty());
 }
 
-/// Sealed without digests of the stamp and of the rules.
+/// The grant is sealed without digests of the stamp and of the rules.
 #[test]
 fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
     let mut world = granted();
@@ -313,7 +313,7 @@ fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
     assert_eq!(world.settle(at(11)).phase, Phase::Revoked);
 }
 
-/// Rules that another release wrote for the same grant are those that it sealed.
+/// The rules that another release wrote for the same grant match its seal.
 #[test]
 fn rules_of_another_release_are_not_meddling() {
     let mut world = granted();
@@ -393,7 +393,7 @@ fn a_crash_anywhere_in_the_end_still_ends() {
         world.pass(at(300));
         world.pass(at(300));
         world.writes_left = usize::MAX;
-        // The template has become more generous meanwhile; nobody gains by it.
+        // The template permits more since then; the grant does not change.
         world.config().max_duration = "240h".into();
         assert_eq!(
             world.settle(at(301)).phase,
@@ -405,8 +405,8 @@ fn a_crash_anywhere_in_the_end_still_ends() {
 }
 
 proptest! {
-    /// The one promise that nothing may break: a plan made at or after the end contains nothing
-    /// that gives access, and leaves no binding.
+    /// The central guarantee: a plan at or after the expiry contains no write that grants access, and leaves no
+    /// binding.
     #[test]
     fn a_plan_after_the_end_never_gives_access_whatever_else_is_broken(
         late in 0_i64..1_000_000,
@@ -501,8 +501,8 @@ fn no_finished_requests_are_kept_if_nobody_wants_them() {
     assert!(world.deleted);
 }
 
-/// Kubernetes lets people put finalizers on a binding who may not change what it says, and honours
-/// it until it is gone.
+/// Kubernetes permits users to put finalizers on a binding that they may not change otherwise, and the binding is
+/// effective until it is gone.
 #[test]
 fn a_finalizer_does_not_keep_access_past_its_end() {
     let hold = |world: &mut World| {
@@ -528,7 +528,7 @@ fn a_finalizer_does_not_keep_access_past_its_end() {
     );
     assert!(powerless(&early), "{:?}", early.live);
 
-    // Put on at the last moment, it is first seen when the time is over.
+    // A finalizer of the last moment is first observed after the expiry.
     let mut late = granted();
     hold(&mut late);
     let status = late.settle(at(300)).clone();
@@ -558,7 +558,7 @@ fn a_binding_that_its_request_no_longer_owns_is_tampering() {
     assert!(world.live.is_empty());
 }
 
-/// Labels can be written by anybody, in a namespace of their own too.
+/// Any user can write labels, also in another namespace.
 #[test]
 fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
     let forge = |world: &World, namespace: &str, name: &str| {
@@ -591,7 +591,7 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
         assert_eq!(world.settle(at(300)).phase, Phase::Expired);
         assert_eq!(world.live, forged, "{namespace}/{name}");
 
-        // The sealed decision can be read, and copied, but not moved.
+        // The sealed decision can be read and copied, but not moved.
         let plan = world.controller.orphaned(at(300), None, &forged);
         assert!(plan.stages.is_empty(), "{namespace}/{name}: {plan:?}");
     }
@@ -615,11 +615,11 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
             .message
             .contains("its sessions may go on")
     );
-    // Not on record again for each try.
+    // The end is not recorded again with each attempt.
     world.pass(at(301));
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     assert_eq!(world.ended, [UID, UID]);
-    // A node that never answers is not waited for without end.
+    // The wait for a node that never responds is limited.
     let mut lost = world.clone();
     let before = lost.status();
     assert_eq!(lost.settle(at(360)).phase, Phase::Expired);

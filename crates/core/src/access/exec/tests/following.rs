@@ -1,4 +1,4 @@
-//! A grant whose pod is replaced goes on in a successor, where its template says so.
+//! A grant whose pod is replaced continues in a successor, if its template permits that.
 
 use oz_api::{Follow, OnTemplateChange, Phase, conditions};
 
@@ -8,7 +8,7 @@ use crate::access::kind::PodSeen;
 use crate::access::testing::UID;
 use crate::controller::{Failure, Step};
 
-/// A grant that follows, of a workload of this kind, and the pod that it is for.
+/// Returns a grant that follows, of a workload of this kind, and its pod.
 fn granted(kind: &str) -> (World, String) {
     let mut world = World::new();
     let config = world.config();
@@ -22,7 +22,7 @@ fn granted(kind: &str) -> (World, String) {
     (world, pod)
 }
 
-/// The pod with this name goes; what there is then has these names, and UIDs of its own.
+/// Deletes the pod with this name; the pods after that have these names, and new UIDs.
 fn replace(world: &mut World, pod: &str, then: &[&str]) {
     let workload = world.workload.as_mut().unwrap();
     workload.pods = then.iter().map(|name| super::world::pod(name)).collect();
@@ -36,7 +36,7 @@ fn replace(world: &mut World, pod: &str, then: &[&str]) {
     });
 }
 
-/// What the Role says now.
+/// Returns the current decision on the Role.
 fn decision(world: &World) -> Grant {
     let role = world.live.iter().find(|live| live.resource.kind == "Role");
     Grant::open(&keys(), &role.unwrap().object.metadata, UID).unwrap()
@@ -92,7 +92,7 @@ fn it_goes_on_in_any_other_pod_of_a_workload_whose_pods_do_not_come_back() {
         );
     }
     assert!(world.plan(at(11)).stages.is_empty(), "once");
-    // Each move is a fact of its own.
+    // Each change of the pod has its own audit record.
     replace(&mut world, &next, &[&pod]);
     assert_eq!(world.settle(at(20)).pod_name, Some(pod));
     let ids: std::collections::BTreeSet<_> =
@@ -128,7 +128,7 @@ fn it_waits_for_a_successor_without_being_ready_and_no_longer_than_it_lasts() {
         assert!(late.settle(at(290)).ready);
         assert_eq!(world.settle(at(300)).phase, Phase::Expired);
     }
-    // Not even what the workload is can be read.
+    // The workload itself cannot be read.
     let (mut world, pod) = granted("Deployment");
     replace(&mut world, &pod, &[]);
     world.workload = Err(Failure::transient("Unreachable", "no answer"));

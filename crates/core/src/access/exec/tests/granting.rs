@@ -1,4 +1,4 @@
-//! A grant: what is written, in which order, for whom.
+//! A grant: its writes, their order, and its subjects.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use oz_api::{
@@ -227,7 +227,7 @@ fn a_request_older_than_its_template_is_tied_to_it() {
         ("ExecAccessTemplate", "template-uid")
     );
     assert_eq!(owners[0].block_owner_deletion, None);
-    // Already tied, nothing is written.
+    // An object with an owner reference needs no write.
     world.live.clear();
     world.request.status = None;
     let plan = world.plan(at(1));
@@ -260,8 +260,8 @@ fn a_decision_sealed_for_another_request_is_not_taken() {
 }
 
 proptest! {
-    /// Killed after any number of writes, at any of them: the next process finds the decision
-    /// again, and ends up where the first would have.
+    /// A process is killed after any number of writes: the next process finds the decision again, and reaches the state
+    /// that the first would have reached.
     #[test]
     fn a_crash_between_any_two_writes_loses_nothing(writes in 0_usize..6, pause in 0_i64..200) {
         let mut whole = World::new();
@@ -270,7 +270,7 @@ proptest! {
         killed.writes_left = writes;
         killed.pass(at(1));
         let decided = killed.live.first().cloned();
-        // Pods have come and gone meanwhile.
+        // The pods of the workload have changed since then.
         killed.workload = Ok(workload(&["db-0", "db-1", "db-2", "db-3", "db-4"]));
         killed.writes_left = usize::MAX;
         let status = killed.settle(at(1 + pause));
@@ -294,8 +294,8 @@ proptest! {
         prop_assert_eq!(world.status(), status);
     }
 
-    /// Whatever lives beside it, a plan deletes nothing that is not in the list of its own
-    /// children, and nothing under another UID than it saw.
+    /// Regardless of other objects, a plan deletes no object outside its own children, and no object under another UID
+    /// than the observed one.
     #[test]
     fn a_plan_never_touches_an_object_it_does_not_own(
         seconds in -10_i64..10_000,
@@ -388,7 +388,7 @@ fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_th
     assert_eq!(able, ["app", "mesh"]);
     assert_eq!(terms.shells, ["debugger"]);
     assert_eq!(terms.beside, ["mesh", "plain", "debugger"]);
-    // The API server takes the one main container where none is named.
+    // The API server chooses the one main container if the connection names none.
     assert_eq!(grant.container(None), Some("app"));
     let status = world.status();
     let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();

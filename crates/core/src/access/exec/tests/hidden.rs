@@ -1,4 +1,4 @@
-//! What no watch shows, since somebody took off what it is known by: an end is one only when it is gone.
+//! Objects that no watch shows, since a user removed the marks: a grant has ended only once its objects are gone.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
@@ -16,7 +16,7 @@ fn granted() -> World {
     world
 }
 
-/// Ways to hide an object.
+/// The ways to hide an object.
 pub(super) const WAYS: [fn(&mut ObjectMeta); 4] = [
     |metadata| metadata.labels = None,
     |metadata| {
@@ -34,7 +34,7 @@ pub(super) const WAYS: [fn(&mut ObjectMeta); 4] = [
     },
 ];
 
-/// A RoleBinding of mallory to the Role of this name.
+/// Returns a RoleBinding of mallory to the Role of this name.
 pub(super) fn binding(name: &str, role: &str) -> Live {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -81,7 +81,7 @@ fn a_role_that_is_hidden_between_the_status_and_its_own_end_goes_as_well() {
     world.hide("Role", |metadata| metadata.labels = None);
     world.settle(at(301));
     assert!(world.live.is_empty() && world.hidden.is_empty());
-    // Long after nobody asks any more.
+    // Long after the end, no plan looks for the objects.
     let looks = |step: &Step| matches!(step, Step::Look(_));
     assert!(!world.plan(at(1_000)).steps().any(looks));
 }
@@ -127,7 +127,7 @@ fn nothing_is_granted_while_somebody_waits_for_the_role() {
 #[test]
 fn one_that_came_between_ends_the_role_at_once() {
     let mut world = World::new();
-    // Dead after the Role.
+    // The process dies after the Role.
     world.writes_left = 1;
     world.pass(at(1));
     assert_eq!(world.kinds(), ["Role"]);
@@ -170,7 +170,7 @@ fn a_sweep_knows_what_is_oz_s_and_what_only_looks_like_it() {
     let (role, bound) = (world.live[0].clone(), world.live[1].clone());
     let name = role.key().name;
     let mut sweep = Sweep::new(&keys, now);
-    // What the watch shows is left to the controllers.
+    // The controllers handle the objects that the watch shows.
     assert_eq!(sweep.role(&role), Finding::Nothing);
     assert_eq!(sweep.binding(&bound), Finding::Nothing);
     for hide in [WAYS[0], WAYS[1], WAYS[3]] {
@@ -199,7 +199,7 @@ fn a_sweep_knows_what_is_oz_s_and_what_only_looks_like_it() {
     let mut copy = role.clone();
     copy.object.metadata.name = Some("copy".to_owned());
     says(sweep.role(&copy), "is not what oz made of it");
-    // A Role of somebody else's that is named like that, and its binding.
+    // A Role of another author with such a name, and its binding.
     let mut other = role.clone();
     (
         other.object.metadata.annotations,
@@ -227,7 +227,7 @@ fn role_with_a_decision_of_an_earlier_release_and_without_labels_is_reported() {
             "Role" => sweep.role(live),
             _ => sweep.binding(live),
         };
-        // With its labels it is ended with its request.
+        // An object with its labels is ended with its request.
         assert!(!matches!(find(&live), Finding::Hidden(_)), "{kind}");
         live.object.metadata.labels = None;
         let found = find(&live);

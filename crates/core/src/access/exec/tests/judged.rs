@@ -1,4 +1,4 @@
-//! A grant that policies over all templates have a say in: by what is sealed in the stamp, and by nothing else.
+//! A grant under access policies: the judgement in the stamp decides, and no other data.
 
 use oz_api::{Phase, conditions};
 use oz_trail::Action;
@@ -7,7 +7,7 @@ use super::world::*;
 use crate::access::grant::Grant;
 use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule, When, seen};
 
-/// What one policy, which matched, came to by the template as it is.
+/// Returns the judgement of one matching access policy about the current template.
 fn judgement(world: &World) -> Judgement {
     Judgement {
         template: world.template.as_ref().map(seen),
@@ -139,13 +139,13 @@ fn a_template_that_changed_in_what_policies_see_is_not_granted_by() {
         let reason = said(&world, conditions::REQUESTER_VERIFIED).0;
         assert_eq!(reason, "PolicyOutdated", "{what}");
     }
-    // Without policies a template may change, as before.
+    // Without access policies a change of the template is permitted, as before.
     let mut world = judged(|judgement| judgement.asked = 0);
     world.config().max_duration = "1h".into();
     assert_eq!(world.settle(at(1)).phase, Phase::Active);
 }
 
-/// A template whose rules apply under a condition, and a stamp that says what that came to.
+/// Returns a template with conditional rules, and a stamp with the result of the condition.
 fn conditional(when: Option<When>) -> World {
     let mut world = World::new();
     let condition = "request.namespace == 'prod'";

@@ -1,4 +1,4 @@
-//! A lock ends a grant and refuses what is not granted yet.
+//! A lock ends a grant, and denies requests without a grant.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn lock(target: &Value, until: Option<&str>) -> Locks {
     }
 }
 
-/// Why access is not valid, as the status says it.
+/// Returns the reason and message for which access is not valid, by the status.
 fn told(world: &World) -> (String, String) {
     let status = world.status();
     let found = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
@@ -29,7 +29,7 @@ fn told(world: &World) -> (String, String) {
     (found.reason.clone(), found.message.clone())
 }
 
-/// What is locked, each in its own way.
+/// Returns the targets of locks, one of each form.
 fn targets() -> [Value; 4] {
     [
         json!({"user": "alice"}),
@@ -109,7 +109,7 @@ fn what_a_lock_is_not_about_costs_nothing() {
         world.locks = lock(&target, None);
         assert_eq!(world.settle(at(2)).phase, Phase::Active, "{target}");
     }
-    // Nor does one that is over.
+    // An expired lock does not end the grant either.
     world.locks = lock(&json!({"user": "alice"}), Some("2026-01-01T12:00:00Z"));
     assert_eq!(world.settle(at(2)).phase, Phase::Active);
     assert_eq!(world.writes, writes);
@@ -123,7 +123,7 @@ fn a_grant_that_binds_groups_ends_with_a_lock_on_one_of_them() {
     world.settle(at(1));
     world.locks = lock(&json!({"group": "ops"}), None);
     assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
-    // And none is made while it holds.
+    // The lock also prevents new grants.
     let mut world = World::new();
     world.config().bind = Bind::Groups;
     world.config().allowed_groups.push("ops".into());

@@ -1,4 +1,4 @@
-//! What a request says that is over, and how long it is kept.
+//! The status of a request after its end, and the time for which it is kept.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -40,7 +40,7 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
         let mut world = granted();
         assert_eq!(told(&world), ["True Success", "True Success"]);
         event(&mut world);
-        // What cannot be put on record is not over yet, and cannot be used either.
+        // An end that cannot be recorded is not final yet, but the access cannot be used any more.
         world.records_fail = true;
         world.settle(at(second));
         assert_eq!(told(&world), [expected, expected]);
@@ -58,7 +58,7 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
     slow.settle(at(301));
     assert_eq!(told(&slow), ["False Expired", "False Expired"]);
 
-    // Why nothing was ever granted stays.
+    // The reason for which the request was never granted stays.
     let mut never = World::new();
     never.workload = Err(Failure::transient("NotFound", "no such StatefulSet"));
     never.settle(at(1));
@@ -67,7 +67,7 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
     assert_eq!(created.unwrap().reason, "Failure");
 }
 
-/// Whoever applies the manifest again asks again; whoever was refused reads why.
+/// A user who applies the manifest again creates a new request; a denied user reads the reason.
 #[test]
 fn a_request_whose_record_is_in_the_trail_may_go_before_one_that_nothing_else_tells_of() {
     let keeps = |mut world: World| {
@@ -105,7 +105,7 @@ fn a_request_whose_record_is_in_the_trail_may_go_before_one_that_nothing_else_te
     assert!(!denied.deleted && !never.deleted);
 }
 
-/// The operator was down at the end, and for long after: nobody has tried anything yet.
+/// The operator was down at the expiry, and for a long time after: it has made no attempt yet.
 #[test]
 fn sessions_are_ended_however_late_the_operator_comes_back() {
     for late in [361, 369, 100_000] {
@@ -116,7 +116,7 @@ fn sessions_are_ended_however_late_the_operator_comes_back() {
         let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT);
         let given_up = cut.is_some_and(|cut| cut.reason == conditions::reason::GIVEN_UP);
         assert!(!given_up, "{late}: {cut:?}");
-        // Nor without its request.
+        // The same holds without the request.
         let orphan = granted();
         let plan = orphan.controller.orphaned(at(late), None, &orphan.live);
         let sessions = |step: &&Step| matches!(step, Step::Effect(_));
@@ -124,7 +124,7 @@ fn sessions_are_ended_however_late_the_operator_comes_back() {
     }
 }
 
-/// It is given up by a try that failed, and what is said is why.
+/// A failed attempt makes oz give up, and the message contains its cause.
 #[test]
 fn sessions_are_given_up_a_minute_after_the_first_try_and_by_a_try_that_failed() {
     let mut world = granted();
@@ -148,7 +148,7 @@ fn sessions_are_given_up_a_minute_after_the_first_try_and_by_a_try_that_failed()
     let told = ["AccessGranted", "AccessExpired", "SessionCut"];
     assert_eq!(lost.actions(), told);
 
-    // Back after a while, it tries before it says anything.
+    // After a long pause, the operator makes an attempt before it reports a result.
     world.sessions_fail = None;
     let status = world.settle(at(5000));
     assert_eq!((status.phase, world.ended.len()), (Phase::Expired, 3));

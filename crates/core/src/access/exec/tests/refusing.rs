@@ -1,4 +1,4 @@
-//! Requests that get nothing: for good, or not yet.
+//! Requests without a grant: denied, or waiting.
 
 use oz_api::{ExecAccessRequestSpec, Phase, conditions};
 
@@ -153,7 +153,7 @@ fn what_may_come_is_waited_for() {
             ("False", reason)
         );
 
-        // It comes, and the request is granted.
+        // The missing object appears, and the request is granted.
         let healthy = World::new();
         world.template = healthy.template;
         world.workload = Ok(workload(&["db-0", "db-9"]));

@@ -1,5 +1,5 @@
-//! Grants whose Role has a reserved name: decided with the Role, found again whatever happens, and gone with
-//! the rest.
+//! Grants with a reserved name for the Role: the name is decided with the Role, is found again after any failure, and
+//! is freed with the other objects.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::DynamicObject;
@@ -72,7 +72,7 @@ fn the_name_is_asked_for_once_everything_else_is_known_and_not_again() {
     let asked = world.asks(at(1), &facts);
     assert!(matches!(asked, Some(Question::RoleName(bound)) if bound.is_empty()));
     assert!(granted().asks(at(1), &facts).is_none());
-    // One that is not granted anyway needs none.
+    // A request that is denied anyway needs no name.
     let mut world = reserved(7);
     world.stamp("mallory", &[]);
     assert!(world.asks(at(1), &facts).is_none());
@@ -146,7 +146,7 @@ fn what_is_meddled_with_ends_and_nothing_is_left() {
         },
         |world| world.remove("Role"),
         |world| world.remove("RoleBinding"),
-        // The Role of another name, with all that this one had.
+        // The Role under another name, with the same content.
         |world| {
             world.edit("Role", |role| {
                 role.metadata.name = Some("oz-grant-008".to_owned())
@@ -205,14 +205,14 @@ fn a_name_that_others_bind_to_is_not_used() {
         Some(Question::RoleName(bound)) => assert_eq!(bound, ["oz-grant-007"]),
         other => panic!("{other:?}"),
     }
-    // Whoever hands it out all the same grants nothing by it.
+    // A process that assigns the name nevertheless does not grant access by it.
     world.live.clear();
     world.hidden.push(binding("innocent", "oz-grant-007"));
     let status = world.settle(at(1));
     assert_eq!(status.phase, Phase::Pending);
     assert_eq!(status.foreign_bindings, ["innocent"]);
     assert!(!world.kinds().contains(&"Role"));
-    // With another name it goes on.
+    // With another name, the request is granted.
     world.role_name = Some(names::grant_role(8));
     assert_eq!(world.settle(at(2)).phase, Phase::Active);
 }

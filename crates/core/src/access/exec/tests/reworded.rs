@@ -1,4 +1,4 @@
-//! Messages are for people: whoever corrects one changes nothing of what is decided.
+//! Messages are for users: a corrected message changes no decision.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_api::OnTemplateChange;
@@ -54,8 +54,7 @@ const TROUBLES: [(&str, Change); 5] = [
     }),
 ];
 
-/// Everything that is decided from the grant on, without a word of what is said of it. The trouble is
-/// over at `cured`.
+/// Returns all decisions from the grant on, without any message. The trouble is over at `cured`.
 fn decisions(reworded: bool, event: Change, trouble: Change, cured: i64) -> Vec<String> {
     let mut world = World::new();
     world.reworded = reworded;

@@ -1,5 +1,5 @@
-//! A ticket is asked about before the grant and while it lasts. A server that says no is not one that says
-//! nothing.
+//! The check of a change ticket precedes the grant, and continues as long as the grant. A negative response differs
+//! from a missing response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::controller::{Plan, Step};
 use crate::tickets::{Answer, Ask, CheckTerms, Said, WhenAway};
 
 const EVERY: i64 = 60;
-/// How long it waits for an answer, in seconds.
+/// The timeout of a ticket check, in seconds.
 const TIMEOUT: i64 = 3;
 
 fn config(pattern: Option<&str>, check: Option<&str>) -> TicketConfig {
@@ -31,7 +31,7 @@ fn away() -> Answer {
     Answer::Away("no answer within 3s".into())
 }
 
-/// Alice asks by a ticket, in a cluster with a check for each way to take a server that is away.
+/// Returns a request of alice with a change ticket, in a cluster with a check for each failure policy.
 fn asking(ticket: Option<&str>, wants: TicketConfig) -> World {
     let mut world = World::new();
     world.request.spec.ticket = ticket.map(ToOwned::to_owned);
@@ -54,7 +54,7 @@ fn by(check: &str) -> World {
 }
 
 impl World {
-    /// A server was asked at this second, and this came of it.
+    /// Records the response of a server at this second.
     fn said(&mut self, check: &str, second: i64, answer: Answer) {
         let before = self.tickets.said.get(check);
         let since = before.and_then(|said| said.away_since);
@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// Whom a plan asks about which ticket.
+/// Returns the ticket checks of a plan: the check, the change ticket, and the flag `waits`.
 fn asked(plan: &Plan) -> Vec<(String, String, bool)> {
     let asks = plan.steps().filter_map(|step| match step {
         Step::Effect(effect) => Ask::try_from(effect).ok(),
@@ -171,7 +171,7 @@ fn an_answer_from_before_the_request_or_from_long_ago_is_none() {
         assert_eq!(asked(&world.pass(at(1))).len(), 1);
         assert_eq!(world.status().phase, Phase::Pending);
     }
-    // To the nanosecond: how long an answer is good for.
+    // The validity of a response, to the nanosecond.
     world.said("jira", 1, Answer::Accepted);
     let old = world.plan(at(1 + EVERY + TIMEOUT));
     assert_eq!(asked(&old).len(), 1);
@@ -204,10 +204,10 @@ fn an_outage_holds_up_or_lets_pass_as_the_check_says() {
     let (_, reason, message) = waits.ticket_condition();
     assert_eq!(reason, "TicketUnanswered");
     assert!(message.contains("no answer within 3s"), "{message}");
-    // The server is asked again, soon and not at once.
+    // The server is asked again after a short pause.
     assert_eq!(asked(&waits.plan(at(6) - NANOSECOND)), []);
     assert_eq!(asked(&waits.plan(at(6))).len(), 1);
-    // No outage makes it wait for longer than anything.
+    // The request does not wait longer than its duration in any outage.
     waits.said("jira", 299, away());
     assert_eq!(waits.settle(at(300)).phase, Phase::Expired);
 
@@ -238,7 +238,7 @@ fn a_check_that_nobody_configured_is_no_leave() {
     );
 }
 
-/// A grant by a ticket that was accepted in the first second.
+/// Returns a grant with a change ticket that was accepted in the first second.
 fn granted(check: &str) -> World {
     let mut world = by(check);
     world.said(check, 1, Answer::Accepted);
@@ -272,7 +272,7 @@ fn a_grant_asks_again_at_each_interval_and_ends_when_its_ticket_is_closed() {
             (status.as_str(), reason.as_str()),
             ("False", "TicketClosed")
         );
-        // Opened again, it gives nothing back.
+        // A reopened change ticket does not restore the grant.
         world.said(check, 181, Answer::Accepted);
         assert_eq!(world.settle(at(182)).phase, Phase::Revoked);
     }
@@ -283,7 +283,7 @@ fn an_outage_never_extends_a_grant_and_ends_it_only_where_it_may_and_lasts() {
     let mut strict = granted("jira");
     strict.said("jira", 61, away());
     let gives_up = at(61 + 5 * EVERY);
-    // The window is over before: that end comes first, as if nobody had asked.
+    // The window ends earlier: the grant expires as if there were no check.
     assert_eq!(strict.settle(at(300)).phase, Phase::Expired);
 
     let long = |check| {
@@ -311,7 +311,7 @@ fn an_outage_never_extends_a_grant_and_ends_it_only_where_it_may_and_lasts() {
     assert_eq!(lenient.settle(at(3_600)).phase, Phase::Expired);
 }
 
-/// Policies ask for these checks, beside the template's own.
+/// Returns a request with a judgement that requires these checks in addition to the template's check.
 fn judged(checks: &[&str]) -> World {
     let mut world = by("jira");
     let rule = |check: &&str| TicketRule {

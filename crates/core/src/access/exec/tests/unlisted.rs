@@ -1,4 +1,4 @@
-//! What ends on time although a kind cannot be listed, by what the others tell.
+//! Grants that end on time although one kind cannot be listed, by the data of the other kinds.
 
 use oz_api::Phase;
 use oz_trail::Action;
@@ -53,7 +53,7 @@ fn what_is_over_expires_although_its_role_its_binding_or_both_are_not_known() {
         let plan = world.plan(at(300));
         let drift = |step: &Step| matches!(step, Step::Record(record) if record.action == Action::DriftDetected);
         assert!(!plan.steps().any(drift), "{known}: {plan:?}");
-        // What is not known is asked for.
+        // The plan looks for the unknown objects.
         let looks = |step: &Step| matches!(step, Step::Look(_));
         assert!(plan.steps().any(looks), "{known}: {plan:?}");
         assert_eq!(world.settle(at(300)).phase, Phase::Expired, "{known}");

@@ -45,7 +45,7 @@ fn grant_with_a_seal_by_hmac_is_revoked() {
     assert!(!world.ended.is_empty(), "sessions go on");
 }
 
-/// Alice's request as the original has it, and what that made for it.
+/// Returns alice's request as the original Oz stores it, and the objects that the original Oz created for it.
 fn left_by_the_original() -> World {
     let mut world = World::new();
     world.request.metadata.annotations = None;

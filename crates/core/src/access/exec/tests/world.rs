@@ -1,4 +1,4 @@
-//! The cluster in memory, with what exec access needs of it.
+//! The cluster in memory for exec access.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -14,7 +14,7 @@ use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
 
 pub(super) type World = testing::World<ExecAccess>;
-/// Something that happens to it.
+/// A change of the cluster.
 pub(super) type Change = fn(&mut World);
 
 impl InMemory for ExecAccess {
@@ -23,7 +23,7 @@ impl InMemory for ExecAccess {
     }
 }
 
-/// That one of these users has to approve within ten minutes, under a condition if there is one.
+/// Requires the approval of one of these users within ten minutes, under a condition if there is one.
 pub(super) fn approval(users: &[&str], when: Option<&str>) -> ApprovalConfig {
     ApprovalConfig {
         rules: vec![ApprovalRule {
@@ -95,9 +95,9 @@ pub(super) fn workload(pods: &[&str]) -> Workload {
     }
 }
 
-/// Alice, of the devs, asks for five minutes.
+/// The request of alice, of the devs, for five minutes.
 impl World {
-    /// What the template says of access.
+    /// Returns the access configuration of the template.
     pub(super) fn config(&mut self) -> &mut AccessConfig {
         &mut self.template.as_mut().unwrap().spec.access_config
     }

@@ -1,4 +1,4 @@
-//! The end of a grant: on time whatever else is broken, and over only when it is seen to be.
+//! The end of a grant: it is on time in spite of other failures, and it is final only once it was observed.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
         "Ending"
     );
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
-    // Still running: looked at again some time, and left alone.
+    // The containers still run: the pod is checked again later, and is not changed.
     let plan = world.pass(at(301));
     let looks = |step: &Step| matches!(step, Step::Look(_));
     assert!(plan.steps().all(looks) && plan.wake > Some(at(301)));
@@ -179,7 +179,7 @@ fn meddling_revokes_and_the_reason_stays_until_the_pod_has_ended() {
     }
 }
 
-/// The garbage collector may be seen at work before the deletion that it follows from.
+/// The watch may show the deletions of the garbage collector before the deletion of the request.
 #[test]
 fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
     for kind in ["Pod", "RoleBinding"] {
@@ -205,7 +205,7 @@ fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
         };
         let status = controller.status(at(10), request, &decision, &outcome);
         assert_eq!(status, world.status(), "{kind}");
-        // Over is over, whatever is said of the request.
+        // The expiry applies regardless of the state of the request.
         assert!(!deleted(&decide(at(300)).plan).is_empty(), "{kind}");
         facts.is_deleted = None;
         assert!(world.asks(at(300), &facts).is_none(), "{kind}");

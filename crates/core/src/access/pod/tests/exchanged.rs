@@ -1,4 +1,4 @@
-//! A pod that somebody puts in the place of the one that was made, before there is a Role.
+//! A pod that another user exchanges for the created pod, before the Role exists.
 
 use oz_api::Phase;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::access::kind::PodMade;
 use crate::access::testing::at;
 use crate::controller::{Controller, Outcome, Step};
 
-/// The pod is there, and nothing else yet.
+/// Returns a cluster in which only the pod exists.
 fn made() -> World {
     let mut world = World::new();
     world.writes_left = 1;
@@ -51,7 +51,7 @@ fn only_the_very_pod_that_was_made_gets_a_role() {
 #[test]
 fn one_that_is_gone_at_once_is_not_made_again() {
     let mut world = made();
-    // It never came to a node, so that its deletion leaves nothing.
+    // The pod was never assigned to a node, so its deletion leaves no containers.
     world.edit("Pod", |pod| {
         pod.metadata.uid = Some("another".to_owned());
         pod.metadata.finalizers = None;
@@ -76,7 +76,7 @@ fn after_a_restart_it_is_told_by_what_it_runs() {
         world.made = None;
         world
     };
-    // What the API server and its admission add is no change.
+    // The additions of the API server and its admission are not changes.
     let mut defaulted = restarted();
     defaulted.edit("Pod", |pod| {
         let spec = &mut pod.data["spec"];

@@ -1,4 +1,4 @@
-//! A grant: what is written, in which order, and what it costs.
+//! A grant: its writes, their order, and their cost.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -239,11 +239,11 @@ fn only_name_servers_may_be_asked_and_the_grant_says_which() {
         egress[0]["to"][0]["podSelector"],
         json!({"matchLabels": {"app": "dns"}})
     );
-    // Another flag, for later grants, is no drift in this one.
+    // A changed flag, for later grants, is no drift in this grant.
     world.controller.name_servers = vec![NameServer::usual()];
     world.start(at(2));
     assert_eq!(world.settle(at(3)).phase, Phase::Active);
-    // Nor is a rule of before there were any.
+    // A rule of a release without name servers is no drift either.
     let mut grant = world.decision("Role");
     grant.own_pod.as_mut().unwrap().name_servers = None;
     let older = build::network_policy(&grant).unwrap().spec.unwrap();
@@ -288,7 +288,7 @@ fn policies_that_open_what_the_template_closes_are_named() {
         world.policies = policies;
         world.settle(at(1));
         world.start(at(2));
-        // What was found is not looked for again.
+        // The finding is stored, and not determined again.
         world.policies = None;
         let status = world.settle(at(3));
         assert!(status.ready);
@@ -322,7 +322,7 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
     assert_eq!((trial.author, trial.template.as_str()), (bob, "pod"));
     let annotations = trial.pod.object.metadata.annotations.unwrap_or_default();
     assert!(!annotations.contains_key(labels::GRANT));
-    // Nothing is made before it was tried, or if it is refused.
+    // The pod is not created before the trial, or if the trial is denied.
     for tried in [
         None,
         Some(Err(Failure::transient("AuthorRefused", "bob may not"))),
@@ -336,11 +336,11 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
     world.tried = Some(Ok(()));
     world.settle(at(2));
     assert_eq!(world.kinds(), ["Pod", "Role", "RoleBinding"]);
-    // It is not tried again.
+    // The trial is not repeated.
     world.tried = None;
     assert!(world.asks(at(2), &world.facts()).is_none());
     assert_eq!(world.settle(at(3)).phase, Phase::Starting);
-    // Who wrote what is there no more is not its author.
+    // The author of an earlier spec is not the author of the template.
     let mut changed = World::new();
     changed.controller.as_author = true;
     let template = changed.template.as_mut().unwrap();
@@ -364,7 +364,7 @@ fn a_decision_on_the_pod_that_was_changed_is_not_taken() {
     assert_eq!(world.kinds(), ["Pod"], "nobody is let in");
 }
 
-/// Whoever may create pods can give one the name and the marks of a grant, once they see the request.
+/// A user who may create pods can give a pod the name and the marks of a grant, once they see the request.
 #[test]
 fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() {
     let mut world = World::new();
@@ -386,7 +386,7 @@ fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() 
     assert_eq!((held.as_str(), reason.as_str()), ("False", "NameConflict"));
     assert!(message.contains("it is left alone"), "{message}");
 
-    // Gone in time, it is forgotten.
+    // A pod that is gone in time no longer blocks the request.
     let mut freed = world.clone();
     freed.live.clear();
     assert_eq!(freed.settle(at(3)).phase, Phase::Starting);
@@ -456,8 +456,8 @@ fn what_only_the_api_server_knows_of_the_pod_is_in_the_message_as_well() {
 }
 
 proptest! {
-    /// Killed after any number of writes, at any of them: the next process finds the decision
-    /// again, and ends up where the first would have.
+    /// A process is killed after any number of writes: the next process finds the decision again, and reaches the state
+    /// that the first would have reached.
     #[test]
     fn a_crash_between_any_two_writes_loses_nothing(writes in 0_usize..7, pause in 0_i64..200) {
         let network = || template(json!({"network": {"egress": "None"}}));
@@ -466,7 +466,7 @@ proptest! {
         killed.pass(at(1));
         killed.pass(at(1));
         let decided = killed.live.get(1).cloned();
-        // The workload has another image meanwhile.
+        // The workload has another image since then.
         killed.workload.as_mut().unwrap().template["spec"]["containers"][0]["image"] = json!("app:2");
         killed.writes_left = usize::MAX;
         let status = killed.settle(at(1 + pause.min(50)));
@@ -488,7 +488,7 @@ proptest! {
         prop_assert_eq!(world.status(), status);
     }
 
-    /// No read needs a clock, and none takes long.
+    /// No pass reads a clock, and none takes long.
     #[test]
     fn no_instant_brings_it_down(seconds in -100_000_i64..100_000) {
         let mut world = World::ready();

@@ -1,4 +1,4 @@
-//! Pods of one's own, in memory.
+//! Dedicated pods, in memory.
 
 mod ending;
 mod exchanged;

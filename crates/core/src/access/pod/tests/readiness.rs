@@ -1,4 +1,4 @@
-//! Getting ready: what a person is told meanwhile, and when it is given up.
+//! The readiness of a pod: the messages for users until then, and the deadline.
 
 use oz_api::Phase;
 use oz_api::conditions::{self, ACCESS_RESOURCES_READY};
@@ -154,7 +154,7 @@ fn a_pod_counts_as_ended_only_if_nothing_of_it_can_run() {
             json!({"phase": "Failed", "containerStatuses": over}),
             true,
         ),
-        // The node is lost: somebody says Failed, nobody saw the container end.
+        // The node is lost: the phase is Failed, but no component observed the end of the container.
         (
             true,
             Some("n"),

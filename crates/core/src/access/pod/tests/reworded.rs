@@ -1,4 +1,4 @@
-//! Messages are for people: whoever corrects one changes nothing of what is decided about a pod.
+//! Messages are for users: a corrected message changes no decision about a pod.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_api::OnTemplateChange;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::world::*;
 
-/// Something that happens to the cluster, at ten seconds.
+/// A change of the cluster, at ten seconds.
 type Change = fn(&mut World);
 
 const EVENTS: [(&str, Change); 11] = [
@@ -44,8 +44,8 @@ const EVENTS: [(&str, Change); 11] = [
     }),
 ];
 
-/// All that is decided, from the very first pass on. Records can be written again and the containers have
-/// stopped at `cured`.
+/// Returns all decisions from the first pass on. From `cured` on, audit records can be written again and the containers
+/// have stopped.
 fn decisions(reworded: bool, event: Change, records_fail: bool, cured: i64) -> Vec<String> {
     let mut world = World::new();
     world.reworded = reworded;
@@ -61,7 +61,7 @@ fn decisions(reworded: bool, event: Change, records_fail: bool, cured: i64) -> V
         }
         if now >= cured {
             world.records_fail = false;
-            // What was deleted is gone.
+            // The deleted objects are gone.
             world
                 .live
                 .retain(|live| live.object.metadata.deletion_timestamp.is_none());
@@ -84,7 +84,7 @@ fn whoever_corrects_a_message_changes_no_decision() {
     }
 }
 
-/// A pod of the name that others made, and a binding of others to the Role that there would be.
+/// A pod of the name and a binding to the Role's name, both of other authors.
 #[test]
 fn whoever_corrects_a_message_changes_nothing_of_what_waits() {
     let decisions = |reworded: bool, kind: &str| {

@@ -1,5 +1,4 @@
-//! The cluster in memory, with what pods need of it: a pod starts when a test says so, and ends some
-//! time after it was deleted.
+//! The cluster in memory for pods: a pod starts when a test starts it, and ends some time after its deletion.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +72,7 @@ pub(super) fn model() -> Model {
 }
 
 impl World {
-    /// Alice, of the devs, asks for a pod for five minutes.
+    /// Creates a request of alice, of the devs, for a pod for five minutes.
     pub(super) fn new() -> Self {
         Self::by(template(json!({})))
     }
@@ -100,7 +99,7 @@ impl World {
         )
     }
 
-    /// Granted, and its pod is Ready.
+    /// Creates a grant with a Ready pod.
     pub(super) fn ready() -> Self {
         let mut world = Self::new();
         world.settle(at(1));
@@ -114,7 +113,7 @@ impl World {
         &pods.next().unwrap().object
     }
 
-    /// What the kubelet says when everything runs.
+    /// Sets the status that the kubelet reports when all containers run.
     pub(super) fn start(&mut self, now: Timestamp) {
         self.becomes(json!({
             "phase": "Running",
@@ -131,7 +130,7 @@ impl World {
         self.edit("Pod", |pod| pod.data["status"] = status);
     }
 
-    /// The condition, as status, reason and message.
+    /// Returns the condition as status, reason and message.
     pub(super) fn condition(&self, type_: &str) -> (String, String, String) {
         let status = self.status();
         let found = oz_api::conditions::find(&status.conditions, type_).unwrap();

@@ -1,5 +1,5 @@
-//! Who gets into pods without oz: every right to that which a RoleBinding or a ClusterRoleBinding hands
-//! out and no grant stands behind. They are no mistake, and what a hostile grantee left behind is among
+//! Access to pods without oz: every right to it from a RoleBinding or a ClusterRoleBinding without
+//! a grant. Such rights are not errors, but the rights that a hostile grantee left behind are among
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,23 +23,24 @@ use crate::cluster::Cluster;
 use crate::failure::Result;
 
 const CHECK: &str = "standing rights";
-/// How many bindings are shown, and how many subjects and pods of each.
+/// The maximum number of bindings that are shown, and of subjects and pods of each.
 const SHOWN: usize = 20;
 const SHOWN_OF_EACH: usize = 3;
-/// The longest name that is shown whole.
+/// The maximum length of a name that is shown whole.
 const LONGEST: usize = 80;
-/// How many objects of a kind are looked at.
+/// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 20_000;
 
-/// What was read.
+/// The objects that were read.
 #[derive(Default)]
 struct Rbac {
     /// Rules by namespace (none: of the cluster) and name.
     roles: BTreeMap<(Option<String>, String), Vec<PolicyRule>>,
     bindings: Vec<Binding>,
-    /// Namespace and name of what oz binds for the requests and transient bindings that there are.
+    /// Namespace and name of the objects that oz binds for the existing requests and transient
+    /// bindings.
     ours: BTreeSet<(Option<String>, String)>,
-    /// Whether there was more than is looked at.
+    /// The cluster has more objects than are read.
     cut_short: bool,
 }
 
@@ -100,7 +101,7 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
     Ok(rbac)
 }
 
-/// All objects of a kind, page by page, as far as they are looked at.
+/// Returns all objects of a kind, page by page, up to the maximum.
 async fn all<K>(cluster: &Cluster, cut_short: &mut bool) -> Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
@@ -113,7 +114,8 @@ where
     Ok(found)
 }
 
-/// The bindings of grants. Their names are enough: there is one of a name, and labels anybody can write.
+/// Returns the bindings of grants. Their names suffice: a name is unique, but any user can write
+/// labels.
 async fn grants<K>(cluster: &Cluster) -> Result<Vec<(Option<String>, String)>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
@@ -160,7 +162,8 @@ fn told(rbac: &Rbac, oz: &str) -> Finding {
     Finding::good(CHECK, text)
 }
 
-/// `Group devs by RoleBinding shop/edit: create pods/exec`, if the binding lets anybody in.
+/// Returns a line such as `Group devs by RoleBinding shop/edit: create pods/exec`, if the binding
+/// grants access.
 fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     let metadata = &binding.metadata;
     let name = metadata.name.clone().unwrap_or_default();
@@ -211,7 +214,7 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     ))
 }
 
-/// The subject, unless it is the system's or oz's.
+/// Returns the subject, unless it belongs to the system or to oz.
 fn whom(subject: &Subject, oz: &str) -> Option<String> {
     let name = shown(&subject.name);
     let namespace = subject.namespace.as_deref().unwrap_or_default();
@@ -234,7 +237,8 @@ fn some(all: &[String]) -> String {
     }
 }
 
-/// Others chose the name: nothing in it moves a cursor, and it is not endless.
+/// Returns a printable form of a name that other users chose: without cursor movements, and of
+/// limited length.
 fn shown(name: &str) -> String {
     let plain: String = name
         .chars()

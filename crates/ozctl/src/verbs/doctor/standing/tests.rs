@@ -1,4 +1,4 @@
-//! What is told of bindings, and of what in them others chose.
+//! The report about bindings, and about the parts of them that other users chose.
 
 use serde_json::{Value, json};
 

@@ -91,7 +91,7 @@ async fn a_pod_that_asks_without_end_is_told_to_wait_and_others_are_answered() -
         Ok(refused.into_iter().next())
     })
     .await?;
-    assert!(answered > 10, "{answered}");
+    assert!(answered >= 10, "{answered}");
     assert_eq!((refused.status, refused.code()), (429, "TooManyRequests"));
     let wait = refused.retry_after.expect("it says how long");
     assert!((1..=2).contains(&wait), "{wait}");

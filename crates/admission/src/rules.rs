@@ -91,7 +91,8 @@ impl ResourceRule {
 type Current = dyn Fn() -> Option<Vec<ResourceRule>> + Send + Sync;
 type Ready = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Rules of a hook that change while the process runs, for [`Hook::rules_from`]. Clones share them.
+/// Rules of a hook that change while the process runs, for [`Hook::rules_from`](crate::Hook::rules_from). Clones share
+/// them.
 ///
 /// New rules are unknown before the first [`set`](Self::set); those of a [`Cache`](crate::Cache::rules) are
 /// known once the cache is complete. A rule that no API server accepts, such as one without a plural, is

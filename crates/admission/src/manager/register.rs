@@ -31,9 +31,9 @@ pub struct Registration {
 
 impl Manager {
     /// Registers the hooks and returns: for an installer, or a Job that accompanies processes that only
-    /// serve ([`RegistrationMode::Never`]). Run it on every installation and, if no process maintains the
-    /// registration, periodically: a run performs a due rotation of the authority, which takes as long as
-    /// [`CertPolicy::settle`](crate::CertPolicy::settle).
+    /// serve ([`RegistrationMode::Never`](crate::RegistrationMode::Never)). Run it on every installation and, if no
+    /// process maintains the registration, periodically: a run performs a due rotation of the authority, which
+    /// takes as long as [`CertPolicy::settle`](crate::CertPolicy::settle).
     ///
     /// # Errors
     /// The Secret or the configurations cannot be written.

@@ -2,7 +2,7 @@
 //!
 //! One plan serves four kinds: the two of our own group and the two as they were published. A kind
 //! says in [`Kind`] what is its own; what an object asks for is a [`Terms`], where it stands is
-//! found by [`assess`](assess::assess), and what follows by the [`Controller`](crate::controller::Controller)
+//! found by `assess`, and what follows by the [`Controller`](crate::controller::Controller)
 //! that [`Transient`] is.
 
 mod assess;

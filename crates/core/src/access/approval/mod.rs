@@ -1,4 +1,4 @@
-//! Approvals: the approvals and denials of other users for a request, their result ([`decide`]), and the
+//! Approvals: the approvals and denials of other users for a request, their result ([`decide`](decide())), and the
 //! users who may create them ([`admission`]). The operator evaluates them before it grants, the webhook when
 //! one is created, the command line to show the missing ones.
 

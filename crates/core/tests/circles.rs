@@ -283,17 +283,17 @@ fn no_file_imports_what_imports_it() {
             all >= imports.len() / 2,
             "the imports of {name} were not read"
         );
-        let told = |circle: &Vec<Path>| {
+        let line = |circle: &Vec<Path>| {
             let files: Vec<String> = circle.iter().map(|file| file.join("/")).collect();
             format!("{name}: {}", files.join(", "))
         };
-        found.extend(circles(&imports, |_| true).iter().map(told));
+        found.extend(circles(&imports, |_| true).iter().map(line));
         if name == "core" {
             let folders: BTreeSet<&[String]> =
                 imports.keys().filter_map(|file| file.get(..1)).collect();
             let inside = |folder| circles(&imports, |file| file.starts_with(folder));
             let inside = folders.into_iter().flat_map(inside);
-            in_folders.extend(inside.map(|circle| told(&circle)));
+            in_folders.extend(inside.map(|circle| line(&circle)));
         }
     }
     found.sort();

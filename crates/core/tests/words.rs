@@ -1,5 +1,5 @@
 //! Tests that vague names do not return: the name of a timeout contains the operation that it limits, the
-//! name of a type or a file describes its content (docs/glossary.md).
+//! name of a type or a file describes its content (docs/glossary.md). And that modules have one form.
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
@@ -43,8 +43,8 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-#[test]
-fn no_name_is_one_of_those_that_say_nothing() {
+/// Returns the root of the repository and every source file in it.
+fn repository() -> (&'static Path, Vec<PathBuf>) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let repository = repository.unwrap();
     let mut files = Vec::new();
@@ -52,6 +52,12 @@ fn no_name_is_one_of_those_that_say_nothing() {
         sources(&repository.join(one), &mut files);
     }
     assert!(files.len() > 500, "it looks in the wrong place");
+    (repository, files)
+}
+
+#[test]
+fn no_name_is_one_of_those_that_say_nothing() {
+    let (repository, files) = repository();
     let mut found = Vec::new();
     for file in files {
         let name = file.strip_prefix(repository).unwrap().display().to_string();
@@ -73,4 +79,16 @@ fn no_name_is_one_of_those_that_say_nothing() {
         Vec::<String>::new(),
         "docs/glossary.md has the words"
     );
+}
+
+#[test]
+fn a_module_with_files_is_a_folder_with_a_mod_rs() {
+    let (_, files) = repository();
+    let mut beside = files.clone();
+    beside.retain(|file| {
+        files
+            .iter()
+            .any(|other| other.parent() == Some(&file.with_extension("")))
+    });
+    assert_eq!(beside, Vec::<PathBuf>::new());
 }

@@ -1,8 +1,8 @@
-//! Harness runs, the rules over them: what a template comes to ([`template`]), which policies speak for it and what
-//! they grant ([`policy`]), what is lacking ([`requires`]), what a run's pod, Job and NetworkPolicy are ([`pod`],
-//! [`objects`], [`isolation`]), what fills a workspace ([`seed`]), what is admitted ([`admission`]), and the
-//! controllers ([`run`], [`workspace`], [`definitions`]). All of it pure: admission, operator, broker and command
-//! line call the same functions.
+//! The rules of harness runs: the result of a template ([`template`]), the policies that apply to it and their grants
+//! ([`policy`]), missing requirements ([`requires`]), the pod, Job and NetworkPolicy of a run ([`pod`], [`objects`],
+//! [`isolation`]), the seed of a workspace ([`seed`]), validation at admission ([`admission`]), and the controllers
+//! ([`run`], [`workspace`], [`definitions`]). The crate is pure: admission, operator, broker and command line call the
+//! same functions.
 
 pub mod admission;
 pub mod authority;

@@ -16,7 +16,7 @@ use crate::gating::{Gated, Written};
 /// Name of the template with Debug, and of alice's request by it.
 const DEBUG: &str = "debug";
 
-/// A request of alice by a template with Debug, beside that of [`Gated`].
+/// The stage of [`Gated`] with a second request of alice, by a template with Debug.
 struct Debugging {
     gated: Gated,
     request: String,

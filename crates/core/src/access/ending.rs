@@ -93,14 +93,14 @@ pub fn ending(
 ) -> Plan {
     let recorded = request
         .status
-        .and_then(|status| status.ending.clone())
+        .and_then(|status| status.ending.as_ref())
         .filter(|ending| ending.recorded);
     let first = recorded.is_none();
-    let given_up = recorded.as_ref().is_some_and(|end| end.sessions_given_up);
+    let given_up = recorded.is_some_and(|end| end.sessions_given_up);
     let records = match (recorded, grant) {
         (None, _) => records(now, request, end, grant),
         (Some(ending), Some(grant)) => {
-            let late = sessions::not_reached(now, grant, &ending);
+            let late = sessions::not_reached(now, grant, ending);
             late.into_iter().collect()
         }
         (Some(_), None) => Vec::new(),
@@ -315,7 +315,8 @@ pub fn finish(
         failure,
         sessions: ended,
     } = cleanup;
-    let mut ending = end.ending(request.status.and_then(|status| status.ending.clone()), now);
+    let before = request.status.and_then(|status| status.ending.as_ref());
+    let mut ending = end.ending(before, now);
     ending.sessions_ended |= ended.is_some();
     let ours = objects::ours(request, live);
     let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);

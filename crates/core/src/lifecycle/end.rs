@@ -107,8 +107,7 @@ impl End {
 
     /// Returns this end in the form of the status; it continues `before` or begins now.
     #[must_use]
-    pub fn ending(&self, before: Option<Ending>, now: Timestamp) -> Ending {
-        let before = before.as_ref();
+    pub fn ending(&self, before: Option<&Ending>, now: Timestamp) -> Ending {
         Ending {
             reason: self.reason,
             detail: self.detail.clone(),

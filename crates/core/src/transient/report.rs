@@ -94,7 +94,7 @@ impl<K: Kind> Transient<K> {
                     describe(&mut status, grant);
                 }
                 status.next_transition_time = None;
-                let mut ending = end.ending(status.ending.take(), now);
+                let mut ending = end.ending(status.ending.as_ref(), now);
                 ending.recorded |= failure.is_none();
                 status.ending = Some(ending);
                 let said = end_message(end);

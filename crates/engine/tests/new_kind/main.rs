@@ -150,7 +150,7 @@ impl Controller for Freezes {
             State::Granted(_) | State::Grantable(_) if exists => status.phase = Phase::Active,
             State::Refused(phase, _) => status.phase = *phase,
             State::Ending(end, _) => {
-                status.ending = Some(end.ending(status.ending.take(), now));
+                status.ending = Some(end.ending(status.ending.as_ref(), now));
                 if done && !exists {
                     status.phase = end.phase();
                 }

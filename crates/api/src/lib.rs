@@ -26,6 +26,7 @@ mod ending;
 pub mod example_com;
 pub mod glob;
 pub mod harness;
+mod identity;
 pub mod instant;
 mod kinds;
 pub mod labels;
@@ -78,6 +79,7 @@ pub use kinds::transient_cluster_role_binding::{
     TransientClusterRoleBinding, TransientClusterRoleBindingSpec,
 };
 pub use kinds::transient_role_binding::{TransientRoleBinding, TransientRoleBindingSpec};
+pub use identity::{Identity, IdentityError, Name, Namespace, Uid};
 pub use lock::{LockTarget, LockedTemplate};
 pub use moderation::ModerationConfig;
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};

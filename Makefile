@@ -45,7 +45,7 @@ PURE := oz-api oz-trail oz-core oz-gating oz-runs oz-composites oz-compliance oz
 FEATURES := aws-lc-rs ring aws-lc-rs,metrics ring,metrics
 
 # `cargo fmt` does not find the modules that a macro declares.
-FORMAT := find crates e2e xtask -name '*.rs' -print0 | xargs -0 rustfmt --edition 2024
+FORMAT := find crates e2e xtask workshop -name '*.rs' -print0 | xargs -0 rustfmt --edition 2024
 
 format: ## Format the sources
 	@$(FORMAT)
@@ -61,6 +61,7 @@ check: fetch ## Formatting, lints, generated files, links, the purity of what de
 		cargo check --package oz-admission --no-default-features --features $$features,k8s-openapi/v1_35 || exit 1; done
 	cargo package --offline --allow-dirty --no-verify --no-metadata --exclude-lockfile $(LIBRARY:%=--package %)
 	cargo xtask generate --check
+	cargo xtask pages --check
 	cargo xtask links
 	@$(MAKE) --no-print-directory deny
 
@@ -77,7 +78,7 @@ $(TOOLS)/bin/cargo-fuzz:
 # sanitizer the stable compiler does; nothing in the tree needs one to notice a panic. The test of the gate
 # is one of `make test` that goes on for longer here; OZ_FUZZ_SEED has it begin where it failed.
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server and the gate, and objects at what reads them, for a minute each (SECONDS=n for longer)
-	cargo run --quiet --example stored -- $(or $(SECONDS),60)
+	cargo run --quiet --bin oz-fuzz-stored -- $(or $(SECONDS),60)
 	OZ_FUZZ_SECONDS=$(or $(SECONDS),60) cargo test --quiet --workspace --bin oz-gate -- --nocapture socket::differential
 	@mkdir -p $(TOOLS)/../fuzz/review
 	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \
@@ -85,6 +86,7 @@ fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server and the gat
 
 generate: ## Write the generated files again
 	cargo xtask generate
+	cargo xtask pages
 
 bench: ## Measure grants against the budgets (several runs, prints a table)
 	@cargo xtask bench grants

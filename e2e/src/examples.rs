@@ -1,43 +1,13 @@
 //! The examples of composites: the header of each names the required values of the chart.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_testkit::Cluster;
-use serde_json::{Value, json};
+use oz_testkit::{Cluster, EXAMPLES, example_values, examples};
+use serde_json::json;
 
-use crate::{apply, repository};
-
-/// The directory of the examples, from the root of the repository.
-pub const EXAMPLES: &str = "examples/composites";
-
-/// Returns the texts of the examples by name.
-///
-/// # Errors
-/// When one cannot be read.
-pub fn examples() -> Result<BTreeMap<String, String>> {
-    let mut examples = BTreeMap::new();
-    for entry in std::fs::read_dir(repository().join(EXAMPLES))? {
-        let path = entry?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        examples.insert(name.into_owned(), std::fs::read_to_string(&path)?);
-    }
-    Ok(examples)
-}
-
-/// Returns the values that the header of an example names.
-///
-/// # Errors
-/// When the header names no values.
-pub fn example_values(text: &str) -> Result<Value> {
-    let header = text.lines().map_while(|line| line.strip_prefix('#'));
-    let values = header.skip_while(|line| !line.starts_with(" Values of oz's chart:"));
-    let values: Vec<&str> = values.skip(1).collect();
-    serde_saphyr::from_str(&values.join("\n")).context("its header names no values")
-}
+use crate::apply;
 
 /// Applies an example, and gives the composites' account the permissions that its header names.
 ///

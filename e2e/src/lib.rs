@@ -32,6 +32,8 @@ mod tickets;
 mod traffic;
 mod watch;
 
+pub use oz_testkit::{EXAMPLES, example_values, examples, repository};
+
 pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
     exec_request, exec_template, pod_request, pod_template,
@@ -42,7 +44,7 @@ pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_voucher_keys};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
-pub use examples::{EXAMPLES, example_values, examples, install_example};
+pub use examples::install_example;
 pub use gate::{GATED, Gate, RecordingStore, STREAMS, gate_template, recording_template};
 pub use harness::{
     agent_running, allow_dns, announce_broker, by_hand_overlay, install_harness, local_volume,
@@ -62,7 +64,7 @@ pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
     NAMESPACE, Operator, System, Webhook, apply_as, established, identity, install,
-    install_composites, repository, run, run_for_a_while, unregister, unregister_hooks,
+    install_composites, run, run_for_a_while, unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
 pub use tickets::{TicketAnswer, TicketServer, ticket_checks, ticket_template};

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -175,12 +175,6 @@ where
         Ok(left.items.is_empty().then_some(()))
     })
     .await
-}
-
-/// Returns the root of the repository.
-#[must_use]
-pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs a command for at most half a minute, and returns its output; `None` if it was ended then.

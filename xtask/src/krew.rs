@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::screen::Screen;
+use xtask::screen::Screen;
 
 /// The released platforms: operating system and processor, as Go and krew name them.
 const PLATFORMS: [(&str, &str); 4] = [
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     );
     let manifest = manifest(&options.url, &options.homepage, &found);
     let yaml = serde_saphyr::to_string(&manifest).context("failed to write it as YAML")?;
-    Screen::new().line(yaml.trim_end())?;
+    Screen::stdout().line(yaml.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::screen::Screen;
+use xtask::screen::Screen;
 
 /// A link as a document contains it.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ struct Link {
 }
 
 pub(crate) fn run() -> Result<ExitCode> {
-    let root = oz_e2e::repository().canonicalize()?;
-    let screen = Screen::new();
+    let root = oz_testkit::repository().canonicalize()?;
+    let screen = Screen::stdout();
     let mut links = 0;
     let mut broken = Vec::new();
     let documents = documents(&root)?;

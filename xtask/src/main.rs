@@ -1,24 +1,19 @@
 //! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
 
-mod bench;
-mod changes;
 mod cluster;
-mod command_line;
-mod demo;
 mod generate;
 mod image;
 mod krew;
 mod links;
 mod permissions;
-mod programs;
-mod real_node;
-mod record;
-mod screen;
 mod test;
+mod workshop;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use workshop::Forwarded;
+use xtask::generated;
 
 /// Tasks of the oz workspace.
 #[derive(Parser)]
@@ -27,13 +22,17 @@ enum Task {
     /// A Kubernetes cluster to develop against, which outlives the command.
     #[command(subcommand)]
     Cluster(cluster::Action),
-    /// Write the files that are made from sources: the custom resource definitions, the reference and man
-    /// pages of ozctl, the vocabulary of the audit record.
-    Generate(generate::Options),
+    /// Write the files that are made from sources: the custom resource definitions, the roles, the vocabulary of
+    /// the audit record.
+    Generate(generated::Options),
+    /// Write the reference and man pages of ozctl.
+    #[command(disable_help_flag = true)]
+    Pages(Forwarded),
     /// The container image, as an archive, with an inventory of what is in it.
     Image(image::Options),
     /// The main job, told on the screen with what really happens.
-    Demo(demo::Options),
+    #[command(disable_help_flag = true)]
+    Demo(Forwarded),
     /// Whether every relative link in the documents leads somewhere.
     Links,
     /// Every test that needs no root, and their sum.
@@ -41,25 +40,27 @@ enum Task {
     /// Whether the roles hold what the tests, the last time, were seen to need, and nothing else.
     Permissions,
     /// The recording of ozctl, in docs/ozctl.cast and in the README (root).
-    Record,
+    #[command(disable_help_flag = true)]
+    Record(Forwarded),
     /// The manifest by which krew installs `kubectl oz`.
     Krew(krew::Options),
     /// Figures next to their budgets.
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    #[command(disable_help_flag = true)]
+    Bench(Forwarded),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Cluster(action) => cluster::run(action),
         Task::Generate(options) => generate::run(&options),
+        Task::Pages(arguments) => workshop::run("pages", &arguments),
         Task::Image(options) => image::run(&options),
-        Task::Demo(options) => demo::run(&options),
+        Task::Demo(arguments) => workshop::run("demo", &arguments),
         Task::Links => links::run(),
         Task::Test(options) => test::run(&options),
         Task::Permissions => permissions::run(),
-        Task::Record => record::run(),
+        Task::Record(arguments) => workshop::run("record", &arguments),
         Task::Krew(options) => krew::run(&options),
-        Task::Bench(bench) => bench::run(&bench),
+        Task::Bench(arguments) => workshop::run("bench", &arguments),
     }
 }

@@ -17,7 +17,7 @@ use oz_testkit::permissions::{Use, UsedIn, recorded};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::programs;
+use xtask::programs;
 
 /// A permission that no test without a node uses, or one that a test expects to be denied.
 struct Exception {
@@ -345,14 +345,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     }
     let findings = findings(&suite, &node)?;
     for line in &findings {
-        crate::screen::Screen::new().line(line)?;
+        xtask::screen::Screen::stdout().line(line)?;
     }
     Ok(ExitCode::from(u8::from(!findings.is_empty())))
 }
 
 /// Returns the faults of the roles, a line each.
 pub(crate) fn findings(suite: &BTreeSet<Use>, node: &BTreeSet<Use>) -> Result<Vec<String>> {
-    let mut held = held(&documents(&oz_e2e::repository().join("deploy/rbac"))?)?;
+    let mut held = held(&documents(&oz_testkit::repository().join("deploy/rbac"))?)?;
     held.extend(of_examples()?);
     let uses: BTreeSet<&Use> = suite.union(node).collect();
     Ok(compare(&held, &uses, !node.is_empty(), UNUSED, REFUSED))
@@ -419,9 +419,9 @@ const COMPOSITES: &str = "oz-system:oz-composites";
 /// Returns the permissions that the account needs according to the examples.
 fn of_examples() -> Result<BTreeSet<Permission>> {
     let mut held = BTreeSet::new();
-    for (name, text) in oz_e2e::examples()? {
+    for (name, text) in oz_testkit::examples()? {
         let failed = || format!("failed to read the values of the example {name}");
-        let values = oz_e2e::example_values(&text).with_context(failed)?;
+        let values = oz_testkit::example_values(&text).with_context(failed)?;
         let rules = values["composites"]["defaultAccount"]["rules"].clone();
         let rules: Vec<PolicyRule> = serde_json::from_value(rules).with_context(failed)?;
         let role = RoleRef {

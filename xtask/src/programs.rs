@@ -7,22 +7,22 @@ use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
 /// The programs of oz.
-pub(crate) const OZ: [&str; 2] = ["oz-operator", "oz-webhook"];
+pub const OZ: [&str; 2] = ["oz-operator", "oz-webhook"];
 
 /// Returns `cargo`, the one that runs this program.
-pub(crate) fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .current_dir(oz_e2e::repository())
+        .current_dir(oz_testkit::repository())
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command
 }
 
 /// Returns the directory into which this program was built, `target` or the value of `CARGO_TARGET_DIR`.
-pub(crate) fn target_directory() -> Result<PathBuf> {
+pub fn target_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("failed to find this program")?;
-    // target/<profile>/xtask
+    // target/<profile>/<program>
     let directory = program.ancestors().nth(2);
     directory
         .map(PathBuf::from)
@@ -32,7 +32,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
 /// Builds the programs of `packages` in the same way as the testkit does later, which then finds them
 /// complete; here cargo's progress is visible. Builds nothing if the environment gives the testkit their
 /// location.
-pub(crate) async fn build(packages: &[&str]) -> Result<()> {
+pub async fn build(packages: &[&str]) -> Result<()> {
     if std::env::var_os(oz_testkit::PROGRAMS).is_some() {
         return Ok(());
     }
@@ -56,7 +56,7 @@ pub(crate) async fn build(packages: &[&str]) -> Result<()> {
 }
 
 /// Returns the path relative to the current directory.
-pub(crate) fn from_here(path: &Path) -> PathBuf {
+pub fn from_here(path: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).to_owned()
 }

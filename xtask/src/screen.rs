@@ -6,26 +6,32 @@ use std::io::{IsTerminal as _, Write as _, stdout};
 use anyhow::{Context as _, Result};
 
 /// The maximum width of printed text.
-pub(crate) const WIDTH: usize = 100;
+pub const WIDTH: usize = 100;
 
 /// The emphasis of a piece of text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Style {
+pub enum Style {
+    /// Bold.
     Bold,
+    /// Grey.
     Dim,
+    /// Green, for a success.
     Good,
+    /// Red, for a failure.
     Bad,
 }
 
 /// Standard output.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Screen {
+pub struct Screen {
     terminal: bool,
     colour: bool,
 }
 
 impl Screen {
-    pub(crate) fn new() -> Self {
+    /// Returns the standard output of this process.
+    #[must_use]
+    pub fn stdout() -> Self {
         let terminal = stdout().is_terminal();
         // https://no-color.org: any value that is not empty.
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -35,11 +41,15 @@ impl Screen {
         }
     }
 
-    pub(crate) const fn is_terminal(self) -> bool {
+    /// Checks whether it is a terminal.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
         self.terminal
     }
 
-    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+    /// Returns the text with an emphasis, where the screen has colours.
+    #[must_use]
+    pub fn paint(self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Bold => "1",
             Style::Dim => "2",
@@ -54,12 +64,12 @@ impl Screen {
     }
 
     /// Prints one or more lines.
-    pub(crate) fn line(self, text: &str) -> Result<()> {
+    pub fn line(self, text: &str) -> Result<()> {
         self.write(&format!("{}{text}\n", self.wipe()))
     }
 
     /// Prints a line that the next one overwrites. Prints nothing where that is not possible.
-    pub(crate) fn passing(self, text: &str) -> Result<()> {
+    pub fn passing(self, text: &str) -> Result<()> {
         if !self.terminal {
             return Ok(());
         }
@@ -80,7 +90,7 @@ impl Screen {
 }
 
 /// Wraps the text into lines that fit next to an indent of `indent`; a longer word gets a separate line.
-pub(crate) fn wrap(text: &str, indent: usize) -> Vec<String> {
+pub fn wrap(text: &str, indent: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         if let Some(last) = lines.last_mut() {
@@ -101,7 +111,7 @@ pub(crate) fn wrap(text: &str, indent: usize) -> Vec<String> {
 
 /// Formats rows in columns of minimum width, two spaces apart. The first row is the head. The caller pads
 /// numbers that must align.
-pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
+pub fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
         for (column, cell) in row.iter().enumerate() {

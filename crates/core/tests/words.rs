@@ -48,7 +48,7 @@ fn repository() -> (&'static Path, Vec<PathBuf>) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let repository = repository.unwrap();
     let mut files = Vec::new();
-    for one in ["crates", "e2e", "xtask"] {
+    for one in ["crates", "e2e", "xtask", "workshop"] {
         sources(&repository.join(one), &mut files);
     }
     assert!(files.len() > 500, "it looks in the wrong place");

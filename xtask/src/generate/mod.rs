@@ -5,14 +5,13 @@ mod policies;
 mod rbac;
 mod requested;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use kube::CustomResourceExt as _;
 use oz_api::composite::CompositeController;
 use oz_api::rego::RegoController;
@@ -20,7 +19,7 @@ use oz_trail::verify::Fault;
 use oz_trail::{Action, Decision};
 use strum::{EnumMessage as _, IntoEnumIterator as _};
 
-use crate::command_line;
+use xtask::generated::{self, Options};
 
 /// The page with the vocabulary of the audit record.
 const VOCABULARY: &str = "docs/reference/audit.md";
@@ -37,67 +36,16 @@ const COMPOSITES: &str = "charts/oz/files/composites";
 /// The directory of the definitions of the kinds of harness runs, which are installed where runs are served.
 const HARNESS: &str = "charts/oz/files/harness";
 /// Directories in which all files are generated, or none may be.
-const DIRECTORIES: [&str; 6] = [
-    CRDS,
-    COMPOSITES,
-    HARNESS,
-    rbac::FILES,
-    command_line::MAN,
-    "charts/oz/crds",
-];
+const DIRECTORIES: [&str; 5] = [CRDS, COMPOSITES, HARNESS, rbac::FILES, "charts/oz/crds"];
 const HEADER: &str =
     "# Generated from crates/core/src/kinds by `cargo xtask generate`; do not edit.\n";
 
-/// What to do about files that are not what their sources say.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// Name them and exit with 1, instead of writing them.
-    #[arg(long)]
-    check: bool,
-}
-
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = oz_testkit::repository();
     // First: others are generated from these.
-    let sources = requested::files(&root)?;
-    let stale_sources =
-        brought_up_to_date(options, &root, &sources, &stale_among(&root, &sources))?;
-    let files = files(&root)?;
-    let stale = stale(&root, &files)?;
-    let stale_files = brought_up_to_date(options, &root, &files, &stale)?;
-    let any = stale_sources || stale_files;
-    Ok(ExitCode::from(u8::from(options.check && any)))
-}
-
-/// Returns the files with another text.
-fn stale_among(root: &Path, files: &BTreeMap<PathBuf, String>) -> BTreeSet<PathBuf> {
-    let differs = |(path, text): &(&PathBuf, &String)| {
-        fs::read_to_string(root.join(path)).ok().as_ref() != Some(*text)
-    };
-    let stale = files.iter().filter(differs);
-    stale.map(|(path, _)| path.clone()).collect()
-}
-
-/// Writes the stale files, or names them. Returns whether there were any.
-fn brought_up_to_date(
-    options: &Options,
-    root: &Path,
-    files: &BTreeMap<PathBuf, String>,
-    stale: &BTreeSet<PathBuf>,
-) -> Result<bool> {
-    for path in stale {
-        if options.check {
-            say(&format!(
-                "stale: {}; run `cargo xtask generate`\n",
-                path.display()
-            ))?;
-        } else {
-            update(&root.join(path), files.get(path))
-                .with_context(|| format!("failed to update {}", path.display()))?;
-            say(&format!("updated {}\n", path.display()))?;
-        }
-    }
-    Ok(!stale.is_empty())
+    let sources = generated::update(&root, &requested::files(&root)?, &[], options)?;
+    let others = generated::update(&root, &files(&root)?, &DIRECTORIES, options)?;
+    Ok(generated::exit_code(options, sources || others))
 }
 
 /// Returns every generated file: its path from the root of the repository, and its text.
@@ -107,7 +55,6 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts(root)?);
-    files.extend(command_line::files()?);
     Ok(files)
 }
 
@@ -210,39 +157,4 @@ fn definitions() -> Result<BTreeMap<PathBuf, String>> {
             Ok((path, format!("{HEADER}{yaml}")))
         })
         .collect()
-}
-
-/// Returns the files that are missing or different, and those in generated directories that nothing
-/// generates.
-fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
-    let mut stale = stale_among(root, files);
-    for name in DIRECTORIES {
-        let directory = match fs::read_dir(root.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            directory => directory.with_context(|| format!("failed to list {name}"))?,
-        };
-        for entry in directory {
-            let path = Path::new(name).join(entry?.file_name());
-            if !files.contains_key(&path) {
-                stale.insert(path);
-            }
-        }
-    }
-    Ok(stale)
-}
-
-fn update(place: &Path, text: Option<&String>) -> io::Result<()> {
-    let Some(text) = text else {
-        return fs::remove_file(place);
-    };
-    if let Some(directory) = place.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(place, text)
-}
-
-fn say(text: &str) -> Result<()> {
-    io::stdout()
-        .write_all(text.as_bytes())
-        .context("failed to write to standard output")
 }

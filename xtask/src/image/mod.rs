@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use oz_testkit::{Image, ImageArchive, compress};
 use strum::Display;
 
-use crate::programs;
+use xtask::programs;
 
 /// The content of an image.
 struct Contents {
@@ -74,7 +74,7 @@ enum Profile {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let root = oz_e2e::repository().canonicalize()?;
+    let root = oz_testkit::repository().canonicalize()?;
     let contents = if options.harness { &HARNESS } else { &OZ };
     let repository = options.repository.clone();
     let repository = repository.unwrap_or_else(|| format!("localhost/{}", contents.name));

@@ -107,7 +107,9 @@ fn suite(line: &str) -> Option<Suite> {
 /// Returns cargo, the one that runs this program, in the root of the workspace.
 pub(super) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(oz_e2e::repository()).stdin(Stdio::null());
+    cargo
+        .current_dir(oz_testkit::repository())
+        .stdin(Stdio::null());
     cargo
 }
 

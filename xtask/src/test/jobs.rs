@@ -193,7 +193,7 @@ impl Job {
             timed: false,
             threads: None,
             program: None,
-            directory: oz_e2e::repository(),
+            directory: oz_testkit::repository(),
             arguments: ["test", "--workspace", "--doc", "--no-fail-fast"]
                 .map(ToOwned::to_owned)
                 .to_vec(),

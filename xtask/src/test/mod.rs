@@ -23,13 +23,13 @@ use clap::Args;
 use oz_testkit::{Tool, Tools, libfaketime};
 
 use crate::permissions;
-use crate::programs;
-use crate::screen::{Screen, Style};
 use jobs::{Event, Job};
 use load::Load;
 use output::Binary;
 use profile::Profile;
 use summary::Summary;
+use xtask::programs;
+use xtask::screen::{Screen, Style};
 
 /// Without a terminal, the time without output after which a line shows the running jobs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ fn has_cluster() -> bool {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let screen = Screen::new();
+    let screen = Screen::stdout();
     let required = std::env::var_os("OZ_REQUIRE_ALL").is_some_and(|value| value == "1");
     let compiling = Instant::now();
     let suites = build::build(&options.suites)?;

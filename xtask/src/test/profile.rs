@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::jobs::Job;
 use super::output::Binary;
-use crate::screen::columns;
+use xtask::screen::columns;
 
 /// The interval of the samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);

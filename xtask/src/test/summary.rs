@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::output::{Binary, Tier};
-use crate::screen::{Screen, Style, columns};
+use xtask::screen::{Screen, Style, columns};
 
 /// The results of all tests.
 #[derive(Debug, Default)]

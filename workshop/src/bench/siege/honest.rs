@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::super::report::{Budget, Report};
 use super::super::stats::Values;
-use crate::screen::Screen;
+use xtask::screen::Screen;
 
 /// The users, each in a namespace of their own.
 const PEOPLE: [&str; 4] = ["anna", "boris", "clara", "david"];
@@ -144,7 +144,7 @@ impl Waits {
         let what = format!("{when}: turned away");
         report.add(&what, "", Budget::AtMost(0.0), turned_away);
         for one in &self.in_vain {
-            Screen::new().line(&format!("{when}: over before it was granted: {one}"))?;
+            Screen::stdout().line(&format!("{when}: over before it was granted: {one}"))?;
         }
         let what = format!("{when}: over before they were granted");
         report.add(&what, "", Budget::AtMost(0.0), count(self.in_vain.len())?);

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use oz_e2e::{Gate, System, records_in};
 use oz_trail::Record;
 
-use crate::programs::{from_here, target_directory};
-use crate::screen::columns;
+use xtask::programs::{from_here, target_directory};
+use xtask::screen::columns;
 
 /// An audit record, and the process that wrote it.
 pub(crate) struct Line {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use super::stats::Values;
-use crate::screen::columns;
+use xtask::screen::columns;
 
 /// The budget of a figure from design and README.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,9 @@ use oz_e2e::{Gate, RecordingStore, System};
 use oz_testkit::{Cluster, ClusterOptions, Process, Tool, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::programs;
-use crate::screen::{Screen, Style, columns};
 use story::{Story, TEMPLATE};
+use xtask::programs;
+use xtask::screen::{Screen, Style, columns};
 
 /// The namespace of the story.
 const NAMESPACE: &str = "shop";
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let screen = Screen::new();
+        let screen = Screen::stdout();
         // For any cause of the end, the processes and files of the demo end with the future that owns them.
         tokio::select! {
             outcome = demo(screen, options.keep) => {

@@ -14,7 +14,7 @@ use oz_testkit::cargo_binary;
 use serde_json::{Value, json};
 
 use crate::real_node::RealNode;
-use crate::screen::Screen;
+use xtask::screen::Screen;
 
 const CAST: &str = "docs/ozctl.cast";
 const README: &str = "README.md";
@@ -69,7 +69,7 @@ async fn record() -> Result<()> {
     std::fs::write(root.join(CAST), film.cast()?)
         .with_context(|| format!("failed to write {CAST}"))?;
     write_readme(&root.join(README), &film.text())?;
-    Screen::new().line(&format!("recorded {CAST} and {README}"))
+    Screen::stdout().line(&format!("recorded {CAST} and {README}"))
 }
 
 /// Returns alice's kubeconfig, with the scene's namespace as her own.

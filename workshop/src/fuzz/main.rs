@@ -3,7 +3,7 @@
 //! planning. No object may cause a panic, the honest object in the same list is always decoded, and no
 //! object takes much time or memory.
 //!
-//! `make fuzz` runs it for a minute: `cargo run --example stored -- [SECONDS [SEED]]`.
+//! `make fuzz` runs it for a minute: `cargo run --bin oz-fuzz-stored -- [SECONDS [SEED]]`.
 //! With `--release` the time limit is the documented one.
 
 mod kinds;

@@ -39,8 +39,8 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::programs;
-use crate::screen::Screen;
+use xtask::programs;
+use xtask::screen::Screen;
 
 /// What to measure.
 #[derive(Subcommand)]
@@ -257,7 +257,15 @@ async fn connect(unoptimised: bool) -> Result<ExitCode> {
 async fn in_release() -> Result<ExitCode> {
     let mut cargo = programs::cargo();
     cargo
-        .args(["run", "--release", "--package", "xtask", "--target-dir"])
+        .args([
+            "run",
+            "--release",
+            "--package",
+            "oz-workshop",
+            "--bin",
+            "oz-workshop",
+            "--target-dir",
+        ])
         .arg(programs::target_directory()?)
         .arg("--")
         .args(std::env::args_os().skip(1));
@@ -268,7 +276,7 @@ async fn in_release() -> Result<ExitCode> {
 
 async fn measure(bench: &Bench, options: &Options) -> Result<()> {
     let size = options.size();
-    let screen = Screen::new();
+    let screen = Screen::stdout();
     if !matches!(bench, Bench::Peer(_)) {
         programs::build(&programs::OZ).await?;
     }

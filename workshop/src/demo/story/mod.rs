@@ -22,7 +22,7 @@ use serde_json::json;
 use super::people::{Answer, Person};
 use super::{NAMESPACE, records};
 use crate::changes::Watching;
-use crate::screen::{Screen, Style, wrap};
+use xtask::screen::{Screen, Style, wrap};
 
 /// The template of the story, and the Deployment behind it.
 pub(crate) const TEMPLATE: &str = "shell";

@@ -30,7 +30,7 @@ pub(super) struct World {
 impl World {
     pub(super) async fn install(cluster: &Cluster) -> Result<Self> {
         oz_e2e::install_composites(cluster)?;
-        oz_e2e::apply(cluster, "xtask/src/bench/composites/world.yaml")?;
+        oz_e2e::apply(cluster, "workshop/src/bench/composites/world.yaml")?;
         oz_e2e::established(cluster)?;
         let functions = functions().await?;
         let options = Options::default()

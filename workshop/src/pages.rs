@@ -3,22 +3,29 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Command;
+use xtask::generated::{self, Options};
 
 /// The page with the help of every command.
 const REFERENCE: &str = "docs/reference/ozctl.md";
 /// The directory with one man page for each command. All of its files are generated.
-pub(crate) const MAN: &str = "docs/man";
+const MAN: &str = "docs/man";
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let any_stale = generated::update(&oz_testkit::repository(), &files()?, &[MAN], options)?;
+    Ok(generated::exit_code(options, any_stale))
+}
 
 /// Returns every generated file: its path from the root of the repository, and its text.
-pub(crate) fn files() -> Result<BTreeMap<PathBuf, String>> {
+fn files() -> Result<BTreeMap<PathBuf, String>> {
     let mut command = ozctl::command();
     command.build();
     let mut files = BTreeMap::new();
     let mut reference = String::from(
-        "<!-- Generated from crates/ozctl by `cargo xtask generate`; do not edit. -->\n\n\
+        "<!-- Generated from crates/ozctl by `cargo xtask pages`; do not edit. -->\n\n\
          # Commands of ozctl\n\n\
          [The guide](../guides/ozctl.md) says how they go together, what `-o json` has, and what the \
          exit codes mean. The same text is in the man pages in [docs/man](../man).\n",

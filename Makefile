@@ -63,6 +63,7 @@ check: fetch ## Formatting, lints, generated files, links, the purity of what de
 	cargo xtask generate --check
 	cargo xtask pages --check
 	cargo xtask links
+	cargo xtask words
 	@$(MAKE) --no-print-directory deny
 
 deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies

@@ -7,6 +7,7 @@ mod krew;
 mod links;
 mod permissions;
 mod test;
+mod words;
 mod workshop;
 
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ enum Task {
     Demo(Forwarded),
     /// Whether every relative link in the documents leads somewhere.
     Links,
+    /// Count the words in sources and documents that docs/STYLE.md replaces.
+    Words(words::Options),
     /// Every test that needs no root, and their sum.
     Test(test::Options),
     /// Whether the roles hold what the tests, the last time, were seen to need, and nothing else.
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Image(options) => image::run(&options),
         Task::Demo(arguments) => workshop::run("demo", &arguments),
         Task::Links => links::run(),
+        Task::Words(options) => words::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Permissions => permissions::run(),
         Task::Record(arguments) => workshop::run("record", &arguments),

@@ -13,7 +13,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
-	@$(BUILD_XTASK)
+	@$(BUILD_XTASK) --bin oz-workshop
 	@cargo xtask demo $(if $(KEEP),--keep)
 
 # With SUITE, what is needed is compiled in one run of cargo.

@@ -73,7 +73,7 @@ impl<K: Resource + Clone> Changes<K> {
 
     fn changed(&mut self, guard: Guarded<K>) -> Option<WatchEvent<K>> {
         let object = decoded(guard)?;
-        let uid = object.uid().unwrap_or_default();
+        let uid = object.uid()?;
         let resource_version = object.resource_version();
         let now = Known {
             resource_version: resource_version.clone(),
@@ -87,9 +87,7 @@ impl<K: Resource + Clone> Changes<K> {
     }
 
     fn deleted(&mut self, guard: Guarded<K>) -> Option<WatchEvent<K>> {
-        let known = self
-            .known
-            .remove(&guard.metadata().uid.clone().unwrap_or_default())?;
+        let known = self.known.remove(guard.metadata().uid.as_ref()?)?;
         // The event has the newest state; for a broken object, the last valid state is reported.
         Some(WatchEvent::Deleted(guard.0.unwrap_or(known.object)))
     }

@@ -26,19 +26,57 @@ pub enum Endpoint {
     Url(String),
 }
 
+/// The error for the URL of an endpoint that no API server can call.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// The text is no URL.
+    #[error("{url:?} is not a URL: {why}")]
+    Malformed {
+        /// The text.
+        url: String,
+        /// The error of the parser.
+        why: String,
+    },
+    /// The API server calls webhooks by https only.
+    #[error("{url:?} must begin with https://")]
+    Scheme {
+        /// The URL.
+        url: String,
+    },
+    /// A path is appended to the URL.
+    #[error("{url:?} must have no query")]
+    Query {
+        /// The URL.
+        url: String,
+    },
+    /// The URL has no host.
+    #[error("{url:?} must have a host")]
+    Host {
+        /// The URL.
+        url: String,
+    },
+}
+
 impl Endpoint {
     /// Checks a URL and returns its host.
-    pub(crate) fn host_of(url: &str) -> Result<String, String> {
-        let uri: axum::http::Uri = url
-            .parse()
-            .map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+    pub(crate) fn host_of(url: &str) -> Result<String, EndpointError> {
+        let uri: axum::http::Uri =
+            url.parse().map_err(
+                |error: axum::http::uri::InvalidUri| EndpointError::Malformed {
+                    url: url.to_owned(),
+                    why: error.to_string(),
+                },
+            )?;
+        let url = || url.to_owned();
         if uri.scheme_str() != Some("https") {
-            return Err(format!("{url:?} must begin with https://"));
+            return Err(EndpointError::Scheme { url: url() });
         }
         if uri.query().is_some() {
-            return Err(format!("{url:?} must have no query"));
+            return Err(EndpointError::Query { url: url() });
         }
-        let host = uri.host().unwrap_or_default();
+        let host = uri
+            .host()
+            .ok_or_else(|| EndpointError::Host { url: url() })?;
         // An IPv6 host is enclosed in brackets, which are not part of the address.
         Ok(host
             .trim_start_matches('[')

@@ -34,13 +34,13 @@ mod wire;
 pub use cache::{Cache, NotSynced};
 pub use caller::Caller;
 pub use certificate::{
-    CertPolicy, CertSource, ClientAuthority, ClientCertificate, Reason,
-    authority::Error as CertificateError, needs_rotation, secret::ROTATE_ANNOTATION,
-    store::Error as StoreError,
+    AuthorityError, CertPolicy, CertSource, ClientAuthority, ClientCertificate, Reason,
+    UnprovenClient, authority::Error as CertificateError, needs_rotation,
+    secret::ROTATE_ANNOTATION, store::Error as StoreError,
 };
 pub use conversion::{Conversion, Convert, ConvertError, ConvertFn, convert_fn};
 pub use decode::{DECODE_FAILED, UNEXPECTED_KIND};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, EndpointError};
 pub use functions::{
     EachOperation, FromAsyncFn, FromFn, ValidateEach, each_operation, mutate_fn, validate_async_fn,
     validate_fn, watch_fn,

@@ -114,7 +114,8 @@ pub struct Review<K> {
 }
 
 impl<K> Review<K> {
-    /// Returns a name for messages and logs: the name, or the prefix from which it will be generated.
+    /// Returns a name for messages and logs: the name, or the prefix from which it will be generated; empty for an
+    /// object that requires neither, such as a TokenReview.
     pub fn display_name(&self) -> &str {
         self.name
             .as_deref()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
@@ -29,13 +30,12 @@ pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<V
         async move {
             let map = maps.get_opt(name).await;
             map.with_context(|| format!("failed to read ConfigMap {namespace}/{name}"))
-                .map(|map| map.and_then(|map| map.data).unwrap_or_default())
+                .map(|map| map.and_then(|map| map.data).into_iter().flatten())
         }
     };
     let published: Vec<_> = read(names::AUDIT_PUBLIC_KEYS)
         .await?
-        .values()
-        .filter_map(|text| serde_json::from_str(text).ok())
+        .filter_map(|(_, text)| serde_json::from_str(&text).ok())
         .collect();
     let mut pins = vec![match keys.is_operator() {
         true => key.public(),
@@ -50,8 +50,7 @@ pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<V
     trust.extend(&published);
     let mut heads: Vec<Head> = read(names::AUDIT_CHECKPOINTS)
         .await?
-        .values()
-        .filter_map(|text| serde_json::from_str::<Checkpoint>(text).ok())
+        .filter_map(|(_, text)| serde_json::from_str::<Checkpoint>(&text).ok())
         .filter(|checkpoint| checkpoint.check(&trust).is_ok())
         .map(|checkpoint| checkpoint.head)
         .collect();
@@ -83,7 +82,7 @@ pub(crate) async fn keep(trail: Trail, client: Client, namespace: String, every:
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let until_summary = summary.map(|at| {
                 let left = at.duration_since(trail.shared.clock.now());
-                Duration::try_from(left).unwrap_or_default()
+                left.max(SignedDuration::ZERO).unsigned_abs()
             });
             let sleep = match until_summary {
                 Some(summary) if due => summary,

@@ -93,7 +93,7 @@ impl Task for AuditKeyWatch {
                 }
                 event = next(&mut maps) => match map.take(event) {
                     Seen::There(map) => {
-                        published = map.data.unwrap_or_default();
+                        published = map.data.into_iter().flatten().collect();
                         if !published.contains_key(self.key().id()) {
                             self.publish_again(&BTreeMap::new()).await;
                         }

@@ -131,7 +131,9 @@ fn is_hopeless(status: &Status) -> bool {
 }
 
 async fn is_there(api: &Api<AuditEvent>, event: &AuditEvent) -> kube::Result<bool> {
-    let name = event.metadata.name.as_deref().unwrap_or_default();
+    let Some(name) = event.metadata.name.as_deref() else {
+        return Ok(false);
+    };
     let found = api.get_opt(name).await?;
     Ok(found.is_some_and(|found| found.spec == event.spec))
 }

@@ -80,9 +80,8 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
     let newest = published.lines().next();
     let is_known = before.is_some_and(|before| before.lines().any(|line| Some(line) == newest));
     let made = cell.made(&secret);
-    let since = made.map(|made| Timestamp::now().duration_since(made).abs());
-    let is_new =
-        since.is_some_and(|since| since < SignedDuration::try_from(SETTLE).unwrap_or_default());
+    let since = made.map(|made| Timestamp::now().duration_since(made));
+    let is_new = since.is_some_and(|since| since.unsigned_abs() < SETTLE);
     public.publish(&published).await?;
     let keys = match &found[..] {
         // Another replica has just replaced the key: the new key seals as soon as every process knows it.
@@ -204,7 +203,9 @@ impl SealKeyWatch {
 
     /// Records the change of the sealing key.
     fn record(&self) {
-        let id = self.keys.newest(self.owner).unwrap_or_default();
+        let Some(id) = self.keys.newest(self.owner) else {
+            return;
+        };
         let message = format!("{} seals with the key {id}", self.owner);
         tracing::info!(key = id, "another key seals");
         let (action, note) = (Action::KeyRotated, Decision::Note);

@@ -107,10 +107,12 @@ impl Task for WriterVouching {
                 event = maps.next(|_| {}) => match event {
                     StoreEvent::Apply(map) | StoreEvent::InitApply(map) => {
                         let told = map.0.ok().and_then(|map| map.data);
-                        published = Some(told.unwrap_or_default());
+                        published = Some(told.into_iter().flatten().collect());
                     }
                     StoreEvent::Delete(_) => published = Some(BTreeMap::new()),
-                    StoreEvent::InitDone => published = Some(published.unwrap_or_default()),
+                    StoreEvent::InitDone => {
+                        published.get_or_insert_default();
+                    }
                     StoreEvent::Init => continue,
                 },
                 () = shared.key_changed.notified() => {}

@@ -1,6 +1,7 @@
 //! What is kept of a watched object: who it is, who controls it, whether it ends, and of a run its phase.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -28,13 +29,18 @@ impl<K> Clone for Lean<K> {
 
 impl<K> Lean<K> {
     pub(crate) fn new(metadata: ObjectMeta, phase: Option<RunPhase>) -> Self {
-        let mut owners = metadata.owner_references.unwrap_or_default();
-        owners.retain(|owner| owner.controller == Some(true));
+        let owners = metadata.owner_references.into_iter().flatten();
+        let owners = owners.filter(|owner| owner.controller == Some(true));
+        let mut owners: Vec<_> = owners.collect();
         owners.shrink_to_fit();
-        let mut annotations = metadata.annotations.unwrap_or_default();
-        annotations.retain(|name, _| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()));
-        let mut labels = metadata.labels.unwrap_or_default();
-        labels.retain(|name, _| [OWNER_UID, OWNER_KIND].contains(&name.as_str()));
+        let annotations = metadata.annotations.into_iter().flatten();
+        let annotations: BTreeMap<_, _> = annotations
+            .filter(|(name, _)| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()))
+            .collect();
+        let labels = metadata.labels.into_iter().flatten();
+        let labels: BTreeMap<_, _> = labels
+            .filter(|(name, _)| [OWNER_UID, OWNER_KIND].contains(&name.as_str()))
+            .collect();
         Self {
             metadata: ObjectMeta {
                 name: metadata.name,

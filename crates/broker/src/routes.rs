@@ -255,11 +255,11 @@ impl Broker {
         );
         record.request = RequestRef {
             kind: KIND.to_owned(),
-            namespace: user
-                .service_account()
-                .map_or_else(String::new, |(namespace, _)| namespace.to_owned()),
             ..RequestRef::default()
         };
+        if let Some((namespace, _)) = user.service_account() {
+            namespace.clone_into(&mut record.request.namespace);
+        }
         record.pod = caller.map(|caller| PodRef {
             name: caller.pod.clone(),
             uid: caller.uid.clone(),

@@ -162,16 +162,12 @@ impl Runs {
             Standing::Live => {}
             Standing::Ending => return Err(caller::run_over(caller, &run.name).into()),
         }
-        let mut spec = found.map(|object| object.data).unwrap_or_default();
-        Ok(
-            match spec
-                .pointer_mut("/spec/prompt")
-                .map(serde_json::Value::take)
-            {
-                Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
-                _ => None,
-            },
-        )
+        let mut found = found.map(|object| object.data);
+        let prompt = found.as_mut().and_then(|it| it.pointer_mut("/spec/prompt"));
+        Ok(match prompt.map(serde_json::Value::take) {
+            Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        })
     }
 }
 

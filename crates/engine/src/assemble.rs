@@ -168,8 +168,10 @@ impl<C: Controller> Kinds<'_, C> {
         let (group_of, is_ours_alone) = (self.belonging.group_of(), self.belonging.is_ours_alone());
         move |change| {
             let child = change.object();
-            if let Change::Deleted(_) = change {
-                applied.forget(child.meta().uid.as_deref().unwrap_or_default());
+            if let Change::Deleted(_) = change
+                && let Some(uid) = &child.meta().uid
+            {
+                applied.forget(uid);
             }
             match group_of(child) {
                 None => {}

@@ -96,7 +96,9 @@ impl<O: Resource> Heeded<O> {
     /// Checks whether a change counts.
     pub(crate) fn counts(&self, change: &Change<O>) -> bool {
         let object = change.object();
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let Some(uid) = object.meta().uid.as_deref() else {
+            return true;
+        };
         let mut seen = self.seen.lock();
         match change {
             Change::Deleted(_) => {
@@ -442,12 +444,11 @@ impl Cx {
         K: Resource + Clone + Debug + DeserializeOwned,
     {
         let what = || {
-            let place = namespace.map(|namespace| format!("{namespace}/"));
-            format!(
-                "failed to read {} {}{name}",
-                K::kind(kind),
-                place.unwrap_or_default()
-            )
+            let kind = K::kind(kind);
+            match namespace {
+                Some(namespace) => format!("failed to read {kind} {namespace}/{name}"),
+                None => format!("failed to read {kind} {name}"),
+            }
         };
         let request = Request::new(K::url_path(kind, namespace)).get(name, &GetParams::default());
         within(

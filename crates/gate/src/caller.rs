@@ -1,5 +1,6 @@
 //! The user of a request: the headers of the API server count if the API server has sent them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, Request};
@@ -17,7 +18,7 @@ pub(crate) struct Callers {
     config: Store<ConfigMap>,
     clock: Arc<dyn Clock>,
     /// The configuration that was read, with the version of its ConfigMap.
-    read: Mutex<Option<(String, Arc<Trusted>)>>,
+    read: Mutex<Option<(Option<String>, Arc<Trusted>)>>,
 }
 
 struct Trusted {
@@ -42,7 +43,7 @@ impl Callers {
         let shown = request.extensions().get::<Arc<ClientCertificate>>();
         let shown = shown.ok_or_else(|| Refused::unknown("no certificate was shown"))?;
         let proven = trusted.authority.verify(shown, self.clock.now());
-        proven.map_err(|why| Refused::unknown(&why))?;
+        proven.map_err(|why| Refused::unknown(&why.to_string()))?;
         let headers: &HeaderMap = request.headers();
         let user = trusted.proxy.user(|name| {
             let values = headers.get_all(name).iter();
@@ -58,13 +59,17 @@ impl Callers {
             let why = format!("ConfigMap {NAMESPACE}/{CONFIG_MAP} was not seen yet");
             return Err(not_known(why));
         };
-        let version = map.metadata.resource_version.clone().unwrap_or_default();
+        let version = map.metadata.resource_version.clone();
         let mut read = self.read.lock();
-        if let Some((_, trusted)) = read.as_ref().filter(|(of, _)| *of == version) {
+        if let Some((_, trusted)) = read
+            .as_ref()
+            .filter(|(of, _)| of.is_some() && *of == version)
+        {
             return Ok(Arc::clone(trusted));
         }
-        let data = map.data.clone().unwrap_or_default();
-        let proxy = FrontProxy::read(&data).map_err(not_known)?;
+        let empty = BTreeMap::new();
+        let data = map.data.as_ref().unwrap_or(&empty);
+        let proxy = FrontProxy::read(data).map_err(not_known)?;
         let authority = ClientAuthority::new(proxy.authorities.as_bytes(), proxy.names.clone())
             .map_err(|why| {
                 not_known(format!(

@@ -15,7 +15,7 @@ use oz_gating::debug::{self, MAX_PATCH, PATCH_TYPE};
 use oz_gating::path::{Path, Rest};
 
 use crate::answer::Refused;
-use crate::router::Door;
+use crate::router::{Door, upstream_target};
 use crate::upstream::whole;
 
 /// The maximum time until a patch has arrived.
@@ -78,7 +78,7 @@ impl Door {
         oz_gating::settle(grant, &path.rest, found)?;
         let added = debug::read(patch, grant, &pod)?;
         let ticket = self.ticket(grant, user, None)?;
-        let target = path.target().unwrap_or_default();
+        let target = upstream_target(path)?;
         let sent = self
             .upstream
             .patch(parts, &target, added.patch(grant), &ticket);

@@ -162,7 +162,7 @@ impl Live {
 
     /// Checks whether the content of the session can be shown.
     fn is_watchable(&self) -> bool {
-        self.watchable.get().copied().unwrap_or_default()
+        self.watchable.get() == Some(&true)
     }
 
     /// Waits until a user ends the session, and returns the message for its user.
@@ -199,7 +199,8 @@ impl Live {
 
     /// Returns the session as the listing shows it.
     fn shown(&self, now: Timestamp, replica: &str) -> live::Session {
-        let idle = SignedDuration::try_from(self.idle.for_how_long()).unwrap_or_default();
+        let idle = SignedDuration::try_from(self.idle.for_how_long());
+        let idle = idle.unwrap_or(SignedDuration::MAX);
         let (bytes_in, bytes_out) = self.traffic.bytes();
         let about = &self.about;
         live::Session {
@@ -313,8 +314,8 @@ impl Door {
                 shown(&live.shown(self.clock.now(), &self.replica)).map(Some)
             }
             (Asked::One(key), &Method::DELETE) => {
-                let options: Vec<_> =
-                    form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
+                let options = query.map(|query| form_urlencoded::parse(query.as_bytes()));
+                let options: Vec<_> = options.into_iter().flatten().collect();
                 let options = options.iter().map(|(name, value)| (&**name, &**value));
                 let reason = live::reason(options)?;
                 let Some(live) = self.register.get(key) else {

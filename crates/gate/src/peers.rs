@@ -76,6 +76,35 @@ impl std::fmt::Display for Peer {
     }
 }
 
+/// The reason for which a replica was not asked, or did not answer.
+#[derive(Debug, thiserror::Error)]
+enum PeerError {
+    #[error("the addresses of the gate's other replicas cannot be read: {0}")]
+    Addresses(kube::Error),
+    #[error(
+        "the gate's authority cannot be read from ConfigMap {namespace}/{}: {why}",
+        names::GATE_CA
+    )]
+    Authority {
+        namespace: String,
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("its address makes no URL")]
+    Address,
+    #[error("it answered {0}")]
+    Status(StatusCode),
+    #[error("no answer in time")]
+    Late,
+    #[error(transparent)]
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl PeerError {
+    fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 impl Peers {
     /// Creates a client of the replicas behind a Service.
     pub(crate) fn new(client: Client, namespace: &str, service: &str, replica: &str) -> Self {
@@ -93,7 +122,7 @@ impl Peers {
         let (peers, authorities) = match self.all().await {
             Ok(found) => found,
             Err(why) => {
-                listing.incomplete.push(why);
+                listing.incomplete.push(why.to_string());
                 return;
             }
         };
@@ -102,7 +131,7 @@ impl Peers {
             let listed = self.listing(peer, authorities, question);
             let listed = match tokio::time::timeout(LISTING_TIMEOUT, listed).await {
                 Ok(listed) => listed,
-                Err(_elapsed) => Err("no answer in time".to_owned()),
+                Err(_elapsed) => Err(PeerError::Late),
             };
             (peer, listed)
         });
@@ -121,7 +150,8 @@ impl Peers {
         question: &Question<'_>,
     ) -> Result<Response<Body>, Refused> {
         let unavailable = |why: String| Refused::unavailable("Peers", why);
-        let (peers, authorities) = self.all().await.map_err(unavailable)?;
+        let found = self.all().await;
+        let (peers, authorities) = found.map_err(|why| unavailable(why.to_string()))?;
         let authorities = &authorities;
         let answers = peers.iter().map(|peer| async move {
             let answer = self.ask(peer, authorities, question).await;
@@ -161,15 +191,15 @@ impl Peers {
         peer: &Peer,
         authorities: &[Vec<u8>],
         question: &Question<'_>,
-    ) -> Result<Listing, String> {
+    ) -> Result<Listing, PeerError> {
         let answer = self.ask(peer, authorities, question).await?;
         let status = answer.status();
         if !status.is_success() {
-            return Err(format!("it answered {status}"));
+            return Err(PeerError::Status(status));
         }
         let body = Limited::new(answer.into_body(), MAX_LISTING);
-        let bytes = body.collect().await.map_err(|error| error.to_string())?;
-        serde_json::from_slice(&bytes.to_bytes()).map_err(|error| error.to_string())
+        let bytes = body.collect().await.map_err(PeerError::Failed)?;
+        serde_json::from_slice(&bytes.to_bytes()).map_err(PeerError::failed)
     }
 
     async fn ask(
@@ -177,7 +207,7 @@ impl Peers {
         peer: &Peer,
         authorities: &[Vec<u8>],
         question: &Question<'_>,
-    ) -> Result<Response<kube::client::Body>, String> {
+    ) -> Result<Response<kube::client::Body>, PeerError> {
         let Question {
             user,
             method,
@@ -186,59 +216,54 @@ impl Peers {
             clock,
         } = *question;
         let url = format!("https://{}", peer.address).parse();
-        let mut config = Config::new(url.map_err(|_| "its address makes no URL".to_owned())?);
+        let mut config = Config::new(url.map_err(|_| PeerError::Address)?);
         config.root_cert = Some(authorities.to_vec());
         config.tls_server_name = Some(self.server_name.clone());
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
         config.write_timeout = None;
         config.proxy_url = None;
-        let client = oz_runtime::connect(config).map_err(|error| error.to_string())?;
+        let client = oz_runtime::connect(config).map_err(PeerError::failed)?;
         let word = Word::new(user, method.as_str(), target, clock.now()).seal(keys);
-        let word = HeaderValue::try_from(word.map_err(|error| error.to_string())?);
+        let word = HeaderValue::try_from(word.map_err(PeerError::failed)?);
         let request = Request::builder()
             .method(method.clone())
             .uri(target)
-            .header(HEADER, word.map_err(|error| error.to_string())?)
+            .header(HEADER, word.map_err(PeerError::failed)?)
             .body(kube::client::Body::empty())
-            .map_err(|error| error.to_string())?;
+            .map_err(PeerError::failed)?;
         match tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_elapsed) => Err("no answer in time".to_owned()),
+            Ok(answer) => answer.map_err(PeerError::failed),
+            Err(_elapsed) => Err(PeerError::Late),
         }
     }
 
     /// Returns all other replicas, and the certificate authorities that verify them.
-    async fn all(&self) -> Result<(Vec<Peer>, Vec<Vec<u8>>), String> {
+    async fn all(&self) -> Result<(Vec<Peer>, Vec<Vec<u8>>), PeerError> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_ours = format!("kubernetes.io/service-name={}", self.service);
         let slices = slices.list(&ListParams::default().labels(&of_ours)).await;
-        let slices = slices.map_err(|error| {
-            format!("the addresses of the gate's other replicas cannot be read: {error}")
-        })?;
+        let slices = slices.map_err(PeerError::Addresses)?;
         let peers = peers(&slices.items, &self.replica);
         if peers.is_empty() {
             return Ok((peers, Vec::new()));
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let failed = |why: &dyn std::fmt::Display| {
-            let (namespace, name) = (&self.namespace, names::GATE_CA);
-            format!("the gate's authority cannot be read from ConfigMap {namespace}/{name}: {why}")
+        let failed = |why| PeerError::Authority {
+            namespace: self.namespace.clone(),
+            why,
         };
         let map = maps
             .get(names::GATE_CA)
             .await
-            .map_err(|error| failed(&error))?;
-        let bundle = map
-            .data
-            .unwrap_or_default()
-            .remove(BUNDLE_KEY)
-            .unwrap_or_default();
-        let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes());
+            .map_err(|error| failed(error.into()))?;
+        let bundle = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
+        let bundle = bundle.iter().map(String::as_bytes);
+        let certificates = bundle.flat_map(CertificateDer::pem_slice_iter);
         let certificates: Result<Vec<_>, _> = certificates
             .map(|one| one.map(|one| one.to_vec()))
             .collect();
-        Ok((peers, certificates.map_err(|error| failed(&error))?))
+        Ok((peers, certificates.map_err(|error| failed(error.into()))?))
     }
 }
 

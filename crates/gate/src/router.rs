@@ -15,7 +15,7 @@ use futures::{StreamExt as _, stream};
 use http_body_util::BodyDataStream;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use oz_admission::{ClientCertificate, Peer};
 use oz_api::Requester;
 use oz_audit::Trail;
@@ -233,14 +233,23 @@ fn of_the_group(method: &Method, path: &str, headers: &HeaderMap) -> Option<Resp
     })
 }
 
+/// Returns the path and query with which the API server is asked.
+pub(crate) fn upstream_target(path: &Path) -> Result<String, Refused> {
+    path.target().ok_or_else(|| {
+        let message = "the API server has no such path";
+        Refused::new(StatusCode::NOT_FOUND, "NotFound", message)
+    })
+}
+
 /// A document for whoever takes it as plain JSON. Who takes another form only asks again when there is none.
 fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refused> {
     let mut accepted = headers.get_all(ACCEPT).iter().peekable();
     let plain = |part: &str| {
         let mut parts = part.split(';').map(str::trim);
-        let kind = parts.next().unwrap_or_default();
+        let kind = parts.next();
         let other = parts.any(|parameter| parameter.starts_with("as="));
-        !other && ["application/json", "application/*", "*/*"].contains(&kind)
+        let plain = ["application/json", "application/*", "*/*"];
+        !other && kind.is_some_and(|kind| plain.contains(&kind))
     };
     let good = accepted.peek().is_none()
         || accepted.any(|value| value.to_str().is_ok_and(|text| text.split(',').any(plain)));
@@ -425,7 +434,7 @@ impl Door {
             self.opens(session).await?;
         }
         let entered = self.settled(&grant, &path.rest).await?;
-        let target = path.target().unwrap_or_default();
+        let target = upstream_target(&path)?;
         let ticket = is_session
             .then(|| self.ticket(&grant, &user, entered.as_deref()))
             .transpose()?;
@@ -776,7 +785,7 @@ impl Door {
                 return why;
             }
             let left = grant.window.until.duration_since(now);
-            let left = Duration::try_from(left).unwrap_or_default();
+            let left = left.max(SignedDuration::ZERO).unsigned_abs();
             // The clock is asked again then: a timer may be early by as much as it rounds.
             let left = left.clamp(Duration::from_millis(1), LOOK_EVERY);
             tokio::select! {
@@ -806,8 +815,11 @@ impl Door {
             Some(_) => Action::SessionCut,
             None => Action::SessionEnded,
         };
-        let why = why.map(|why| format!(": {}", why.message));
-        let message = format!("{} is over{}", session.title(), why.unwrap_or_default());
+        let title = session.title();
+        let message = match why {
+            Some(why) => format!("{title} is over: {}", why.message),
+            None => format!("{title} is over"),
+        };
         let now = self.clock.now();
         let mut record = session.record(now, action, Decision::End, reason, message);
         for (key, value) in [

@@ -144,7 +144,7 @@ impl Tape {
         let Some(stream) = stream(inward, piece.channel) else {
             return;
         };
-        if piece.bytes.is_empty() || self.why_broken().is_some() {
+        if piece.bytes.is_empty() || self.is_broken() {
             return;
         }
         let at = self.opened.elapsed();
@@ -177,7 +177,7 @@ impl Tape {
     pub(crate) async fn room(&self) {
         loop {
             let (written, changed) = (self.written.notified(), self.share.changed());
-            if self.why_broken().is_some() {
+            if self.is_broken() {
                 return self.without().await;
             }
             let waits_for_disk = self.state().recorder.waiting() >= MAX_WAITING;
@@ -200,7 +200,7 @@ impl Tape {
         let wanted = self.state().said;
         loop {
             let written = self.written.notified();
-            if self.why_broken().is_some() {
+            if self.is_broken() {
                 return self.without().await;
             }
             if self.state().kept >= wanted {
@@ -244,7 +244,7 @@ impl Tape {
 
     /// Checks whether the session is slowed down. A session that is no longer recorded is not.
     fn is_slowed(&self) -> bool {
-        self.share.is_full() && self.why_broken().is_none()
+        self.share.is_full() && !self.is_broken()
     }
 
     /// Waits until no more is recorded, and returns the reason.
@@ -259,8 +259,8 @@ impl Tape {
         }
     }
 
-    fn why_broken(&self) -> Option<String> {
-        self.broken.borrow().clone()
+    fn is_broken(&self) -> bool {
+        self.broken.borrow().is_some()
     }
 
     async fn write(self: Arc<Self>, mut recording: Recording) -> Recording {
@@ -277,7 +277,7 @@ impl Tape {
                 };
                 (state.recorder.take(), part, state.over, state.said)
             };
-            let goes_on = self.why_broken().is_none();
+            let goes_on = !self.is_broken();
             self.share.came(lines.len());
             if goes_on && let Err(error) = self.put(&mut recording, &lines, part).await {
                 tracing::warn!(%error, "a session is not recorded any more");
@@ -357,7 +357,7 @@ impl Writer {
         self.tape.news.notify_one();
         let mut recording = self.task.await.ok()?;
         let head = recording.seal().await;
-        let broken = self.tape.why_broken();
+        let broken = self.tape.broken.borrow().clone();
         Some(Ended {
             recording,
             head,

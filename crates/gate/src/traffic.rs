@@ -325,7 +325,8 @@ impl Traffic {
 
 fn line(line: &impl serde::Serialize) -> Bytes {
     // The serialization cannot fail: the types are plain, and the destination is memory.
-    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    let mut bytes = Vec::new();
+    let _ = serde_json::to_writer(&mut bytes, line);
     bytes.push(b'\n');
     bytes.into()
 }

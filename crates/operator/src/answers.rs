@@ -146,7 +146,7 @@ pub(crate) fn about_bindings<K: transient::Kind>(
 /// from the program that oz replaces have no mark, and so are in no store.
 async fn predecessor(cx: &Cx, request: &Request<'_>) -> Result<Vec<Live>, Failure> {
     let metadata = request.metadata;
-    let name = object_name(metadata.name.as_deref().unwrap_or_default(), request.uid());
+    let name = object_name(oz_engine::name(metadata)?, request.uid());
     let mut kinds = vec![ApiResource::erase::<RoleBinding>(&())];
     if request.makes_pod {
         kinds.push(ApiResource::erase::<Pod>(&()));

@@ -56,15 +56,18 @@ impl Task for ApprovalRetention {
 
 impl ApprovalRetention {
     fn is_done(&self, answer: &AccessRequestApproval) -> bool {
-        let created = answer.metadata.creation_timestamp.as_ref();
-        let created = created.map(|time| time.0).unwrap_or_default();
+        let Some(created) = &answer.metadata.creation_timestamp else {
+            return false;
+        };
         let uid = &answer.spec.access_request_ref.uid;
-        has_come(self.clock.now(), after(created, KEEP))
+        has_come(self.clock.now(), after(created.0, KEEP))
             && self.requests.iter().all(|requests| requests.lacks(uid))
     }
 
     async fn delete(&self, answer: Arc<AccessRequestApproval>) {
-        let namespace = answer.namespace().unwrap_or_default();
+        let Some(namespace) = answer.namespace() else {
+            return;
+        };
         let answers = Api::<AccessRequestApproval>::namespaced(self.client.clone(), &namespace);
         let parameters = DeleteParams::default().preconditions(Preconditions {
             uid: answer.uid(),

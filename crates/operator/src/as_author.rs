@@ -20,7 +20,7 @@ const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure> {
     let author = &trial.author;
     let pod = &trial.pod.object;
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let name = oz_engine::name(&pod.metadata)?;
     let refused = |why: String| {
         Failure::transient(
             "AuthorRefused",

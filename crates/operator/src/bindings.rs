@@ -88,7 +88,9 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
                 let namespace = want.namespace.as_deref();
                 let review = may_bind(&want.requester, namespace, &want.role);
                 let rules = roles::rules(cx, namespace, &want.role);
-                let uid = object.meta().uid.as_deref().unwrap_or_default();
+                let Some(uid) = object.meta().uid.as_deref() else {
+                    return;
+                };
                 let (role, may_bind, taken) =
                     tokio::join!(rules, may(cx, &review), taken(cx, &want, uid));
                 facts.lookup = Some(Lookup {

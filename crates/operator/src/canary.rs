@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
@@ -54,7 +54,7 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
                  Service and the MutatingWebhookConfiguration oz"
             ),
             Err(why) => {
-                tracing::info!(why, "not stamped yet");
+                tracing::info!(%why, "not stamped yet");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
@@ -80,7 +80,7 @@ async fn try_stamp(
     keys: &Keys,
     namespace: &str,
     word: BTreeMap<String, String>,
-) -> Result<(), String> {
+) -> anyhow::Result<()> {
     let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
     let request = ExecAccessRequest {
         metadata: ObjectMeta {
@@ -100,13 +100,9 @@ async fn try_stamp(
     };
     let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, requests.create(&dry_run, &request))
         .await
-        .map_err(|_| "no answer".to_owned())?
-        .map_err(|error| error.to_string())?;
-    let created = Request::from(&answer);
-    created
-        .requester(keys)
-        .map(drop)
-        .map_err(|error| error.to_string())
+        .map_err(|_| anyhow!("no answer"))??;
+    Request::from(&answer).requester(keys)?;
+    Ok(())
 }
 
 /// The task of the canary.
@@ -137,7 +133,7 @@ impl Task for Canary {
                 Err(why) => {
                     failures = failures.saturating_add(1);
                     self.in_path.set(0);
-                    self.alarm(failures, &why).await;
+                    self.alarm(failures, &why.to_string()).await;
                 }
             }
             let pause = if failures == 0 {
@@ -151,9 +147,8 @@ impl Task for Canary {
 }
 
 impl Canary {
-    async fn try_stamp(&self) -> Result<(), String> {
-        let connected = oz_runtime::client(self.config.clone());
-        let (client, _) = connected.map_err(|error| error.to_string())?;
+    async fn try_stamp(&self) -> anyhow::Result<()> {
+        let (client, _) = oz_runtime::client(self.config.clone())?;
         let word = word(&self.keys, &self.replica, self.clock.now());
         try_stamp(&client, &self.keys, &self.namespace, word).await
     }

@@ -80,8 +80,10 @@ pub(crate) async fn run_into(
             status
         };
         let status = within(silence, status).await?;
-        let status = status.unwrap_or_default();
-        if status.status.as_deref() == Some("Failure") && answer.is_empty() {
+        if let Some(status) = status
+            && status.status.as_deref() == Some("Failure")
+            && answer.is_empty()
+        {
             return Err(unrun(status));
         }
         Ok(())
@@ -103,7 +105,8 @@ fn unrun(status: Status) -> Unrun {
     let mut causes = status
         .details
         .into_iter()
-        .flat_map(|details| details.causes.unwrap_or_default());
+        .filter_map(|details| details.causes)
+        .flatten();
     let code = causes.find(|cause| cause.reason.as_deref() == Some("ExitCode"));
     let code = code.and_then(|cause| cause.message);
     let words = [

@@ -115,7 +115,9 @@ impl Observe<ExecAccess> for ExecRequests {
         question: Question,
         facts: &mut Facts,
     ) {
-        let namespace = request.namespace().unwrap_or_default();
+        let (Some(namespace), Some(uid)) = (request.namespace(), request.uid()) else {
+            return;
+        };
         match question {
             Question::Workload(target) => {
                 let wanted = request.spec.target_pod.as_deref();
@@ -138,7 +140,6 @@ impl Observe<ExecAccess> for ExecRequests {
                 facts.role_name = Some(name);
             }
             Question::Emergencies(place) => {
-                let uid = request.uid().unwrap_or_default();
                 facts.unreviewed = Some(self.emergencies.take(cx.now(), &uid, &place));
             }
             question => {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::ResourceExt;
 use oz_api::ExecAccessTemplate;
 use oz_core::access::template::{ExecTemplate, Probed, Target};
 use oz_engine::{Cx, Observe, Watches};
@@ -43,7 +42,7 @@ impl Observe<ExecTemplate> for ExecTemplates {
 
 impl ExecTemplates {
     async fn probed(&self, cx: &Cx, template: &ExecAccessTemplate) -> Probed {
-        let namespace = template.namespace().unwrap_or_default();
+        let namespace = oz_engine::namespace(&template.metadata)?;
         let target = &template.spec.controller_target_ref;
         if !self.probes.enabled {
             self.workloads.exists(cx, &namespace, target).await?;

@@ -61,7 +61,9 @@ impl GateRegistration {
             Step::Wait(left) => return Ok(left.unsigned_abs().min(LOOK_EVERY)),
             Step::Withdraw => {
                 // An APIService that has since been replaced is not deleted.
-                let metadata = found.map(|found| found.metadata).unwrap_or_default();
+                let Some(metadata) = found.map(|found| found.metadata) else {
+                    return Ok(LOOK_EVERY);
+                };
                 let parameters = DeleteParams::default().preconditions(Preconditions {
                     uid: metadata.uid,
                     resource_version: metadata.resource_version,

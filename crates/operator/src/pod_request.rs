@@ -88,7 +88,7 @@ impl Observe<PodAccess> for PodRequests {
     fn known(&self, request: &PodAccessRequest) -> Facts {
         self.role_names.note::<PodAccess>(request);
         let namespace = request.namespace();
-        let uid = request.uid().unwrap_or_default();
+        let uid = request.metadata.uid.as_ref();
         let template = self
             .templates
             .get(namespace.as_deref(), &request.spec.template_name);
@@ -101,9 +101,9 @@ impl Observe<PodAccess> for PodRequests {
             ..Facts::default()
         };
         if Request::from(request).phase() == Phase::Pending {
-            facts.made = self.made().get(&uid).cloned();
-        } else {
-            self.made().remove(&uid);
+            facts.made = uid.and_then(|uid| self.made().get(uid).cloned());
+        } else if let Some(uid) = uid {
+            self.made().remove(uid);
         }
         facts
     }
@@ -115,7 +115,9 @@ impl Observe<PodAccess> for PodRequests {
         question: Question,
         facts: &mut Facts,
     ) {
-        let namespace = request.namespace().unwrap_or_default();
+        let (Some(namespace), Some(uid)) = (request.namespace(), request.uid()) else {
+            return;
+        };
         match question {
             Question::Workload(target) => {
                 facts.workload = Some(self.workloads.model(cx, &namespace, &target).await);
@@ -125,7 +127,6 @@ impl Observe<PodAccess> for PodRequests {
                 facts.role_name = Some(name);
             }
             Question::Emergencies(place) => {
-                let uid = request.uid().unwrap_or_default();
                 facts.unreviewed = Some(self.emergencies.take(cx.now(), &uid, &place));
             }
             question => {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
 use oz_api::PodAccessTemplate;
 use oz_core::access::template::{ObservedModel, PodTemplate, Target};
 use oz_engine::{Cx, Observe, Watches};
@@ -31,10 +30,12 @@ impl Observe<PodTemplate> for PodTemplates {
         _: Target,
         facts: &mut Option<ObservedModel>,
     ) {
-        let namespace = template.namespace().unwrap_or_default();
         *facts = Some(match &template.spec.controller_target_ref {
             Some(target) => {
-                let model = self.workloads.model(cx, &namespace, target);
+                let model = async {
+                    let namespace = oz_engine::namespace(&template.metadata)?;
+                    self.workloads.model(cx, namespace, target).await
+                };
                 model.await.map(Some)
             }
             // A template with its own pod spec requires no target.

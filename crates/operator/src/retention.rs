@@ -51,8 +51,8 @@ impl Task for Retention {
         let mut due = self.clock.now();
         let mut failed = false;
         loop {
-            let left = Duration::try_from(due.duration_since(self.clock.now()));
-            let sleep = left.unwrap_or_default().min(SLICE);
+            let left = due.duration_since(self.clock.now());
+            let sleep = left.max(SignedDuration::ZERO).unsigned_abs().min(SLICE);
             tokio::time::sleep(if failed { AGAIN } else { sleep }).await;
             if self.clock.now() < due && !failed {
                 continue;
@@ -101,10 +101,9 @@ impl Retention {
         let first = events
             .list_metadata(&ListParams::default().limit(1))
             .await?;
-        let more = first.metadata.remaining_item_count.unwrap_or_default();
-        let there = u64::try_from(more)
-            .unwrap_or_default()
-            .saturating_add(first.items.len() as u64);
+        let more = first.metadata.remaining_item_count;
+        let more = more.map(|more| more.max(0).unsigned_abs());
+        let there = (first.items.len() as u64).saturating_add(more.unwrap_or_default());
         let excess = excess(there, self.most);
         if excess > 0
             && let Some(before) = self.time_at(events, excess).await?

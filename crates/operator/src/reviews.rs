@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -169,7 +170,9 @@ impl Reviews {
         found.sort_by_key(|event| event.spec.record.time);
         found.retain(|event| {
             let record = &event.spec.record;
-            let name = subject::name_of(record).unwrap_or_default();
+            let Some(name) = subject::name_of(record) else {
+                return false;
+            };
             // A record that oz did not write opens no review, and prevents none.
             Subject::of(&self.keys, record, &self.break_glass).is_some()
                 && names.insert(place(&record.request.namespace, &name))
@@ -221,9 +224,9 @@ impl Reviews {
             self.reviews.wrote(there, None);
             return Ok(());
         }
-        let namespace = there.namespace().unwrap_or_default();
         tracing::warn!(
-            %namespace, name,
+            namespace = there.metadata.namespace,
+            name,
             "an AccessReview that oz did not seal stands where one of oz's is to be; it is deleted"
         );
         self.delete(&there).await
@@ -275,7 +278,7 @@ impl Reviews {
                     "resourceVersion": object.metadata.resource_version,
                     "annotations": { labels::REVIEW: text },
                 } });
-                let (api, name) = (self.api(object), object.name_any());
+                let (api, name) = (self.api(object)?, object.name_any());
                 let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
                 let patched = api.patch(&name, &parameters, &patch).await;
                 self.wrote(patched)
@@ -290,7 +293,7 @@ impl Reviews {
             "metadata": { "resourceVersion": object.metadata.resource_version },
             "status": review::status(object, overdue, self.clock.now()),
         });
-        let (api, name) = (self.api(object), object.name_any());
+        let (api, name) = (self.api(object)?, object.name_any());
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let patched = api.patch_status(&name, &parameters, &patch).await;
         self.wrote(patched)
@@ -333,7 +336,7 @@ impl Reviews {
             resource_version: None,
         });
         match self
-            .api(object)
+            .api(object)?
             .delete(&object.name_any(), &parameters)
             .await
         {
@@ -345,9 +348,10 @@ impl Reviews {
         }
     }
 
-    fn api(&self, object: &AccessReview) -> Api<AccessReview> {
-        let namespace = object.namespace().unwrap_or_default();
-        Api::namespaced(self.client.clone(), &namespace)
+    fn api(&self, object: &AccessReview) -> anyhow::Result<Api<AccessReview>> {
+        let namespace = object.namespace();
+        let namespace = namespace.context("the AccessReview is in no namespace")?;
+        Ok(Api::namespaced(self.client.clone(), &namespace))
     }
 }
 

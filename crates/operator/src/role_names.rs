@@ -87,7 +87,9 @@ impl RoleNames {
         if let Some(role) = told
             && !request.phase().is_terminal()
         {
-            let namespace = request.metadata.namespace.clone().unwrap_or_default();
+            let Some(namespace) = request.metadata.namespace.clone() else {
+                return;
+            };
             let mut names = self.0.names.lock();
             names
                 .entry(namespace)
@@ -102,7 +104,9 @@ impl RoleNames {
             return RoleName::default();
         }
         let request = request.view();
-        let namespace = request.metadata.namespace.clone().unwrap_or_default();
+        let Some(namespace) = request.metadata.namespace.clone() else {
+            return RoleName::default();
+        };
         if !bound.is_empty() {
             tracing::warn!(
                 namespace,
@@ -131,7 +135,9 @@ impl RoleNames {
         if key.kind != Role::kind(&()) {
             return false;
         }
-        let namespace = key.namespace.clone().unwrap_or_default();
+        let Some(namespace) = key.namespace.clone() else {
+            return false;
+        };
         let mut names = self.0.names.lock();
         let taken = names
             .entry(namespace)
@@ -206,18 +212,18 @@ impl RoleNamesLock {
     /// Checks whether only the operator can write a Role with a reserved name, or a binding to one:
     /// the policy is unchanged since its installation, and denies such a write by the operator
     /// itself without a request.
-    async fn look(&self) -> Result<(), String> {
+    async fn look(&self) -> Result<(), NotInForce> {
         let name = &self.policy.name;
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         let (policy, binding) =
             futures::future::try_join(policies.get_opt(name), bindings.get_opt(name))
                 .await
-                .map_err(|error| format!("failed to read it: {error}"))?;
+                .map_err(NotInForce::Unread)?;
         let policy = policy.and_then(|one| one.spec);
         let binding = binding.and_then(|one| one.spec);
         if let Some(fault) = self.policy.fault(policy.as_ref(), binding.as_ref()) {
-            return Err(format!("it {fault}"));
+            return Err(NotInForce::Changed(anyhow::Error::msg(fault)));
         }
         let role = names::grant_role(CANARY);
         let group = Role::group(&());
@@ -232,7 +238,7 @@ impl RoleNamesLock {
     }
 
     /// Tries to create an object without a request, in a dry run.
-    async fn is_refused<K>(&self, object: &serde_json::Value) -> Result<(), String>
+    async fn is_refused<K>(&self, object: &serde_json::Value) -> Result<(), NotInForce>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -240,24 +246,48 @@ impl RoleNamesLock {
             + DeserializeOwned
             + Serialize,
     {
-        let kind = K::kind(&());
-        let object: K = serde_json::from_value(object.clone())
-            .map_err(|error| format!("failed to make a {kind}: {error}"))?;
+        let kind = K::kind(&()).into_owned();
+        let object: K = match serde_json::from_value(object.clone()) {
+            Ok(object) => object,
+            Err(source) => return Err(NotInForce::Malformed { kind, source }),
+        };
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
         let dry_run = PostParams {
             dry_run: true,
             ..PostParams::default()
         };
-        let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, api.create(&dry_run, &object))
-            .await
-            .map_err(|_| format!("no answer to a {kind} in time"))?;
+        let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, api.create(&dry_run, &object)).await;
+        let Ok(answer) = answer else {
+            return Err(NotInForce::Late { kind });
+        };
         let sign = format!("ValidatingAdmissionPolicy '{}'", self.policy.name);
         match answer {
-            Ok(_) => Err(format!("a {kind} that is for no request is let through")),
+            Ok(_) => Err(NotInForce::LetThrough { kind }),
             Err(error) if error.to_string().contains(&sign) => Ok(()),
-            Err(error) => Err(format!("a {kind} is refused otherwise: {error}")),
+            Err(source) => Err(NotInForce::Other { kind, source }),
         }
     }
+}
+
+/// The reason why the policy for reserved names is not in force.
+#[derive(Debug, thiserror::Error)]
+enum NotInForce {
+    #[error("failed to read it: {0}")]
+    Unread(kube::Error),
+    /// It, or its binding, was changed after the installation.
+    #[error("it {0}")]
+    Changed(anyhow::Error),
+    #[error("failed to make a {kind}: {source}")]
+    Malformed {
+        kind: String,
+        source: serde_json::Error,
+    },
+    #[error("no answer to a {kind} in time")]
+    Late { kind: String },
+    #[error("a {kind} that is for no request is let through")]
+    LetThrough { kind: String },
+    #[error("a {kind} is refused otherwise: {source}")]
+    Other { kind: String, source: kube::Error },
 }
 
 impl Task for RoleNamesLock {
@@ -273,10 +303,10 @@ impl Task for RoleNamesLock {
                 ),
                 Err(why) if changed => tracing::warn!(
                     policy = self.policy.name,
-                    why,
+                    %why,
                     "the policy is not in force: Roles of grants get names of their own"
                 ),
-                Err(why) => tracing::info!(policy = self.policy.name, why, "not in force yet"),
+                Err(why) => tracing::info!(policy = self.policy.name, %why, "not in force yet"),
                 Ok(()) => {}
             }
             let pause = if seen.is_ok() { INTERVAL } else { RETRY_PAUSE };

@@ -185,8 +185,7 @@ impl Operator<'_> {
             others: args.composite_accounts.clone(),
         };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
-        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect())
-            .map_err(anyhow::Error::msg)?;
+        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect())?;
         let feeds = engine.runtime().feeds().clone();
         let policies = Arc::new(Policies::new(&args.policy_namespaces, &feeds));
         let (reports, told) = (Reports::default(), Signal::default());

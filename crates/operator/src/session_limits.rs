@@ -114,8 +114,8 @@ impl State {
         let in_namespace = self.namespaces.get(&location.namespace).copied();
         let on_node = self.nodes.get(&location.node).copied();
         let room = self.all < ALTOGETHER
-            && in_namespace.unwrap_or_default() < IN_NAMESPACE
-            && on_node.unwrap_or_default() < ON_NODE;
+            && in_namespace.is_none_or(|scripts| scripts < IN_NAMESPACE)
+            && on_node.is_none_or(|scripts| scripts < ON_NODE);
         if room {
             self.all += 1;
             *self

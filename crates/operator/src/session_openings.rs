@@ -58,7 +58,7 @@ impl Openings {
             let this = self.clone();
             self.runtime.spawn(async move { this.ask().await });
         }
-        found.await.unwrap_or_default()
+        found.await.into_iter().flatten().collect()
     }
 
     /// Sends queries until no caller waits.
@@ -72,7 +72,7 @@ impl Openings {
                     let mut found = BTreeMap::new();
                     for grant in &grants {
                         let one = self.list(&[grant]).await;
-                        found.extend(one.map(|(found, _)| found).unwrap_or_default());
+                        found.extend(one.into_iter().flat_map(|(found, _)| found));
                     }
                     found
                 }
@@ -80,7 +80,8 @@ impl Openings {
                 None => BTreeMap::new(),
             };
             for (grant, done) in batch {
-                let _ = done.send(found.remove(&grant).unwrap_or_default());
+                let records = found.remove(&grant).into_iter().flatten();
+                let _ = done.send(records.collect());
             }
         }
     }
@@ -119,12 +120,9 @@ impl Openings {
         let all = list.metadata.continue_.is_none_or(|token| token.is_empty());
         let mut found: BTreeMap<String, Vec<Record>> = BTreeMap::new();
         for event in list.items {
-            let marks = event.metadata.labels.unwrap_or_default();
-            if let Some(grant) = marks.get(labels::AUDIT_GRANT) {
-                found
-                    .entry(grant.clone())
-                    .or_default()
-                    .push(event.spec.record);
+            let marks = event.metadata.labels;
+            if let Some(grant) = marks.and_then(|mut marks| marks.remove(labels::AUDIT_GRANT)) {
+                found.entry(grant).or_default().push(event.spec.record);
             }
         }
         Some((found, all))

@@ -148,7 +148,7 @@ impl<R: RunScript> ScriptQueue<R> {
         }
         // A separate task: if it breaks off, others still have their turn.
         let run = self.runtime.spawn(self.script.run(found, sessions)).await;
-        let mut answers = run.unwrap_or_default().into_iter();
+        let mut answers = run.into_iter().flatten();
         let mut reached = false;
         let mut failed = broke_off();
         for done in waiting {

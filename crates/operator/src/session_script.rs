@@ -127,9 +127,12 @@ impl InPod {
 
     /// Ends the running processes of these sessions, which are in this pod.
     async fn end(&self, pod: &Pod, sessions: &[Sessions]) -> Vec<EndResult> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let name = pod.name_any();
+        let Some(namespace) = pod.namespace() else {
+            let failed = |_| Err(not_ended(&name, "the pod is in no namespace"));
+            return sessions.iter().map(failed).collect();
+        };
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let grants: Vec<&Sessions> = sessions.iter().collect();
         let runs = running(pod).map(async |container| {
             let answer = end_in(&pods, &name, &container.name, &self.clock, &grants).await;

@@ -59,7 +59,9 @@ impl Scripts {
     async fn end_all(&self, sessions: &Sessions) -> Result<SessionsEnded, Failure> {
         let mut ended = SessionsEnded::default();
         if !sessions.with_pod {
-            ended = self.queue.end(sessions.clone()).await?.unwrap_or_default();
+            if let Some(found) = self.queue.end(sessions.clone()).await? {
+                ended = found;
+            }
             self.look_again(sessions);
         }
         let records = self.openings.of(&sessions.mark).await;

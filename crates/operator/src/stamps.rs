@@ -36,7 +36,7 @@ impl Stamps {
         R: Resource + Send + Sync + 'static,
     {
         let stamp = stamp::of(request.meta())?;
-        let uid = request.uid().unwrap_or_default();
+        let uid = request.uid()?;
         self.seen(now, stamp, &uid, request.name_any()).or_else(|| {
             requests
                 .marked(By::Stamp(stamp).mark(), |other| {

@@ -287,8 +287,9 @@ impl Found {
             Finding::Hidden(_) => {}
             Finding::Foreign(what) => {
                 self.count += 1;
-                if self.foreign.len() < MOST_REMEMBERED {
-                    let uid = live.object.metadata.uid.clone().unwrap_or_default();
+                if self.foreign.len() < MOST_REMEMBERED
+                    && let Some(uid) = live.object.metadata.uid.clone()
+                {
                     self.foreign.push((uid, what));
                 }
             }

@@ -8,10 +8,21 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub Option<SocketAddr>);
 
-impl FromStr for Address {
-    type Err = String;
+/// The error for a text that is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// It is neither an address with a port, nor a port.
+    #[error("{text} is not an address to listen on; write IP:PORT, :PORT, or 0 for none")]
+    Malformed {
+        /// The text.
+        text: String,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
         if text == "0" {
             return Ok(Self(None));
         }
@@ -22,9 +33,12 @@ impl FromStr for Address {
                 .ok(),
             None => text.parse().ok(),
         };
-        address.map(|address| Self(Some(address))).ok_or_else(|| {
-            format!("{text} is not an address to listen on; write IP:PORT, :PORT, or 0 for none")
-        })
+        let malformed = || AddressError::Malformed {
+            text: text.to_owned(),
+        };
+        address
+            .map(|address| Self(Some(address)))
+            .ok_or_else(malformed)
     }
 }
 

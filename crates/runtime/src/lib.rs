@@ -35,7 +35,7 @@ mod tasks;
 pub mod telemetry;
 mod warnings;
 
-pub use address::Address;
+pub use address::{Address, AddressError};
 #[cfg(feature = "programs")]
 pub use args::{Common, LogFormat};
 pub use call::{CallError, root_cause, within};
@@ -59,8 +59,8 @@ pub use scan::{get, scan};
 pub use secret_cell::{Data, SecretCell};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Closed, Guarded, Health, Retried, Selection, Store, StoreEvent, SubscriberId,
-    Subscription, WatchError, guarded_store, guarded_watch,
+    Ages, Change, Closed, Complaint, Guarded, Health, Retried, Selection, Store, StoreEvent,
+    SubscriberId, Subscription, WatchError, guarded_store, guarded_watch,
 };
 pub use supervise::Running;
 pub use tasks::{Task, TaskError, Who};

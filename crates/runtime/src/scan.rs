@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::call::{CallError, within};
 use crate::raw::{self, Form, Piece, RawObject, Splitter};
+use crate::store::path;
 
 /// The number of objects per request, as long as they are small.
 const PAGE: u32 = 250;
@@ -26,9 +27,10 @@ const PAGE_BYTES: usize = 16 * 1024 * 1024;
 fn decode(resource: &ApiResource, object: &RawObject) -> Option<DynamicObject> {
     let metadata = raw::metadata_of(object)?;
     let fields = object.text().map(serde_json::from_slice).transpose().ok()?;
-    let fields: BTreeMap<String, &RawValue> = fields.unwrap_or_default();
+    let fields: Option<BTreeMap<String, &RawValue>> = fields;
     let rest = fields
         .into_iter()
+        .flatten()
         .filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
         .filter_map(|(name, text)| Some((name, raw::value(text.get())?)));
     let mut decoded = DynamicObject::new("", resource);
@@ -52,7 +54,7 @@ pub async fn get(
     name: &str,
 ) -> Result<Option<DynamicObject>, CallError> {
     let kind = &resource.kind;
-    let what = || format!("failed to read {kind} {}{name}", place(namespace));
+    let what = || format!("failed to read {kind} {}", path(namespace, name));
     let url = <DynamicObject as kube::Resource>::url_path(resource, namespace);
     let text = within(
         async {
@@ -133,7 +135,8 @@ pub async fn scan(
         let unexpected =
             |error: &str| CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()));
         let end = end.ok_or_else(|| unexpected("the list ends early"))?;
-        next = end.map_err(|error| unexpected(&error))?.next();
+        let end = end.map_err(|error| unexpected(&raw::without_content(&error)))?;
+        next = end.next();
         if next.is_none() {
             return Ok(());
         }
@@ -156,10 +159,6 @@ async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Resu
         Status::failure("the answer does not decode", "").with_code(status.as_u16())
     });
     Err(kube::Error::Api(Box::new(told)))
-}
-
-fn place(namespace: Option<&str>) -> String {
-    namespace.map(|name| format!("{name}/")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl<R: Resource<DynamicType = ()>> DeletionObserver<R> {
         review: &Review<PartialObjectMeta<R>>,
         owner: &str,
     ) -> Option<Rejection> {
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = review.namespace.as_deref();
         let (group, plural) = (R::group(&()), R::plural(&()));
         let right = (&*group, &*plural);
         match permission::may_revoke(&cx.client, &review.user, namespace, right).await {
@@ -95,7 +95,7 @@ fn record_of<R: Resource<DynamicType = ()>>(
 ) -> Record {
     let user = &review.user.username;
     let old = review.old.as_ref().map(|old| &old.metadata);
-    let uid = old.and_then(|old| old.uid.clone()).unwrap_or_default();
+    let uid = old.and_then(|old| old.uid.clone());
     let (decision, reason, message) = match refusal {
         Some(refusal) => (
             Decision::Deny,
@@ -114,19 +114,24 @@ fn record_of<R: Resource<DynamicType = ()>>(
         ),
     };
     // The user may retry a deletion that was denied.
-    let subject = match refusal {
-        Some(_) => &review.uid,
-        None => &uid,
+    let subject = match (refusal, &uid) {
+        (None, Some(uid)) => uid,
+        _ => &review.uid,
     };
     let action = Action::RequestDeleted;
     let mut record = Record::about(cx.now, action, decision, subject, &reason, message);
     record.user = Some(requester(&review.user));
     record.request = RequestRef {
         kind: R::kind(&()).into_owned(),
-        namespace: review.namespace.clone().unwrap_or_default(),
-        name: old.and_then(|old| old.name.clone()).unwrap_or_default(),
-        uid,
+        ..RequestRef::default()
     };
+    record::set_namespace(&mut record, review);
+    if let Some(name) = old.and_then(|old| old.name.as_ref()) {
+        record.request.name.clone_from(name);
+    }
+    if let Some(uid) = uid {
+        record.request.uid = uid;
+    }
     match owner {
         Some(owner) => record.detail("requester", owner.clone()),
         None => record,

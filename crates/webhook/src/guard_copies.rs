@@ -21,6 +21,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use crate::connect::Grants;
+use crate::refusal::namespace;
 use crate::stamp::requester;
 use crate::{permission, record};
 
@@ -48,7 +49,7 @@ impl Mutate for RoleGuard {
         role: &mut Role,
     ) -> Result<Notes, Rejection> {
         let standings = self.0.standings(review);
-        let rules = role.rules.as_deref().unwrap_or_default();
+        let rules = role.rules.as_deref().unwrap_or(&[]);
         let name = format!("Role {}", review.display_name());
         self.0.judge(cx, review, &standings, rules, &name).await
     }
@@ -68,7 +69,7 @@ impl Mutate for BindingGuard {
         if standings.is_empty() {
             return Ok(Notes::none());
         }
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         let (kind, name) = (&binding.role_ref.kind, &binding.role_ref.name);
         let role = format!("{kind} {name}");
         let read = rules_of(&cx.client, namespace, kind, name);
@@ -77,7 +78,7 @@ impl Mutate for BindingGuard {
             Ok(None) => Ok(Notes::none()),
             Ok(Some(rules)) => self.0.judge(cx, review, &standings, &rules, &role).await,
             Err(why) => {
-                self.0.alarm(cx, review, &role, &why).await;
+                self.0.alarm(cx, review, namespace, &role, &why).await;
                 Ok(Notes::none())
             }
         }
@@ -120,7 +121,9 @@ impl Copies {
 
     /// Returns the grants of the user, including expired ones: RBAC may still have them.
     fn standings<K>(&self, review: &Review<K>) -> Vec<Standing> {
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let Some(namespace) = &review.namespace else {
+            return Vec::new();
+        };
         self.grants.of(namespace, &requester(&review.user))
     }
 
@@ -177,21 +180,27 @@ impl Copies {
             resource: "pods",
             subresource: Some(entry.subresource),
         };
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         let rights = entries.iter().map(right).collect();
         let missing = permission::missing(&cx.client, &review.user, namespace, rights).await?;
         Ok(missing.into_iter().next())
     }
 
     /// Reports a binding that could not be judged, and admits it: most are no copies.
-    async fn alarm<K>(&self, cx: &Cx, review: &Review<K>, role: &str, why: &Rejection) {
+    async fn alarm<K>(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        namespace: &str,
+        role: &str,
+        why: &Rejection,
+    ) {
         let message = format!(
             "{} has a grant, and binds somebody to {role}, of which oz could not find out whether it \
-             hands out the same ({}); look at it: kubectl get rolebinding {} -n {} -o yaml",
+             hands out the same ({}); look at it: kubectl get rolebinding {} -n {namespace} -o yaml",
             review.user.username,
             why.message,
-            review.display_name(),
-            review.namespace.as_deref().unwrap_or_default()
+            review.display_name()
         );
         self.unknown.inc();
         tracing::warn!("{message}");
@@ -230,7 +239,7 @@ fn about<K>(
     let mut record = Record::about(cx.now, action, decision, subject, reason, message);
     record.user = Some(requester(&review.user));
     record.request.kind.clone_from(&review.kind.kind);
-    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    record::set_namespace(&mut record, review);
     review.display_name().clone_into(&mut record.request.name);
     record.detail("role", role.to_owned())
 }

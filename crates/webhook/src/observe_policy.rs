@@ -44,22 +44,23 @@ fn changed(
     after: Option<String>,
 ) -> Record {
     let user = &review.user.username;
-    let (namespace, name) = (
-        review.namespace.clone().unwrap_or_default(),
-        review.display_name(),
-    );
+    let name = review.display_name();
+    let place = match &review.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    };
     let (reason, verb) = match (&before, &after) {
         (None, _) => ("Created", "created"),
         (_, None) => ("Deleted", "deleted"),
         _ => ("Changed", "changed"),
     };
-    let message = format!("{user} {verb} the policy in ConfigMap {namespace}/{name}");
+    let message = format!("{user} {verb} the policy in ConfigMap {place}");
     let (action, decision) = (Action::PolicyChanged, Decision::Allow);
     let mut record = Record::about(cx.now, action, decision, &review.uid, reason, message);
     record.user = Some(requester(&review.user));
     "ConfigMap".clone_into(&mut record.request.kind);
     name.clone_into(&mut record.request.name);
-    record.request.namespace = namespace;
+    record::set_namespace(&mut record, review);
     for (name, digest) in [("before", before), ("after", after)] {
         if let Some(digest) = digest {
             record = record.detail(name, digest);

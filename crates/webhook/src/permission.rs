@@ -95,11 +95,11 @@ pub(crate) async fn allowed(
 pub(crate) async fn may_revoke(
     client: &Client,
     user: &UserInfo,
-    namespace: &str,
+    namespace: Option<&str>,
     (group, plural): (&str, &str),
 ) -> Result<bool, Rejection> {
     let revoking = ResourceAttributes {
-        namespace: Some(namespace.to_owned()),
+        namespace: namespace.map(ToOwned::to_owned),
         group: Some(group.to_owned()),
         verb: Some("revoke".to_owned()),
         resource: Some(plural.to_owned()),

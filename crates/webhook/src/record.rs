@@ -81,7 +81,6 @@ pub(crate) fn template_changed<T: AccessTemplate>(
         Some(_) => ("Changed", "changed"),
         None => ("Created", "created"),
     };
-    let namespace = review.namespace.clone().unwrap_or_default();
     let subject = format!("{} {}", review.uid, digest);
     let message = format!(
         "{user} {verb} {} {}",
@@ -98,7 +97,7 @@ pub(crate) fn template_changed<T: AccessTemplate>(
     );
     record.user = Some(requester(&review.user));
     record.request.kind.clone_from(&review.kind.kind);
-    record.request.namespace = namespace;
+    set_namespace(&mut record, review);
     review.display_name().clone_into(&mut record.template);
     record.template.clone_into(&mut record.request.name);
     record.template_digest = Some(digest);
@@ -150,6 +149,13 @@ pub(crate) async fn write_if_possible(records: &dyn Sink, record: &Record) {
 fn with_review<R>(mut record: Record, review: &Review<R>) -> Record {
     record.user = Some(requester(&review.user));
     review.display_name().clone_into(&mut record.request.name);
-    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    set_namespace(&mut record, review);
     record
+}
+
+/// Adds the namespace from the API server; an object of the whole cluster has none.
+pub(crate) fn set_namespace<R>(record: &mut Record, review: &Review<R>) {
+    if let Some(namespace) = &review.namespace {
+        record.request.namespace.clone_from(namespace);
+    }
 }

@@ -20,6 +20,22 @@ pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
     )
 }
 
+/// Returns the namespace of a review of a namespaced kind.
+///
+/// # Errors
+/// The denial, if the review has none: the registration of the hook was changed.
+pub(crate) fn namespace<K>(review: &Review<K>) -> Result<&str, Rejection> {
+    review.namespace.as_deref().ok_or_else(|| {
+        let message = format!(
+            "{} {} is in no namespace, and this hook is for kinds that are in one; its registration was changed, and \
+             oz-webhook repairs it when it runs",
+            review.kind.kind,
+            review.display_name()
+        );
+        Rejection::bad_request("NamespaceMissing", message)
+    })
+}
+
 /// Denies metadata that exceeds its bounds, unless `old` exceeded them in the same way.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review, UserInfo};
-use oz_api::{Requester, encode, labels};
+use oz_api::{Name, Requester, encode, labels};
 use oz_core::access::ending;
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
@@ -17,6 +17,7 @@ use oz_core::kinds::{AccessRequest, Kind as _};
 use rustls::crypto::SecureRandom;
 
 use crate::policy::{Asking, Judges};
+use crate::refusal::namespace;
 use crate::watched::Watched;
 
 /// The size of a nonce, 128 bits: no two stamps are the same.
@@ -76,30 +77,31 @@ impl Sealing {
     ) -> Result<(), Rejection> {
         let also = authors.split_off(1);
         let requester = authors.remove(0);
-        let name = metadata.name.clone().unwrap_or_default();
-        let generate_name = match name.as_str() {
-            "" => metadata.generate_name.clone().unwrap_or_default(),
-            _ => String::new(),
-        };
-        // An object has no UID at its creation. A stamp for a UID is valid as long as the object,
-        // so a user must not choose the UID.
-        let object_uid = match review.operation {
-            Operation::Create => None,
-            _ => metadata.uid.clone(),
-        };
-        let stamp = Stamp {
+        let mut stamp = Stamp {
             requester: requester.clone(),
             also,
-            object_uid: object_uid.unwrap_or_default(),
             kind: subject.kind,
-            namespace: review.namespace.clone().unwrap_or_default(),
-            name,
-            generate_name,
             spec_digest: subject.spec_digest,
             at: cx.now,
             nonce: self.nonce()?,
             judgement: subject.judgement,
+            ..Stamp::default()
         };
+        // An object has no UID at its creation. A stamp for a UID is valid as long as the object,
+        // so a user must not choose the UID.
+        if review.operation != Operation::Create
+            && let Some(uid) = &metadata.uid
+        {
+            stamp.object_uid.clone_from(uid);
+        }
+        if let Some(namespace) = &review.namespace {
+            stamp.namespace.clone_from(namespace);
+        }
+        match (Name::from_metadata(metadata), &metadata.generate_name) {
+            (Ok(name), _) => name.as_str().clone_into(&mut stamp.name),
+            (Err(_), Some(prefix)) => stamp.generate_name.clone_from(prefix),
+            (Err(_), None) => {}
+        }
         let sealed = stamp.seal(&self.keys).map_err(|error| {
             Rejection::new(
                 500,
@@ -201,7 +203,7 @@ impl<R: AccessRequest> Stamper<R> {
         let asking = Asking {
             requester: &requester(&review.user),
             request: object,
-            namespace: review.namespace.as_deref().unwrap_or_default(),
+            namespace: namespace(review)?,
             template,
         };
         self.judges.judge(cx, &review.user, asking).await

@@ -26,7 +26,8 @@ use crate::lock::Locks;
 use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
+    bounded, denied, forbidden, immutable, invalid, namespace, own_namespace, served,
+    status_is_the_operators,
 };
 use crate::stamp::{is_canary, is_who_asks, requester};
 use crate::watched::Watched;
@@ -107,7 +108,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         }
         let asking = Asking {
             user: &review.user.username,
-            namespace: review.namespace.as_deref().unwrap_or_default(),
+            namespace: namespace(review)?,
             uid: object.meta().uid.as_deref().unwrap_or(&review.uid),
             extends: object.terms().extends,
         };
@@ -212,7 +213,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         let Some(name) = request.extends else {
             return Ok(());
         };
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
         let found = within_permission_timeout(&review.user, requests.get_opt(name)).await?;
         let found = found.map(|found| Continued::of(&self.keys, &found.view()));
@@ -286,7 +287,7 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
 /// user without the right to delete. References may be removed, as the garbage collector does with
 /// `--cascade=orphan`.
 pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
-    let had = old.owner_references.as_deref().unwrap_or_default();
+    let had = old.owner_references.as_deref().unwrap_or(&[]);
     // With another name, the same UID is an owner that does not exist.
     let is_same = |one: &OwnerReference, other: &OwnerReference| {
         (&one.uid, &one.name) == (&other.uid, &other.name)

@@ -15,8 +15,10 @@ use oz_core::kinds::AccessTemplate;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 
 use crate::connect::Policies;
-use crate::connect::policies::POLICY_TIMEOUT;
-use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_operators};
+use crate::connect::policies::{POLICY_TIMEOUT, PolicyError};
+use crate::refusal::{
+    bounded, immutable, invalid, namespace, own_namespace, status_is_the_operators,
+};
 use crate::stamp::requester;
 use crate::{permission, record};
 
@@ -68,7 +70,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
                 ),
             ));
         }
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         if namespace == &*self.namespace {
             return Err(own_namespace(namespace));
         }
@@ -120,9 +122,10 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
 
 impl<T: AccessTemplate> TemplateValidator<T> {
     /// Checks whether the condition of approval rules can be evaluated.
-    async fn condition(&self, namespace: &str, when: &str) -> Result<(), String> {
+    async fn condition(&self, namespace: &str, when: &str) -> Result<(), PolicyError> {
         let (text, until) = (when.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |_: &Expressions| oz_cel::policy::check_condition(&text, until);
-        self.policies.in_turn(namespace, when, work).await?
+        let checked = self.policies.in_turn(namespace, when, work).await?;
+        checked.map_err(PolicyError::failed)
     }
 }

@@ -192,7 +192,7 @@ pub(crate) fn lifetime(
 
 fn validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
     let at = |instant: Timestamp| {
-        let seconds = u64::try_from(instant.as_second()).unwrap_or_default();
+        let seconds = instant.as_second().max(0).unsigned_abs();
         rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds)
     };
     params.not_before = at(from.checked_sub(BACKDATED).unwrap_or(from));

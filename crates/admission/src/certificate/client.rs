@@ -12,7 +12,7 @@ use rustls::{
     server::WebPkiClientVerifier,
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509Error};
 
 use crate::crypto::provider;
 
@@ -31,6 +31,52 @@ impl ClientCertificate {
     }
 }
 
+/// The error for certificates that cannot be the authorities of clients.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// The text is no PEM.
+    #[error("it is no PEM: {why}")]
+    Pem {
+        /// The error of the parser.
+        why: String,
+    },
+    /// A certificate is no authority.
+    #[error("it is no authority: {why}")]
+    Certificate {
+        /// The reason.
+        why: String,
+    },
+    /// The authorities verify no clients, for instance because there are none.
+    #[error("{why}")]
+    Verifier {
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The error for a client that proves no accepted name.
+#[derive(Debug, thiserror::Error)]
+pub enum UnprovenClient {
+    /// The client showed no certificate.
+    #[error("no certificate was shown")]
+    NoCertificate,
+    /// No authority signed the certificate, or it is not valid now.
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
+    /// The certificate cannot be read.
+    #[error(transparent)]
+    Malformed(#[from] x509_parser::nom::Err<X509Error>),
+    /// The certificate does not have one common name.
+    #[error("the certificate has no common name, or several")]
+    Nameless,
+    /// The name is not accepted.
+    #[error("{name:?} is none of the names that are allowed")]
+    Forbidden {
+        /// The common name.
+        name: String,
+    },
+}
+
 /// Authorities, and the names for which they are trusted.
 #[derive(Clone, Debug)]
 pub struct ClientAuthority {
@@ -44,7 +90,7 @@ impl ClientAuthority {
     ///
     /// # Errors
     /// `pem` contains no authority, or other data.
-    pub fn new(pem: &[u8], names: Vec<String>) -> Result<Self, String> {
+    pub fn new(pem: &[u8], names: Vec<String>) -> Result<Self, AuthorityError> {
         let verifier = client_verifier(pem)?;
         Ok(Self { verifier, names })
     }
@@ -53,24 +99,26 @@ impl ClientAuthority {
     ///
     /// # Errors
     /// The client proves none of the accepted names.
-    pub fn verify(&self, shown: &ClientCertificate, now: Timestamp) -> Result<String, String> {
+    pub fn verify(
+        &self,
+        shown: &ClientCertificate,
+        now: Timestamp,
+    ) -> Result<String, UnprovenClient> {
         let [leaf, intermediates @ ..] = shown.0.as_slice() else {
-            return Err("no certificate was shown".to_owned());
+            return Err(UnprovenClient::NoCertificate);
         };
-        let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+        let seconds = now.as_second().max(0).unsigned_abs();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        self.verifier
-            .verify_client_cert(leaf, intermediates, now)
-            .map_err(|error| error.to_string())?;
-        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
+        self.verifier.verify_client_cert(leaf, intermediates, now)?;
+        let (_, parsed) = X509Certificate::from_der(leaf)?;
         let mut names = parsed.subject().iter_common_name();
         let name = names.next().and_then(|name| name.as_str().ok());
         let name = name.filter(|_| names.next().is_none());
-        let name = name.ok_or("the certificate has no common name, or several")?;
-        if self.names.is_empty() || self.names.iter().any(|one| one == name) {
-            return Ok(name.to_owned());
+        let name = name.ok_or(UnprovenClient::Nameless)?.to_owned();
+        if self.names.is_empty() || self.names.contains(&name) {
+            return Ok(name);
         }
-        Err(format!("{name:?} is none of the names that are allowed"))
+        Err(UnprovenClient::Forbidden { name })
     }
 }
 
@@ -129,15 +177,21 @@ impl ClientCertVerifier for AnyClient {
 }
 
 /// Creates a verifier that accepts clients with a certificate that one of these authorities (PEM) signed.
-pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, AuthorityError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("it is no PEM: {error}"))?;
+        let certificate = certificate.map_err(|error| AuthorityError::Pem {
+            why: error.to_string(),
+        })?;
         roots
             .add(certificate)
-            .map_err(|error| format!("it is no authority: {error}"))?;
+            .map_err(|error| AuthorityError::Certificate {
+                why: error.to_string(),
+            })?;
     }
     let provider = Arc::new(provider::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    verifier.map_err(|error| error.to_string())
+    verifier.map_err(|error| AuthorityError::Verifier {
+        why: error.to_string(),
+    })
 }

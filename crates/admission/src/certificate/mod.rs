@@ -13,7 +13,7 @@ pub(crate) mod supplied;
 
 use std::{path::PathBuf, time::Duration};
 
-pub use client::{ClientAuthority, ClientCertificate};
+pub use client::{AuthorityError, ClientAuthority, ClientCertificate, UnprovenClient};
 pub use rotation::{Reason, needs_rotation};
 
 /// The source of the serving certificate.

@@ -14,7 +14,7 @@ use rustls::{
 use tokio::sync::Notify;
 
 use super::authority::Leaf;
-use super::client::{AnyClient, client_verifier};
+use super::client::{AnyClient, AuthorityError, client_verifier};
 use crate::crypto::provider;
 
 /// The current leaf. Clones share it.
@@ -54,8 +54,11 @@ impl Current {
             ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = match client_authority {
             None => builder.with_no_client_auth(),
-            Some(pem) => builder
-                .with_client_cert_verifier(client_verifier(pem).map_err(rustls::Error::General)?),
+            Some(pem) => {
+                let verifier = client_verifier(pem);
+                let general = |error: AuthorityError| rustls::Error::General(error.to_string());
+                builder.with_client_cert_verifier(verifier.map_err(general)?)
+            }
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

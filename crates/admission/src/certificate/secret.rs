@@ -91,10 +91,16 @@ impl Stored {
         Ok(Self {
             active,
             next,
-            previous: text(secret, PREVIOUS).map(certificates).unwrap_or_default(),
+            previous: text(secret, PREVIOUS)
+                .into_iter()
+                .flat_map(certificates)
+                .collect(),
             paths: path_keys(secret),
             paths_at: instant(secret, PATHS_AT_ANNOTATION),
-            callers: text(secret, CALLERS).map(known::read).unwrap_or_default(),
+            callers: text(secret, CALLERS)
+                .into_iter()
+                .flat_map(known::read)
+                .collect(),
             promoted_at: instant(secret, PROMOTED_AT_ANNOTATION),
             rotate: annotation(secret, ROTATE_ANNOTATION).map(str::to_owned),
             rotated: annotation(secret, ROTATED_ANNOTATION).map(str::to_owned),

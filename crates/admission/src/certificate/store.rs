@@ -251,10 +251,11 @@ impl Store {
             Some(held) => held,
             None => Arc::new(self.generate(now)?),
         };
-        let mut previous = secret
-            .map(|secret| salvage(secret, now))
-            .unwrap_or_default();
-        previous.retain(|pem| *pem != active.certificate);
+        let previous: Vec<_> = secret
+            .into_iter()
+            .flat_map(|secret| salvage(secret, now))
+            .filter(|pem| *pem != active.certificate)
+            .collect();
         // As with the authority, the keys in use take precedence over keys that another writer stored.
         let kept = self
             .held_paths

@@ -141,10 +141,10 @@ impl Conversion {
         format!("/convert/{}", self.definition)
     }
 
-    /// Returns the group of the converted versions.
-    pub(crate) fn group(&self) -> &str {
+    /// Returns the group of the converted versions; `None` if the name of the definition has none.
+    pub(crate) fn group(&self) -> Option<&str> {
         let parts = self.definition.split_once('.');
-        parts.map_or("", |(_, group)| group)
+        parts.map(|(_, group)| group)
     }
 }
 

@@ -47,6 +47,49 @@ struct WholeMetadata<'a> {
     managed_fields: &'a RawValue,
 }
 
+/// The error for objects that are not converted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotConverted {
+    /// The request is for another group than the definition.
+    #[error("failed to convert to {to}: this is for {definition}")]
+    Misdirected {
+        /// The requested version.
+        to: String,
+        /// The definition.
+        definition: String,
+    },
+    /// An object does not decode.
+    #[error("failed to convert an object to {to}: {source}")]
+    Malformed {
+        /// The requested version.
+        to: String,
+        /// The error of the decoder.
+        source: serde_json::Error,
+    },
+    /// The conversion of an object failed.
+    #[error("failed to convert {kind} {name} from {from} to {to}: {why}")]
+    Failed {
+        /// The kind of the object.
+        kind: String,
+        /// The object, with its namespace.
+        name: String,
+        /// The version of the object.
+        from: String,
+        /// The requested version.
+        to: String,
+        /// The error of the conversion.
+        why: ConvertError,
+    },
+    /// The conversion did not complete.
+    #[error("failed to convert objects of {definition}: the conversion {ended}")]
+    Incomplete {
+        /// The definition.
+        definition: String,
+        /// The end of the conversion.
+        ended: &'static str,
+    },
+}
+
 /// Converts `raw` to the version `to`.
 ///
 /// # Errors
@@ -56,21 +99,28 @@ pub(crate) async fn convert(
     cx: &Cx,
     raw: &RawValue,
     to: &str,
-) -> Result<Box<RawValue>, String> {
-    let head: Head<'_> = serde_json::from_str(raw.get())
-        .map_err(|error| format!("failed to convert an object to {to}: {error}"))?;
+) -> Result<Box<RawValue>, NotConverted> {
+    let head: Head<'_> =
+        serde_json::from_str(raw.get()).map_err(|source| NotConverted::Malformed {
+            to: to.to_owned(),
+            source,
+        })?;
     if head.api_version == to {
         return Ok(raw.to_owned());
     }
     let converted = convert_one(handler, cx, raw, &head, to).await;
-    converted.map_err(|error| {
-        let (kind, from) = (&head.kind, &head.api_version);
+    converted.map_err(|why| {
         let name = &head.metadata.name;
-        let name = match &head.metadata.namespace {
-            Some(namespace) => format!("{namespace}/{name}"),
-            None => name.clone(),
-        };
-        format!("failed to convert {kind} {name} from {from} to {to}: {error}")
+        NotConverted::Failed {
+            kind: head.kind.clone(),
+            name: match &head.metadata.namespace {
+                Some(namespace) => format!("{namespace}/{name}"),
+                None => name.clone(),
+            },
+            from: head.api_version.clone(),
+            to: to.to_owned(),
+            why,
+        }
     })
 }
 

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::objects::NotConverted;
 use crate::envelope::{Error, Form};
 
 const FORM: Form = Form {
@@ -31,21 +32,21 @@ pub(crate) fn read(body: &[u8]) -> Result<Request<'_>, Error> {
 struct Response<'a> {
     uid: &'a str,
     converted_objects: &'a [Box<RawValue>],
-    result: Outcome<'a>,
+    result: Outcome,
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct Outcome {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
+    message: Option<String>,
 }
 
 /// Writes the response to the request `uid`: all objects, or the reason for which one could not be
 /// converted.
 pub(crate) fn write(
     uid: &str,
-    converted: &Result<Vec<Box<RawValue>>, String>,
+    converted: &Result<Vec<Box<RawValue>>, NotConverted>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let (converted_objects, result) = match converted {
         Ok(objects) => (
@@ -55,11 +56,11 @@ pub(crate) fn write(
                 message: None,
             },
         ),
-        Err(message) => (
+        Err(error) => (
             &[][..],
             Outcome {
                 status: "Failure",
-                message: Some(message),
+                message: Some(error.to_string()),
             },
         ),
     };

@@ -14,9 +14,9 @@ use super::{Declared, Gates, Manager, Observer, RegistrationMode};
 use crate::{
     cache::Cached,
     caller::KnownCallers,
-    certificate::{CertSource, resolver::Current},
+    certificate::{AuthorityError, CertSource, resolver::Current},
     conversion::Conversion,
-    endpoint::Endpoint,
+    endpoint::{Endpoint, EndpointError},
     hook::Hook,
     metrics::Metrics,
     server::{
@@ -81,7 +81,7 @@ pub enum ConfigError {
     NoEndpoint,
     /// The URL of the endpoint is invalid.
     #[error("failed to use the endpoint: {0}")]
-    Endpoint(String),
+    Endpoint(EndpointError),
     /// The port of the Service is 0.
     #[error("failed to use the endpoint: the port of a Service cannot be 0")]
     Port,
@@ -90,7 +90,7 @@ pub enum ConfigError {
     Policy(&'static str),
     /// The authority for client certificates is invalid.
     #[error("failed to use the authority of clients: {0}")]
-    ClientAuthority(String),
+    ClientAuthority(AuthorityError),
 }
 
 /// A function that adds a task to the runtime, once the reviewer that creates its context exists.

@@ -1,8 +1,8 @@
 //! A single registration: for installers and Jobs, and for a preview of the registered configurations.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Declared, Manager, error::UpkeepError, upkeep::Upkeep};
@@ -86,7 +86,10 @@ impl Upkeep {
         let Some(promotion) = self.promotion(&stored) else {
             return labelled.map(|()| Some(stored.active.until));
         };
-        let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
+        let wait = promotion
+            .duration_since(now)
+            .max(SignedDuration::ZERO)
+            .unsigned_abs();
         tracing::info!(
             ?wait,
             "a new authority is published; waiting before it takes over"
@@ -156,18 +159,17 @@ pub fn configurations(
 }
 
 fn as_manifests(desired: Configurations) -> Vec<serde_json::Value> {
-    let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
-        let mut value = value.unwrap_or_default();
+    let with_kind = |mut value: serde_json::Value, kind: &str| {
         value["apiVersion"] = json!("admissionregistration.k8s.io/v1");
         value["kind"] = json!(kind);
         value
     };
     let mutating = desired
         .mutating
-        .map(|it| with_kind(serde_json::to_value(it), "MutatingWebhookConfiguration"));
+        .map(|it| with_kind(json!(it), "MutatingWebhookConfiguration"));
     let validating = desired
         .validating
-        .map(|it| with_kind(serde_json::to_value(it), "ValidatingWebhookConfiguration"));
+        .map(|it| with_kind(json!(it), "ValidatingWebhookConfiguration"));
     mutating.into_iter().chain(validating).collect()
 }
 

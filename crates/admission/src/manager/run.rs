@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures::StreamExt;
+use jiff::SignedDuration;
 use oz_runtime::{Clock, Election, LeaseTiming, Listen, RuntimeError};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -198,7 +199,7 @@ async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock
                 failures = 0;
                 let rest = passed.wake.duration_since(clock.now());
                 tokio::time::sleep(upkeep.pause()).await;
-                Duration::try_from(rest).unwrap_or_default()
+                rest.max(SignedDuration::ZERO).unsigned_abs()
             } else {
                 failures += 1;
                 tokio::time::sleep(LEAST_PAUSE).await;

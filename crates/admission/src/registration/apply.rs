@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -25,6 +26,12 @@ use super::{
     eirinix, followed,
     origin::{self, Precedence, Writer},
 };
+
+/// Returns the text of a registered bundle. One that is absent or no text contains no certificate.
+pub(super) fn text(bundle: Option<ByteString>) -> String {
+    let text = bundle.and_then(|bytes| String::from_utf8(bytes.0).ok());
+    text.unwrap_or_default()
+}
 
 /// The reason for which the registration could not be repaired.
 #[derive(Debug, thiserror::Error)]
@@ -317,10 +324,8 @@ impl Registrar {
             .map(|it| (it.name, it.client_config.ca_bundle))
             .chain(validating.map(|it| (it.name, it.client_config.ca_bundle)))
             .filter(|(name, _)| self.names.contains(name))
-            .map(|(_, bundle)| bundle.map(|bytes| bytes.0).unwrap_or_default());
-        Ok(bundles
-            .map(|bytes| String::from_utf8(bytes).unwrap_or_default())
-            .collect())
+            .map(|(_, bundle)| text(bundle));
+        Ok(bundles.collect())
     }
 
     async fn live<K: Configuration>(&self) -> Result<Option<K>, Error> {

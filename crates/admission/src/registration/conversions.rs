@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::apply::{Change, Error};
+use super::apply::{Change, Error, text};
 use crate::{conversion::Conversion, endpoint::Endpoint};
 
 const KIND: &str = "CustomResourceDefinition";
@@ -138,9 +138,7 @@ impl Conversions {
             let conversion = &live.spec.conversion;
             if conversion["strategy"] == "Webhook" {
                 let bundle = conversion["webhook"]["clientConfig"]["caBundle"].clone();
-                let bundle: Option<k8s_openapi::ByteString> = serde_json::from_value(bundle)?;
-                let bundle = bundle.unwrap_or_default();
-                bundles.push(String::from_utf8(bundle.0).unwrap_or_default());
+                bundles.push(text(serde_json::from_value(bundle)?));
             }
         }
         Ok(bundles)

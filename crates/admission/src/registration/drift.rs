@@ -33,10 +33,10 @@ pub(crate) fn enforced(desired: &Value, live: &Value) -> Value {
     let wanted = by_name(&desired["webhooks"]);
     let mut result = live.clone();
     for webhook in result["webhooks"].as_array_mut().into_iter().flatten() {
-        let name = webhook["name"].as_str().unwrap_or_default();
-        if let Some(wanted) = wanted.get(name) {
+        let name = webhook["name"].as_str();
+        if let Some(wanted) = name.and_then(|name| wanted.get(name).copied()) {
             let injected = webhook["clientConfig"]["caBundle"].take();
-            *webhook = (*wanted).clone();
+            *webhook = wanted.clone();
             if names_no_bundle(wanted) && !injected.is_null() {
                 webhook["clientConfig"]["caBundle"] = injected;
             }

@@ -19,10 +19,11 @@ pub(crate) fn adopt(wanted: &mut Value, live: Option<&Value>) {
             if webhook.get("rules").is_some() {
                 return true;
             }
-            let rules = found(webhook);
-            let is_registered = rules.is_some();
-            webhook["rules"] = rules.unwrap_or_default();
-            is_registered
+            let Some(rules) = found(webhook) else {
+                return false;
+            };
+            webhook["rules"] = rules;
+            true
         });
     }
 }
@@ -60,10 +61,10 @@ pub(crate) fn differs_in_rules_only(
     let mut like = desired.clone();
     if let Some(webhooks) = like["webhooks"].as_array_mut() {
         webhooks.retain_mut(|webhook| {
-            let name = webhook["name"].as_str().unwrap_or_default();
-            if !following.contains(name) {
+            let name = webhook["name"].as_str();
+            let Some(name) = name.filter(|name| following.contains(*name)) else {
                 return true;
-            }
+            };
             let Some(theirs) = theirs.get(name) else {
                 return false;
             };

@@ -78,7 +78,7 @@ pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
 /// additions by other writers.
 fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 32] {
     let live = named(object);
-    let webhooks: Vec<Value> = names
+    let webhooks: Vec<Option<Value>> = names
         .iter()
         .map(|name| {
             let mut webhook = live.get(name.as_str()).copied().cloned();
@@ -89,7 +89,7 @@ fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 3
             {
                 conditions.sort_by_key(|it| it["name"].as_str().map(ToOwned::to_owned));
             }
-            webhook.unwrap_or_default()
+            webhook
         })
         .collect();
     let text = json!([

@@ -68,6 +68,21 @@ pub(crate) struct Server {
     pub(crate) upgrades: bool,
 }
 
+/// The reason why a connection broke.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("failed to shake hands: {0}")]
+    Handshake(std::io::Error),
+    #[error("failed to shake hands in time")]
+    SlowHandshake,
+    #[error("the head of a request took too long to come in")]
+    SlowHead,
+    #[error("nobody asked for a hook in time, or others needed the place")]
+    Evicted,
+    #[error(transparent)]
+    Connection(ConnectionError),
+}
+
 impl Server {
     /// Serves until stopped, and returns when the last connection has ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
@@ -81,7 +96,7 @@ impl Server {
             connections.spawn(async move {
                 server.metrics.connection_opened();
                 if let Err(error) = server.connection(stream, peer).await {
-                    tracing::debug!(error, "a connection broke");
+                    tracing::debug!(%error, "a connection broke");
                 }
                 server.metrics.connection_closed();
             });
@@ -114,7 +129,7 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream, peer: Arc<Peer>) -> Result<(), String> {
+    async fn connection(&self, stream: TcpStream, peer: Arc<Peer>) -> Result<(), Broken> {
         let unknown = self.limits.handshake + self.limits.receive;
         let mut evicted = pin!(peer.evicted(unknown));
         // Responses are one small write; waiting to fill a segment only delays them.
@@ -132,10 +147,10 @@ impl Server {
         };
         let stream = match stream {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("failed to shake hands: {error}")),
+            Ok(Err(error)) => return Err(Broken::Handshake(error)),
             Err(_elapsed) => {
                 self.metrics.refused("slow_handshake");
-                return Err("failed to shake hands in time".to_owned());
+                return Err(Broken::SlowHandshake);
             }
         };
         pace.rest();
@@ -178,7 +193,7 @@ impl Server {
                 // Concurrent streams have no common beginning; pings and frame limits guard these.
                 () = stalled(&pace, self.limits.receive), if !http2 => {
                     self.metrics.refused("slow_head");
-                    "the head of a request took too long to come in".to_owned()
+                    Broken::SlowHead
                 }
             }
         };
@@ -197,9 +212,9 @@ impl Server {
         idle(pace, QUIET_BEFORE_CLOSE).await;
     }
 
-    fn evicted(&self) -> String {
+    fn evicted(&self) -> Broken {
         self.metrics.refused("stranger");
-        "nobody asked for a hook in time, or others needed the place".to_owned()
+        Broken::Evicted
     }
 
     fn builder(&self, http2: bool) -> Builder<TokioExecutor> {
@@ -238,14 +253,14 @@ impl Server {
         &self,
         mut connection: std::pin::Pin<&mut C>,
         over: impl Future<Output = ()>,
-        broken: impl Future<Output = String>,
-    ) -> Result<(), String> {
+        broken: impl Future<Output = Broken>,
+    ) -> Result<(), Broken> {
         let mut over = pin!(over);
         let mut broken = pin!(broken);
         let mut stopping = false;
         loop {
             tokio::select! {
-                ended = connection.as_mut() => return ended.map_err(|error| error.to_string()),
+                ended = connection.as_mut() => return ended.map_err(Broken::Connection),
                 () = &mut over, if !stopping => {
                     stopping = true;
                     connection.as_mut().end_gracefully();

@@ -12,7 +12,10 @@ use super::{
     reviewer::{Arrival, Reply, Reviewer},
 };
 use crate::{
-    conversion::{objects, wire},
+    conversion::{
+        objects::{self, NotConverted},
+        wire,
+    },
     lean,
     metrics::ConversionOutcome,
     review::Cx,
@@ -42,7 +45,7 @@ impl Reviewer {
         };
         let (converted, outcome) = all(served, &self.cx(), &request, arrival).await;
         if let Err(message) = &converted {
-            tracing::warn!(definition = %served.definition, message, "a conversion failed");
+            tracing::warn!(definition = %served.definition, %message, "a conversion failed");
         }
         let took = started.elapsed();
         self.metrics().converted(&served.definition, outcome, took);
@@ -58,7 +61,7 @@ impl Reviewer {
     }
 }
 
-type Objects = Result<Vec<Box<RawValue>>, String>;
+type Objects = Result<Vec<Box<RawValue>>, NotConverted>;
 
 /// Converts all objects, or returns the first failure.
 async fn all(
@@ -69,12 +72,12 @@ async fn all(
 ) -> (Objects, ConversionOutcome) {
     let definition = &served.definition;
     let group = request.desired.split_once('/').map(|(group, _)| group);
-    if group != Some(served.conversion.group()) {
-        let message = format!(
-            "failed to convert to {}: this is for {definition}",
-            request.desired
-        );
-        return (Err(message), ConversionOutcome::Failed);
+    if group.is_none() || group != served.conversion.group() {
+        let misdirected = NotConverted::Misdirected {
+            to: request.desired.to_string(),
+            definition: definition.to_string(),
+        };
+        return (Err(misdirected), ConversionOutcome::Failed);
     }
     let each = async {
         let mut converted = Vec::with_capacity(request.objects.len());
@@ -84,15 +87,16 @@ async fn all(
         }
         Ok(converted)
     };
-    let ended = |what: &str| {
-        Err(format!(
-            "failed to convert objects of {definition}: the conversion {what}"
-        ))
+    let ended = |ended| {
+        Err(NotConverted::Incomplete {
+            definition: definition.to_string(),
+            ended,
+        })
     };
     let limit = arrival.left(LIMIT);
     match tokio::time::timeout(limit, AssertUnwindSafe(each).catch_unwind()).await {
         Ok(Ok(Ok(objects))) => (Ok(objects), ConversionOutcome::Converted),
-        Ok(Ok(Err(message))) => (Err(message), ConversionOutcome::Failed),
+        Ok(Ok(Err(error))) => (Err(error), ConversionOutcome::Failed),
         Ok(Err(_panic)) => (ended("panicked"), ConversionOutcome::Panicked),
         Err(_elapsed) => (ended("took too long"), ConversionOutcome::TimedOut),
     }

@@ -96,7 +96,8 @@ fn next(found: Option<&ConfigMap>, wanted: &[String], now: Timestamp) -> (Publis
     let annotations = found.and_then(|map| map.metadata.annotations.as_ref());
     let since = annotations.and_then(|all| all.get(PUBLISHED_ANNOTATION)?.parse().ok());
     let text = found.and_then(|map| map.data.as_ref()?.get(BUNDLE_KEY));
-    let known = text.map(|text| certificates(text)).unwrap_or_default();
+    let known = text.into_iter().flat_map(|text| certificates(text));
+    let known: Vec<_> = known.collect();
     // An instant in the future does not prove that a replica waited.
     let since: Option<Timestamp> = since.filter(|since| *since <= now);
     let added = wanted.iter().any(|pem| !known.contains(pem));

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use oz_runtime::{CallError, Clock, Gate, Runtime, with_causes};
 
 use super::bundle::Bundle;
@@ -99,8 +99,10 @@ impl Upkeep {
             let passed = self.pass(now).await;
             self.metrics.upkeep("certificate", passed.is_ok(), now);
             let rest = match passed {
-                Ok(wake) => Duration::try_from(wake.duration_since(self.clock.now()))
-                    .unwrap_or_default()
+                Ok(wake) => wake
+                    .duration_since(self.clock.now())
+                    .max(SignedDuration::ZERO)
+                    .unsigned_abs()
                     .clamp(AGAIN, LOOK_EVERY),
                 Err(error) => {
                     let error = with_causes(&error);

@@ -1,8 +1,10 @@
 //! Sends the queued notifications to one server, and retries for an hour. The URL may be a secret, so no message
 //! contains it.
 
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context as _, Error, anyhow};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -98,7 +100,7 @@ impl Sender {
         let prepared = self.request(message);
         let (client, request) = match prepared {
             Ok(both) => both,
-            Err(why) => return Attempt::Later(why, None),
+            Err(error) => return Attempt::Later(error.to_string(), None),
         };
         let asked = async {
             let answer = client
@@ -118,11 +120,13 @@ impl Sender {
     }
 
     /// Builds the request and its client. Files are read again each time, since a Secret may have changed.
-    fn request(&self, message: &Message) -> Result<(HttpClient, Request<Full<Bytes>>), String> {
+    fn request(&self, message: &Message) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
         let route = &self.route;
+        let read = |file: &Path| read(file).map_err(Error::msg);
         let from_file = route.url_file.as_deref().map(read).transpose()?;
         let url = from_file.as_deref().or(route.url.as_deref());
-        let uri = self.endpoint.allowed.url(url.unwrap_or_default().trim())?;
+        let url = url.context("the route has no URL")?.trim();
+        let uri = self.endpoint.allowed.url(url).map_err(Error::msg)?;
         let seconds = jiff::Timestamp::now().as_second();
         let mut request = Request::post(uri)
             .header(CONTENT_TYPE, route.format.media_type())
@@ -130,14 +134,15 @@ impl Sender {
             .header("webhook-timestamp", seconds);
         if let Some(file) = &route.signing_key_file {
             let key = SigningKey::read(&read(file)?);
-            let key = key.map_err(|wanted| format!("{} {wanted}", file.display()))?;
+            let key = key.map_err(|wanted| anyhow!("{} {wanted}", file.display()))?;
             let signature = key.sign(&message.id, seconds, &message.body);
             request = request.header("webhook-signature", signature);
         }
-        let request = self.endpoint.authorized(request)?;
+        let request = self.endpoint.authorized(request).map_err(Error::msg)?;
         let body = Full::new(Bytes::from(message.body.clone()));
-        let request = request.body(body).map_err(|error| error.to_string())?;
-        Ok((self.endpoint.client()?, request))
+        let client = self.endpoint.client().map_err(Error::msg);
+        let request = request.body(body)?;
+        Ok((client?, request))
     }
 }
 

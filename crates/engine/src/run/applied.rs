@@ -20,7 +20,7 @@ struct Asked {
     desired: u64,
     /// The child's generation after the API server had applied the state; its resource version if
     /// its kind has no generations.
-    stand: String,
+    stand: Option<String>,
 }
 
 impl Asked {
@@ -31,8 +31,8 @@ impl Asked {
         Self {
             desired: hasher.finish(),
             stand: match metadata.generation {
-                Some(generation) => generation.to_string(),
-                None => metadata.resource_version.clone().unwrap_or_default(),
+                Some(generation) => Some(generation.to_string()),
+                None => metadata.resource_version.clone(),
             },
         }
     }
@@ -49,7 +49,9 @@ impl Applied {
     /// Checks whether exactly this state was applied, and the child's content has not changed
     /// since.
     pub(crate) fn holds(&self, desired: &DynamicObject, live: &DynamicObject) -> bool {
-        let uid = live.metadata.uid.as_deref().unwrap_or_default();
+        let Some(uid) = &live.metadata.uid else {
+            return false;
+        };
         self.asked().get(uid) == Some(&Asked::of(desired, live))
     }
 

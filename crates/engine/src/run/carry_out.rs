@@ -20,6 +20,7 @@ use super::children::Children;
 use super::priority::Priority;
 use super::shared::Shared;
 use super::write::{Created, Deleted, Writer};
+use crate::failure::name;
 use crate::observe::Belonging;
 use crate::ports::Ports;
 
@@ -210,7 +211,7 @@ where
                 let target = Reference {
                     resource: self.objects.resource().clone(),
                     namespace: metadata.namespace.clone(),
-                    name: metadata.name.clone().unwrap_or_default(),
+                    name: name(metadata)?.to_owned(),
                     uid: self.owner.to_owned(),
                 };
                 // If the object is only terminating, the watch shows that.
@@ -241,9 +242,10 @@ where
         let Some(known) = known else {
             return Ok(Done::Gone);
         };
-        let before = known.object.metadata.owner_references.clone();
-        let owners = change(before.clone().unwrap_or_default());
-        if before.unwrap_or_default() == owners {
+        let before = known.object.metadata.owner_references.iter().flatten();
+        let before: Vec<_> = before.cloned().collect();
+        let owners = change(before.clone());
+        if before == owners {
             return Ok(Done::Nothing);
         }
         let Some(object) = self.writer.set_owners(known, verb, &owners).await? else {

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
@@ -248,7 +247,7 @@ where
                 return;
             }
             let left = until.map(|until| until.duration_since(self.cx.now()));
-            let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
+            let left = left.map(|left| left.max(SignedDuration::ZERO).unsigned_abs());
             if left.is_some_and(|left| left.is_zero()) {
                 return;
             }
@@ -413,7 +412,7 @@ where
         for transition in self.controller.transitions(object, before.as_ref(), &after) {
             if let Some(due) = transition.due {
                 let lag = self.cx.now().duration_since(due);
-                let lag = lag.try_into().unwrap_or_default();
+                let lag = lag.max(SignedDuration::ZERO).unsigned_abs();
                 self.counts.changed(transition.reason, lag);
             }
             self.events

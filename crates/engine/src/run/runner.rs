@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
@@ -233,7 +233,8 @@ where
         while let Some(turn) = queue.pop() {
             if let Some(due) = turn.due {
                 let lag = now.duration_since(due);
-                self.counts.woke(lag.try_into().unwrap_or_default());
+                self.counts
+                    .woke(lag.max(SignedDuration::ZERO).unsigned_abs());
             }
             let runner = Arc::clone(self);
             let key = turn.key.clone();
@@ -313,7 +314,7 @@ where
         let wake = queue.next_wake().map(|at| {
             let left = at.duration_since(self.cx.now());
             // A negative duration means due.
-            Duration::try_from(left).unwrap_or_default().min(SLICE)
+            left.max(SignedDuration::ZERO).unsigned_abs().min(SLICE)
         });
         let retry = queue
             .next_retry()

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::children::Children;
 use super::priority::WriteSlots;
-use crate::failure::of_call;
+use crate::failure::{name, of_call};
 use crate::metrics::Counts;
 use crate::observe::{Belonging, within};
 
@@ -243,7 +243,7 @@ impl Writer {
             field_manager: Some(self.manager.clone()),
             ..PatchParams::default()
         };
-        let (namespace, name) = place(object);
+        let (namespace, name) = place(object)?;
         let request = Request::new(K::url_path(kind, namespace)).patch_subresource(
             "status",
             name,
@@ -267,7 +267,7 @@ impl Writer {
         K: Resource + Clone + Debug + DeserializeOwned,
     {
         self.allow("own", &K::kind(kind))?;
-        let (namespace, name) = place(object);
+        let (namespace, name) = place(object)?;
         // Owner references merge by UID: those of other managers remain.
         let body = Patch::Apply(json!({
             "apiVersion": K::api_version(kind),
@@ -298,9 +298,10 @@ impl Writer {
         K: Resource + Clone + Debug + DeserializeOwned,
     {
         self.allow("hold", &K::kind(kind))?;
-        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
-        finalizers.push(finalizer.to_owned());
-        let request = self.finalizers(object, kind, &finalizers);
+        let place = place(object)?;
+        let known = object.meta().finalizers.iter().flatten();
+        let finalizers: Vec<_> = known.map(String::as_str).chain([finalizer]).collect();
+        let request = self.finalizers(object, place, kind, &finalizers);
         self.send(request, || {
             format!("failed to hold {}", title(object, kind))
         })
@@ -318,12 +319,16 @@ impl Writer {
         K: Resource + Clone + Debug + DeserializeOwned,
     {
         self.allow("release", &K::kind(kind))?;
-        let mut left = object.meta().finalizers.clone().unwrap_or_default();
-        left.retain(|known| known != finalizer);
+        let place = place(object)?;
+        let known = object.meta().finalizers.iter().flatten();
+        let left: Vec<_> = known
+            .map(String::as_str)
+            .filter(|known| *known != finalizer)
+            .collect();
         let what = || format!("failed to release {}", title(object, kind));
         let released = within(
             async {
-                let request = self.finalizers(object, kind, &left);
+                let request = self.finalizers(object, place, kind, &left);
                 let request = request.map_err(kube::Error::BuildRequest)?;
                 match self.client.request::<K>(request).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
@@ -346,10 +351,10 @@ impl Writer {
     fn finalizers<K: Resource>(
         &self,
         object: &K,
+        (namespace, name): (Option<&str>, &str),
         kind: &K::DynamicType,
-        finalizers: &[String],
+        finalizers: &[&str],
     ) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
-        let (namespace, name) = place(object);
         let metadata = object.meta();
         let body = Patch::Merge(json!({
             "metadata": {
@@ -441,18 +446,17 @@ fn stripped<K: Resource>(mut object: K) -> K {
     object
 }
 
-fn place<K: Resource>(object: &K) -> (Option<&str>, &str) {
+fn place<K: Resource>(object: &K) -> Result<(Option<&str>, &str), Failure> {
     let metadata = object.meta();
-    (
-        metadata.namespace.as_deref(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
+    Ok((metadata.namespace.as_deref(), name(metadata)?))
 }
 
 /// Returns kind, namespace and name, for users.
 pub(crate) fn title<K: Resource>(object: &K, kind: &K::DynamicType) -> String {
-    match place(object) {
-        (Some(namespace), name) => format!("{} {namespace}/{name}", K::kind(kind)),
-        (None, name) => format!("{} {name}", K::kind(kind)),
+    let (kind, metadata) = (K::kind(kind), object.meta());
+    match (&metadata.namespace, &metadata.name) {
+        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+        (None, Some(name)) => format!("{kind} {name}"),
+        (_, None) => kind.into_owned(),
     }
 }

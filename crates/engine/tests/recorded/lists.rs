@@ -184,7 +184,7 @@ async fn complains(health: &Health, of: Option<&str>) {
             let complaint = health.complaint();
             match (of, &complaint) {
                 (None, None) => return,
-                (Some(of), Some(complaint)) if complaint.contains(of) => return,
+                (Some(of), Some(complaint)) if complaint.to_string().contains(of) => return,
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }

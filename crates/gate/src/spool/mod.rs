@@ -245,7 +245,7 @@ fn since(sealed: &Sealed) -> Instant {
         age.ok()
     });
     let now = Instant::now();
-    now.checked_sub(age.unwrap_or_default()).unwrap_or(now)
+    age.and_then(|age| now.checked_sub(age)).unwrap_or(now)
 }
 
 /// Returns the user of a session with files that could not be taken up, if its state names the user.
@@ -256,9 +256,10 @@ fn user(directory: &std::path::Path, key: &SessionKey) -> Option<String> {
 
 /// Returns the total size of the files in a directory in bytes.
 fn size(directory: &std::path::Path) -> u64 {
-    let entries = directories::entries(directory).unwrap_or_default();
+    let entries = directories::entries(directory);
     let sizes = entries
-        .iter()
+        .into_iter()
+        .flatten()
         .filter_map(|path| std::fs::metadata(path).ok())
         .map(|metadata| metadata.len());
     sizes.sum()

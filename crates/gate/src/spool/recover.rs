@@ -1,6 +1,7 @@
 //! Takes up the data that an earlier process left in the directory of a session, at whichever step it was killed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,9 @@ fn seal(
 fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
     let mut found = Found::default();
     for path in entries(directory)? {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(name) = path.file_name().map(OsStr::to_string_lossy) else {
+            continue;
+        };
         if name == state::NAME {
             continue;
         }

@@ -164,12 +164,12 @@ fn check(name: &str) -> Result<(), StorageError> {
 
 /// Checks the beginning of a name, as [`check`] does.
 fn check_prefix(prefix: &str) -> Result<(), StorageError> {
-    let whole = prefix.rsplit_once('/').map_or("", |(whole, _)| whole);
-    let last = &prefix[prefix
-        .len()
-        .min(whole.len() + usize::from(prefix.contains('/')))..];
-    let fine = (whole.is_empty() && !prefix.starts_with('/') || check(whole).is_ok())
-        && (last.is_empty() || is_segment(last));
+    let (whole, last) = match prefix.rsplit_once('/') {
+        Some((whole, last)) => (Some(whole), last),
+        None => (None, prefix),
+    };
+    let fine =
+        whole.is_none_or(|whole| check(whole).is_ok()) && (last.is_empty() || is_segment(last));
     fine.then_some(())
         .ok_or_else(|| StorageError::Name(quotable(prefix)))
 }

@@ -169,9 +169,10 @@ impl Observe<Composite> for Parents {
                 facts.rights.extend(wants.into_iter().zip(found));
             }
             Question::Slowed(change) => {
-                let uid = object.metadata.uid.as_deref().unwrap_or_default();
-                let passes = self.passes.lock();
-                let mut passes = passes;
+                let Some(uid) = object.metadata.uid.as_deref() else {
+                    return;
+                };
+                let mut passes = self.passes.lock();
                 facts.slowed = Some(passes.would(cx.now(), uid, change));
             }
         }
@@ -182,7 +183,7 @@ impl Observe<Composite> for Parents {
 /// watch may lag.
 async fn alive(cx: &Cx, resource: &ApiResource, object: &DynamicObject) -> Result<bool, Failure> {
     let metadata = &object.metadata;
-    let name = metadata.name.as_deref().unwrap_or_default();
+    let name = oz_engine::name(metadata)?;
     let namespace = metadata.namespace.as_deref();
     let found = cx
         .get_with::<DynamicObject>(namespace, name, resource)

@@ -2,6 +2,7 @@
 //! policies, from its ConfigMaps, as an OPA there would have it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,18 +113,19 @@ impl Policies {
     }
 
     /// Calls a function for now, and decodes the result with `read`.
-    pub(crate) async fn document<T>(
+    pub(crate) async fn document<T, E: Display>(
         &self,
         function: &InProcess,
         request: Value,
         now: Timestamp,
-        read: impl FnOnce(&Value) -> Result<T, String>,
+        read: impl FnOnce(&Value) -> Result<T, E>,
     ) -> Result<T, Refused> {
         let policy = self.policy(function).await?;
         let asked = function.clone();
         let ask = move || oz_function::document(&asked, &policy, &request, now);
         let document = on_own_thread(function, ask).await?;
-        read(&document).map_err(|error| oz_function::misread(function, &error).into())
+        let misread = |error: E| oz_function::misread(function, &error.to_string());
+        read(&document).map_err(|error| misread(error).into())
     }
 
     /// Returns a policy, compiled if it has changed.

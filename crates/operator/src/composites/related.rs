@@ -91,8 +91,10 @@ impl RelatedObjects {
 
     /// Stores the rules of a function.
     pub(crate) fn name(&self, parent: &ObjectMeta, rules: Vec<Rule>) {
+        let Some(uid) = parent.uid.clone() else {
+            return;
+        };
         let mut known = self.known.lock();
-        let uid = parent.uid.clone().unwrap_or_default();
         known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
     }
 
@@ -104,7 +106,7 @@ impl RelatedObjects {
         rules: &[Rule],
     ) -> Result<Vec<Related>, Failure> {
         self.forget_those_gone();
-        let uid = parent.uid.clone().unwrap_or_default();
+        let uid = oz_engine::uid(parent)?.to_owned();
         // Each change from here on reconciles the parent.
         let shown = |known: &mut Known| {
             let shown = known.parents.entry(uid.clone()).or_default();
@@ -183,10 +185,10 @@ impl RelatedObjects {
             store
         });
         Self::listed(&store, "namespaces").await?;
-        let all = store.objects().into_iter().map(|namespace| {
+        let all = store.objects().into_iter().filter_map(|namespace| {
             let metadata = namespace.metadata.clone();
-            let name = metadata.name.unwrap_or_default();
-            (name, metadata.labels.unwrap_or_default())
+            let labels = metadata.labels.into_iter().flatten();
+            Some((metadata.name?, labels.collect()))
         });
         Ok(all.collect())
     }
@@ -215,7 +217,7 @@ impl RelatedObjects {
         let (concerned, of_kind) = (self.concerned(), name.clone());
         let subscription = store.subscribe(move |change| {
             let metadata = &change.object().metadata;
-            let uid = metadata.uid.as_deref().unwrap_or_default();
+            let uid = metadata.uid.as_deref();
             // The labels of the namespace are not known here, so they are assumed to match.
             let may_select = |rule: &Rule| {
                 let any = Rule {
@@ -224,7 +226,10 @@ impl RelatedObjects {
                 };
                 rule.kind == of_kind && any.selects(metadata, |_| None)
             };
-            concerned(&|shown| shown.objects.contains(uid) || shown.rules.iter().any(may_select));
+            concerned(&|shown| {
+                uid.is_some_and(|uid| shown.objects.contains(uid))
+                    || shown.rules.iter().any(may_select)
+            });
         });
         let watched = Watched {
             kind: placed,

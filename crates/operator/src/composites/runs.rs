@@ -1,7 +1,7 @@
 //! The running composites: started, changed and stopped as their controller decides. A port of the
 //! engine: a repeated effect changes nothing more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -19,7 +19,7 @@ use oz_core::transient::Policy;
 use oz_engine::{Controllers, Port, Running, Setup, Signal};
 use oz_runtime::{Identity, Keep, Selection, Store, Subscription, within};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kinds::kind;
 use super::parents::Parents;
@@ -77,7 +77,7 @@ impl Port for RunsPort {
     fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
         Box::pin(async move {
             let running = self.0.carry_out(effect).await?;
-            Ok(serde_json::to_value(Answer { running }).unwrap_or_default())
+            Ok(json!(Answer { running }))
         })
     }
 }
@@ -112,9 +112,10 @@ impl Runs {
             )
         };
         let declared = &composite.declared;
+        let unlabelled = BTreeMap::new();
         let parents = parents.select(|parent| {
-            let labels = parent.metadata.labels.clone().unwrap_or_default();
-            parent.metadata.deletion_timestamp.is_none() && declared.selects(&labels)
+            let labels = parent.metadata.labels.as_ref().unwrap_or(&unlabelled);
+            parent.metadata.deletion_timestamp.is_none() && declared.selects(labels)
         });
         let told = |children: &[(String, String)]| {
             let uids = parents.iter();

@@ -20,7 +20,7 @@ use oz_composites::{Account, Accounts, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kinds::placed;
 use super::{Policies, Runs};
@@ -54,7 +54,9 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             })
         });
         watches.related(&self.definitions, |definition, composites| {
-            let name = definition.metadata.name.as_deref().unwrap_or_default();
+            let Some(name) = definition.metadata.name.as_deref() else {
+                return Vec::new();
+            };
             composites.select(|composite| names(composite).any(|kind| kind == name))
         })
     }
@@ -88,7 +90,9 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             (Ok(_), Some(account)) => lacks(cx, account, needs(&declared, has_ends)).await,
             _ => Ok(Vec::new()),
         };
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let Some(uid) = object.meta().uid.as_deref() else {
+            return;
+        };
         *facts = Some(Survey {
             family,
             kinds,
@@ -192,7 +196,7 @@ async fn version(
 fn observes_generation(version: &CustomResourceDefinitionVersion) -> bool {
     let schema = version.schema.as_ref();
     let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
-    let schema = serde_json::to_value(schema).unwrap_or_default();
+    let schema = json!(schema);
     let is_open = |at: &Value| at["x-kubernetes-preserve-unknown-fields"] == true;
     let status = &schema["properties"]["status"];
     is_open(status)

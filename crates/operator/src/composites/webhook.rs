@@ -3,6 +3,7 @@
 //! and the size of a response is limited.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -47,14 +48,15 @@ pub(crate) struct Webhooks {
 
 impl Webhooks {
     /// Creates a client that uses these addresses for their hosts, and never calls `api_servers`.
-    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> Result<Self, String> {
+    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> anyhow::Result<Self> {
         let allowed = Allowed {
             api_servers: api_servers.into(),
             ..Allowed::default()
         };
         let addresses = addresses.iter().map(|one| (one.host.clone(), one.address));
         Ok(Self {
-            client: oz_outbound::client(allowed.clone(), &Trust::System)?,
+            client: oz_outbound::client(allowed.clone(), &Trust::System)
+                .map_err(anyhow::Error::msg)?,
             addresses: Arc::new(addresses.collect()),
             allowed,
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
@@ -62,12 +64,12 @@ impl Webhooks {
     }
 
     /// Calls a function with a request, and decodes the response with `read`.
-    pub(crate) async fn call<T>(
+    pub(crate) async fn call<T, E: Display>(
         &self,
         call: &Call,
         request: &Value,
         now: Timestamp,
-        read: impl FnOnce(&Value) -> Result<T, String>,
+        read: impl FnOnce(&Value) -> Result<T, E>,
     ) -> Result<T, Refused> {
         let what = || format!("failed to ask {}", call.url);
         let answer = tokio::time::timeout(call.timeout, self.ask(call, request, now));

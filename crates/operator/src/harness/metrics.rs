@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Change {
     /// The previous phase; empty at the first status.
-    from: &'static str,
+    from: Option<&'static str>,
     to: &'static str,
 }
 
@@ -113,7 +113,7 @@ impl Metrics {
 }
 
 fn count<P: Into<&'static str>>(family: &Family<Change, Counter>, from: Option<P>, to: P) {
-    let from = from.map_or("", Into::into);
+    let from = from.map(Into::into);
     let to = to.into();
     family.get_or_create(&Change { from, to }).inc();
 }

@@ -56,7 +56,9 @@ impl NetworkPolicies {
                     && has_pods(object)
                     && name != policy.metadata.name
             };
-            let scope = scope(policy).unwrap_or_default();
+            let Some(scope) = scope(policy) else {
+                return Vec::new();
+            };
             if policy.metadata.namespace.as_deref() == Some(scope) {
                 return objects.select(is_concerned);
             }

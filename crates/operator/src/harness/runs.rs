@@ -117,9 +117,11 @@ impl Observe<Runs> for HarnessRuns {
         let namespace = run.namespace();
         let namespace = namespace.as_deref();
         // The children of a run that has begun show its state.
-        let uid = run.metadata.uid.as_deref().unwrap_or_default();
+        let uid = run.metadata.uid.as_deref();
         if !has_not_begun(run) {
-            self.made.forget(uid);
+            if let Some(uid) = uid {
+                self.made.forget(uid);
+            }
             return Facts {
                 locks: locks::locks(&self.locks),
                 network_policies: self.network_policies.about(run),
@@ -150,7 +152,7 @@ impl Observe<Runs> for HarnessRuns {
             locks: locks::locks(&self.locks),
             broker: self.broker().map(Arc::new),
             network_policies: self.network_policies.about(run),
-            job_made: self.made.has(uid),
+            job_made: uid.is_some_and(|uid| self.made.has(uid)),
             same_stamp: None,
             hidden_pod: None,
         }
@@ -201,9 +203,7 @@ impl HarnessRuns {
                 && !is_over(other)
                 && (!has_not_begun(other)
                     || place(other) < place(run)
-                    || self
-                        .made
-                        .has(other.metadata.uid.as_deref().unwrap_or_default()))
+                    || other.uid().is_some_and(|uid| self.made.has(&uid)))
                 && other.metadata.uid != run.metadata.uid
                 && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
         });

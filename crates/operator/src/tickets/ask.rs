@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Error, anyhow};
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -22,6 +23,17 @@ const MOST_ANSWERED: usize = 256 << 10;
 /// The timeout for the evaluation of a response.
 const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// The error for a check that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InvalidCheck {
+    /// Its expression for responses is invalid.
+    #[error("accept: {0}")]
+    Accept(Error),
+    /// Its URL is invalid.
+    #[error("url: {0}")]
+    Url(Error),
+}
+
 /// The server of a check.
 pub(super) struct Server {
     check: Check,
@@ -34,11 +46,12 @@ impl Server {
     ///
     /// # Errors
     /// The check has an invalid URL, or an invalid expression for responses.
-    pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, String> {
-        oz_cel::ticket::compile(&check.accept).map_err(|why| format!("accept: {why}"))?;
+    pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, InvalidCheck> {
+        oz_cel::ticket::compile(&check.accept)
+            .map_err(|why| InvalidCheck::Accept(Error::msg(why)))?;
         allowed
             .url(&check.url("ticket"))
-            .map_err(|why| format!("url: {why}"))?;
+            .map_err(|why| InvalidCheck::Url(Error::msg(why)))?;
         let (ca_file, token_file) = (check.ca_file.clone(), check.token_file.clone());
         Ok(Self {
             check,
@@ -51,25 +64,27 @@ impl Server {
     pub(super) async fn ask(&self, ticket: &str) -> Answer {
         let timeout = self.check.terms.timeout.unsigned_abs();
         let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
-        let answered = answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
+        let answered = answered.unwrap_or_else(|_| Err(anyhow!("no answer within {timeout:?}")));
         match answered {
             Ok((status, body)) => self.judged(status, body).await,
-            Err(why) => Answer::Away(why),
+            Err(why) => Answer::Away(why.to_string()),
         }
     }
 
-    async fn answered(&self, ticket: &str) -> Result<(StatusCode, Bytes), String> {
-        let uri = self.endpoint.allowed.url(&self.check.url(ticket))?;
+    async fn answered(&self, ticket: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        let uri = self.endpoint.allowed.url(&self.check.url(ticket));
+        let uri = uri.map_err(Error::msg)?;
         let request = Request::get(uri).header(ACCEPT, "application/json");
-        let request = self.endpoint.authorized(request)?;
-        let request = request.body(Full::default());
-        let request = request.map_err(|error| error.to_string())?;
-        let answer = self.endpoint.client()?.request(request).await;
-        let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+        let request = self.endpoint.authorized(request).map_err(Error::msg)?;
+        let request = request.body(Full::default())?;
+        let client = self.endpoint.client().map_err(Error::msg)?;
+        let answer = client.request(request).await;
+        let answer = answer.map_err(|error| Error::msg(root_cause(&error)))?;
+        let (head, body) = answer.into_parts();
         let body = Limited::new(body, MOST_ANSWERED).collect().await;
         let body = body.map_err(|error| {
             let why = root_cause(&*error);
-            format!("its answer of at most {MOST_ANSWERED} bytes cannot be read: {why}")
+            anyhow!("its answer of at most {MOST_ANSWERED} bytes cannot be read: {why}")
         })?;
         Ok((head.status, body.to_bytes()))
     }
@@ -130,7 +145,8 @@ mod tests {
     fn server(url: &str, accept: &str) -> Result<Server, String> {
         let text = json!({"checks": {"jira": {"url": url, "accept": accept}}}).to_string();
         let checks = Checks::read(&text).map_err(|error| error.to_string())?;
-        Server::new(checks.checks["jira"].clone(), Allowed::default())
+        let server = Server::new(checks.checks["jira"].clone(), Allowed::default());
+        server.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

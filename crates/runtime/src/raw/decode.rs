@@ -8,11 +8,34 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 use super::metadata;
-use super::scan::Size;
+use super::scan::{Size, Unbounded};
 use super::split::{MAX_OBJECT_BYTES, RawObject};
 
 /// The error for an object that would need too much space in the store.
 pub const TOO_LARGE: &str = "it is too large to be kept";
+
+/// The reason for which an object is not taken in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// Its text is too long.
+    #[error("it has {bytes} bytes, and no more than {MAX_OBJECT_BYTES} are taken in")]
+    Long {
+        /// The length.
+        bytes: usize,
+    },
+    /// It is beyond a bound for one object.
+    #[error(transparent)]
+    Unbounded(#[from] Unbounded),
+    /// It is not of its kind.
+    #[error("{}", without_content(_0))]
+    Malformed(#[from] serde_json::Error),
+    /// It lacks a part of its identity.
+    #[error("it has no metadata.{field}; the API server stores no such object")]
+    Unidentified {
+        /// The missing field.
+        field: &'static str,
+    },
+}
 
 /// An object that cannot be decoded.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,20 +52,17 @@ pub struct Undecodable {
 /// # Errors
 /// The reason and the metadata, if the object does not decode.
 pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable> {
-    let decoded = match object.text() {
-        None => Err(format!(
-            "it has {} bytes, and no more than {MAX_OBJECT_BYTES} are taken in",
-            object.bytes
-        )),
-        Some(text) => match object.size.refusal() {
-            Some(refusal) => Err(refusal),
-            None => serde_json::from_slice(text).map_err(|error| without_content(&error)),
-        },
-    };
-    decoded.map_err(|error| Undecodable {
-        error,
+    read(object).map_err(|error| Undecodable {
+        error: error.to_string(),
         metadata: Box::new(metadata_of(object).unwrap_or_default()),
     })
+}
+
+fn read<K: DeserializeOwned>(object: &RawObject) -> Result<K, Unreadable> {
+    let bytes = object.bytes;
+    let text = object.text().ok_or(Unreadable::Long { bytes })?;
+    object.size.bounded()?;
+    Ok(serde_json::from_slice(text)?)
 }
 
 /// Returns as much of the object's metadata as can be read within bounds, if it has any.
@@ -77,11 +97,9 @@ impl ListEnd {
 /// Decodes the [`Piece::Around`](super::Piece::Around) of a list.
 ///
 /// # Errors
-/// The reason why it does not decode, without its content.
-pub(crate) fn list_end(text: &[u8]) -> Result<ListEnd, String> {
-    let around: serde_json::Result<Around> = serde_json::from_slice(text);
-    let around = around.map_err(|error| without_content(&error))?;
-    Ok(around.metadata)
+/// When it does not decode.
+pub(crate) fn list_end(text: &[u8]) -> serde_json::Result<ListEnd> {
+    serde_json::from_slice(text).map(|around: Around| around.metadata)
 }
 
 /// Returns the message of the decoder without the values that it quotes.
@@ -100,9 +118,6 @@ pub(crate) fn without_content(error: &serde_json::Error) -> String {
 
 /// Decodes a part of an object, if it is within the bounds for a whole object.
 pub(crate) fn value(text: &str) -> Option<Value> {
-    let refusal = Size::of(text.as_bytes()).refusal();
-    refusal
-        .is_none()
-        .then(|| serde_json::from_str(text).ok())
-        .flatten()
+    Size::of(text.as_bytes()).bounded().ok()?;
+    serde_json::from_str(text).ok()
 }

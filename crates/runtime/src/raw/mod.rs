@@ -10,7 +10,7 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decode::{ListEnd, list_end, metadata_of, value, without_content};
+pub(crate) use decode::{ListEnd, Unreadable, list_end, metadata_of, value, without_content};
 pub use decode::{TOO_LARGE, Undecodable, decode};
 pub(crate) use layer::StripLayer;
 pub use metadata::KEPT_LABELS;

@@ -61,6 +61,23 @@ pub(crate) struct Size {
     pub(crate) values: usize,
 }
 
+/// A bound of a text to decode that a text exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unbounded {
+    /// It nests too deeply.
+    #[error("it nests {depth} levels, and no more than {MAX_DEPTH} are taken in")]
+    Depth {
+        /// The depth.
+        depth: usize,
+    },
+    /// It has too many values.
+    #[error("it has {values} values, and no more than {MAX_VALUES} are taken in")]
+    Values {
+        /// The number of values.
+        values: usize,
+    },
+}
+
 impl Size {
     /// Returns the size of a whole text.
     pub(crate) fn of(text: &[u8]) -> Self {
@@ -77,16 +94,16 @@ impl Size {
         self.values += usize::from(matches!(mark, Mark::Opens | Mark::Colon | Mark::Comma));
     }
 
-    /// Returns the reason not to decode such a text, if there is one.
-    pub(crate) fn refusal(self) -> Option<String> {
-        let Self { depth, values } = self;
-        if depth > MAX_DEPTH {
-            return Some(format!(
-                "it nests {depth} levels, and no more than {MAX_DEPTH} are taken in"
-            ));
+    /// Checks that such a text may be decoded.
+    ///
+    /// # Errors
+    /// The bound that it exceeds.
+    pub(crate) fn bounded(self) -> Result<(), Unbounded> {
+        match self {
+            Self { depth, .. } if depth > MAX_DEPTH => Err(Unbounded::Depth { depth }),
+            Self { values, .. } if values > MAX_VALUES => Err(Unbounded::Values { values }),
+            _ => Ok(()),
         }
-        (values > MAX_VALUES)
-            .then(|| format!("it has {values} values, and no more than {MAX_VALUES} are taken in"))
     }
 }
 
@@ -179,7 +196,9 @@ impl Scan {
         }
         let mut run = 0;
         loop {
-            let left = rest.get(run..).unwrap_or_default();
+            let Some(left) = rest.get(run..) else {
+                return rest.len();
+            };
             match memchr::memchr2(b'"', b'\\', left) {
                 None => return rest.len(),
                 // The escaped character is skipped together with the backslash, if it is in this

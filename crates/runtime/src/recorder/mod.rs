@@ -102,8 +102,9 @@ impl Recorder {
                 Err(error) => return Err(error),
             }
         }
-        let new = self.event(&event, regarding, now);
-        let name = new.metadata.name.clone().unwrap_or_default();
+        let about = regarding.name.as_deref().unwrap_or(&self.controller);
+        let name = event_name(about, now);
+        let new = self.event(&event, regarding, name.clone(), now);
         events.create(&PostParams::default(), &new).await?;
         self.remember(event, regarding, name, now);
         Ok(())
@@ -146,15 +147,20 @@ impl Recorder {
         });
     }
 
-    fn event(&self, event: &Event, regarding: &ObjectReference, now: Timestamp) -> ApiEvent {
-        let about = regarding.name.as_deref().unwrap_or(&self.controller);
+    fn event(
+        &self,
+        event: &Event,
+        regarding: &ObjectReference,
+        name: String,
+        now: Timestamp,
+    ) -> ApiEvent {
         let type_ = match event.type_ {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
         };
         ApiEvent {
             metadata: ObjectMeta {
-                name: Some(event_name(about, now)),
+                name: Some(name),
                 namespace: regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },

@@ -63,8 +63,7 @@ impl<K> Compactor<K> {
             self.served = 0;
             let left = MAX_DICTIONARY - text.len();
             let known = self.dictionary.len().saturating_sub(left);
-            let known = self.dictionary.get(known..).unwrap_or_default();
-            self.dictionary = [known, &text].concat().into();
+            self.dictionary = [&self.dictionary[known..], &text].concat().into();
         }
         Some(compact)
     }

@@ -38,6 +38,39 @@ struct State {
     trouble: Option<String>,
 }
 
+/// A problem of a watch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Complaint {
+    /// The list or the watch fails.
+    #[error("{title} fails: {trouble}")]
+    Fails {
+        /// The title of the watch.
+        title: String,
+        /// The reason.
+        trouble: String,
+    },
+    /// The API server has reported nothing for too long.
+    #[error("{title} lags: nothing heard for {seconds} s")]
+    Lags {
+        /// The title of the watch.
+        title: String,
+        /// The time since the last report.
+        seconds: u64,
+    },
+    /// Objects do not decode.
+    #[error("{count} of kind {kind} cannot be read and count as gone")]
+    Unreadable {
+        /// Their kind.
+        kind: String,
+        /// Their number.
+        count: usize,
+    },
+    /// The watch has two problems.
+    #[error("{}, {}", _0[0], _0[1])]
+    Both(Box<[Complaint; 2]>),
+}
+
 impl fmt::Debug for Health {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0.title)
@@ -77,26 +110,29 @@ impl Health {
     /// Returns the problem of the watch, for users; none before the first list, which readiness
     /// waits for.
     #[must_use]
-    pub fn complaint(&self) -> Option<String> {
-        let (title, kind) = (&self.0.title, &self.0.kind);
+    pub fn complaint(&self) -> Option<Complaint> {
+        let title = || self.0.title.clone();
         let state = self.state();
         let age = state.heard?.elapsed();
-        let mut said = Vec::new();
-        if let Some(trouble) = &state.trouble {
-            said.push(format!("{title} fails: {trouble}"));
-        } else if age > LAGS {
-            said.push(format!(
-                "{title} lags: nothing heard for {} s",
-                age.as_secs()
-            ));
+        let watch = match &state.trouble {
+            Some(trouble) => Some(Complaint::Fails {
+                title: title(),
+                trouble: trouble.clone(),
+            }),
+            None => (age > LAGS).then(|| Complaint::Lags {
+                title: title(),
+                seconds: age.as_secs(),
+            }),
+        };
+        let count = self.0.undecodable.load(Ordering::Relaxed);
+        let unreadable = (count > 0).then(|| Complaint::Unreadable {
+            kind: self.0.kind.clone(),
+            count,
+        });
+        match (watch, unreadable) {
+            (Some(one), Some(other)) => Some(Complaint::Both(Box::new([one, other]))),
+            (one, other) => one.or(other),
         }
-        let undecodable = self.0.undecodable.load(Ordering::Relaxed);
-        if undecodable > 0 {
-            said.push(format!(
-                "{undecodable} of kind {kind} cannot be read and count as gone"
-            ));
-        }
-        (!said.is_empty()).then(|| said.join(", "))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -131,7 +167,9 @@ impl Ages {
     /// Returns the problems of the watches, for users.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
-        self.all().iter().filter_map(Health::complaint).collect()
+        let all = self.all();
+        let complaints = all.iter().filter_map(Health::complaint);
+        complaints.map(|complaint| complaint.to_string()).collect()
     }
 
     fn all(&self) -> Vec<Health> {

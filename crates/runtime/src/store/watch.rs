@@ -16,7 +16,7 @@ use super::source::{Selection, Watch, WatchError};
 use super::{Health, Store, WeakStore};
 use crate::keep::Keep;
 use crate::kind::Kind;
-use crate::raw::Undecodable;
+use crate::raw::{RawObject, Undecodable, Unreadable, decode};
 
 /// The pauses between attempts at a list or a watch that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -26,6 +26,28 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// not decode.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub Result<K, Undecodable>);
+
+impl<K: Resource + DeserializeOwned> Guarded<K> {
+    /// Decodes an object. One without a name or a UID counts as one that does not decode.
+    pub(crate) fn decode(object: &RawObject) -> Self {
+        Self(decode::<K>(object).and_then(identified))
+    }
+}
+
+/// Checks that an object has a name and a UID, without which the API server stores no object.
+fn identified<K: Resource>(object: K) -> Result<K, Undecodable> {
+    let metadata = object.meta();
+    let is_missing = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+    let missing = [("name", &metadata.name), ("uid", &metadata.uid)];
+    let missing = missing.into_iter().find(|(_, text)| is_missing(text));
+    match missing {
+        None => Ok(object),
+        Some((field, _)) => Err(Undecodable {
+            error: Unreadable::Unidentified { field }.to_string(),
+            metadata: Box::new(metadata.clone()),
+        }),
+    }
+}
 
 impl<K: Resource> Guarded<K> {
     /// Returns the metadata of the object.

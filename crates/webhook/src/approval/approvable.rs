@@ -18,7 +18,7 @@ use oz_core::kinds::{AccessRequest, Kind as _};
 
 use crate::permission::within_permission_timeout;
 use crate::policy::{Asking, Judges};
-use crate::refusal::{denied, forbidden};
+use crate::refusal::{denied, forbidden, namespace};
 use crate::stamp::requester;
 use crate::watched::Watched;
 
@@ -85,7 +85,7 @@ impl<R: AccessRequest> Requests<R> {
         let Question {
             cx, review, object, ..
         } = question;
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
         let name = &object.spec.access_request_ref.name;
         within_permission_timeout(&review.user, requests.get_opt(name)).await
@@ -143,7 +143,7 @@ impl<R: AccessRequest> Requests<R> {
         let asking = Asking {
             requester: &view.requester(keys).map_err(|error| unproven(&error))?,
             request,
-            namespace: review.namespace.as_deref().unwrap_or_default(),
+            namespace: namespace(review)?,
             template: Some(template),
         };
         let new = self.judges.judge(cx, &review.user, asking).await?;
@@ -180,7 +180,7 @@ pub(super) async fn answers(question: Question<'_>) -> Result<Vec<Answer>, Rejec
     let Question {
         cx, review, object, ..
     } = question;
-    let namespace = review.namespace.as_deref().unwrap_or_default();
+    let namespace = namespace(review)?;
     let about = labels::value(&object.spec.access_request_ref.uid);
     let selection = ListParams::default()
         .labels(&format!("{}={about}", labels::REQUEST_UID))

@@ -192,14 +192,16 @@ impl ApprovalValidator {
         let about = &object.spec.access_request_ref;
         let approvable = self.approvable(object);
         let is_of_the_cluster = approvable.is_ok_and(Approvable::is_of_the_cluster);
-        let namespace = review.namespace.clone().filter(|_| !is_of_the_cluster);
         record.user = Some(requester(&review.user));
         record.request = RequestRef {
             kind: about.kind.to_string(),
-            namespace: namespace.unwrap_or_default(),
             name: about.name.clone(),
             uid: about.uid.clone(),
+            ..RequestRef::default()
         };
+        if !is_of_the_cluster {
+            record::set_namespace(&mut record, review);
+        }
         match &object.spec.reason {
             Some(reason) => record.detail("reason", reason.clone()),
             None => record,

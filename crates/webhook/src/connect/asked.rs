@@ -20,25 +20,47 @@ const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pod that has the name now.
 #[derive(Debug)]
-pub(super) struct PodNow(Result<Option<String>, String>);
+pub(super) enum PodNow {
+    /// No pod has it.
+    Nothing,
+    /// The pod with this UID has it.
+    Pod(String),
+    /// The pod could not be read, for this reason.
+    Unread(String),
+}
+
+/// The reason why an object could not be read.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error(transparent)]
+    Request(#[from] kube::core::request::Error),
+    #[error(transparent)]
+    Call(kube::Error),
+    #[error("no answer within a second")]
+    Late,
+}
 
 impl PodNow {
     /// Reads the pod from the API server.
     pub(super) async fn ask(client: &Client, attempt: &Attempt<'_>) -> Self {
         // A service is no pod, even if it has the name of one.
         if attempt.way == Way::ServiceProxy {
-            return Self(Ok(None));
+            return Self::Nothing;
         }
         let found = metadata::<Pod>(client, attempt.namespace, attempt.pod).await;
-        Self(found.map(|pod| pod.and_then(|metadata| metadata.uid)))
+        match found.map(|pod| pod.and_then(|metadata| metadata.uid)) {
+            Ok(Some(uid)) => Self::Pod(uid),
+            Ok(None) => Self::Nothing,
+            Err(why) => Self::Unread(why.to_string()),
+        }
     }
 
     /// Returns the pod in the form that the rules require.
     pub(super) fn named(&self) -> Named<'_> {
-        match &self.0 {
-            Ok(Some(uid)) => Named::Pod(uid),
-            Ok(None) => Named::Nothing,
-            Err(why) => Named::Unread(why),
+        match self {
+            Self::Pod(uid) => Named::Pod(uid),
+            Self::Nothing => Named::Nothing,
+            Self::Unread(why) => Named::Unread(why),
         }
     }
 }
@@ -48,7 +70,7 @@ impl Grants {
     pub(super) async fn confirm(&self, client: &Client, grant: &Grant) -> Result<(), Box<Refusal>> {
         let (namespace, name) = (&grant.request.namespace, grant.role_name());
         let role = metadata::<Role>(client, namespace, &name).await;
-        let role = role.map_err(|why| unconfirmed(grant, Err(&why)))?;
+        let role = role.map_err(|why| unconfirmed(grant, Err(&why.to_string())))?;
         let now = role.as_ref().and_then(|role| self.opened(role));
         if now.as_ref() == Some(grant) {
             return Ok(());
@@ -62,18 +84,17 @@ async fn metadata<K>(
     client: &Client,
     namespace: &str,
     name: &str,
-) -> Result<Option<ObjectMeta>, String>
+) -> Result<Option<ObjectMeta>, Unread>
 where
     K: Resource<DynamicType = ()>,
 {
     let request = Request::new(K::url_path(&(), Some(namespace)))
-        .get_metadata(name, &GetParams::default())
-        .map_err(|error| error.to_string())?;
+        .get_metadata(name, &GetParams::default())?;
     let answer = client.request::<PartialObjectMeta<K>>(request);
     match tokio::time::timeout(READ_TIMEOUT, answer).await {
         Ok(Ok(object)) => Ok(Some(object.metadata)),
         Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Ok(None),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer within a second".to_owned()),
+        Ok(Err(error)) => Err(Unread::Call(error)),
+        Err(_) => Err(Unread::Late),
     }
 }

@@ -190,7 +190,7 @@ impl Grants {
         };
         let found = self.exec.select(ended).into_iter().max_by_key(until)?;
         Some(Past {
-            request: found.metadata.name.clone().unwrap_or_default(),
+            request: found.metadata.name.clone()?,
             template: found.spec.template_name.clone(),
             phase: found.status.as_ref().map(|status| status.phase)?,
         })
@@ -231,7 +231,9 @@ impl Grants {
             StoreEvent::Init => index.listing = Some(BTreeSet::new()),
             StoreEvent::InitApply(role) | StoreEvent::Apply(role) => {
                 let metadata = role.metadata();
-                let uid = metadata.uid.clone().unwrap_or_default();
+                let Some(uid) = metadata.uid.clone() else {
+                    return;
+                };
                 match self.opened(metadata) {
                     Some(grant) => index.put(&uid, Arc::new(grant)),
                     None => index.remove(&uid),
@@ -241,14 +243,17 @@ impl Grants {
                 }
             }
             StoreEvent::InitDone => {
-                let listing = index.listing.take().unwrap_or_default();
-                let gone = index.by_role.keys().filter(|role| !listing.contains(*role));
+                let listing = index.listing.take();
+                let is_listed = |role: &String| listing.iter().any(|all| all.contains(role));
+                let gone = index.by_role.keys().filter(|role| !is_listed(role));
                 for role in gone.cloned().collect::<Vec<_>>() {
                     index.remove(&role);
                 }
             }
             StoreEvent::Delete(role) => {
-                index.remove(role.metadata().uid.as_deref().unwrap_or_default());
+                if let Some(uid) = &role.metadata().uid {
+                    index.remove(uid);
+                }
             }
         }
     }

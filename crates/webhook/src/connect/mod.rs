@@ -130,14 +130,17 @@ impl Mutate for Connect {
         };
         let container = options.container.as_deref().unwrap_or(&added.name);
         let user = requester(&review.user);
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let place = (review.namespace.as_deref(), review.name.as_deref());
+        let (Some(namespace), Some(name)) = place else {
+            return Err(answer::not_a_connection(review));
+        };
         let grants = &self.connections.grants;
         let ticket = grants.ticket(namespace, (&user, &review.user), cx.now);
         let attempt = Attempt {
             now: cx.now,
             user: &user,
             namespace,
-            pod: way.target_name(review.name.as_deref().unwrap_or_default()),
+            pod: way.target_name(name),
             way,
             container: Some(container).filter(|name| !name.is_empty()),
             argv: match way {
@@ -178,7 +181,7 @@ impl Mutate for Connect {
 
 /// Returns the way of the connection, if the hook handles it.
 fn way(review: &Review<Value>) -> Option<Way> {
-    let subresource = review.subresource.as_deref().unwrap_or_default();
+    let subresource = review.subresource.as_deref()?;
     let way = Way::of(&review.resource.resource, subresource)?;
     let operation = if way.has_options() {
         Operation::Connect

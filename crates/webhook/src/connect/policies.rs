@@ -54,13 +54,13 @@ impl Policies {
             Ok(Value::Bool(true)) => Policed::Allowed,
             Ok(Value::Bool(false)) => Policed::Refused,
             Ok(_) => Policed::Failed("it gives no true or false".to_owned()),
-            Err(why) => Policed::Failed(why),
+            Err(why) => Policed::Failed(why.to_string()),
         }
     }
 
     /// Checks a policy of a template in this namespace: succeeds if it can be evaluated for a plain
     /// command. A failure for other commands cannot be predicted.
-    pub(crate) async fn check(&self, namespace: &str, policy: &str) -> Result<(), String> {
+    pub(crate) async fn check(&self, namespace: &str, policy: &str) -> Result<(), PolicyError> {
         let command = Command {
             argv: vec!["sh".to_owned()],
             tty: true,
@@ -69,9 +69,9 @@ impl Policies {
         };
         match self.evaluate(namespace, policy, command).await {
             Ok(Value::Bool(_)) => Ok(()),
-            Ok(_) => Err("it must give true or false".to_owned()),
+            Ok(_) => Err(PolicyError::NotBoolean),
             // Other commands may have the missing argument.
-            Err(why) if why.starts_with("Index out of bounds") => Ok(()),
+            Err(why) if why.to_string().starts_with("Index out of bounds") => Ok(()),
             Err(why) => Err(why),
         }
     }
@@ -81,8 +81,8 @@ impl Policies {
         namespace: &str,
         policy: &str,
         command: Command,
-    ) -> Result<Value, String> {
-        bounded(policy).map_err(|excess| excess.to_string())?;
+    ) -> Result<Value, PolicyError> {
+        bounded(policy).map_err(PolicyError::failed)?;
         let (asked, until) = (policy.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |expressions: &Expressions| {
             let compile = |text: &str| Expression::compile(text, &COMMAND);
@@ -96,7 +96,8 @@ impl Policies {
             ];
             expression.evaluate(variables, until)
         };
-        self.in_turn(namespace, policy, work).await?
+        let answer = self.in_turn(namespace, policy, work).await?;
+        answer.map_err(PolicyError::failed)
     }
 
     /// Evaluates a text of a template's author in this namespace, once a slot is available.
@@ -105,24 +106,45 @@ impl Policies {
         namespace: &str,
         policy: &str,
         work: impl FnOnce(&Expressions) -> T + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, PolicyError> {
         if self.slots.in_backoff(namespace, policy, Instant::now()) {
-            return Err(format!(
-                "it gave no answer in time, and is not asked for {BACKOFF:?}"
-            ));
+            return Err(PolicyError::BackedOff);
         }
         let Ok(Some(slot)) = timeout(POLICY_TIMEOUT, self.slots.take(namespace)).await else {
-            return Err(format!(
-                "other policies took longer than {POLICY_TIMEOUT:?}; try again"
-            ));
+            return Err(PolicyError::Busy);
         };
         match apart(slot, self.expressions.clone(), work).await {
             Err(Late::Timeout) => {
                 self.slots.back_off(namespace, policy, Instant::now());
-                Err(Late::Timeout.to_string())
+                Err(Late::Timeout.into())
             }
-            answer => answer.map_err(|late| late.to_string()),
+            answer => Ok(answer?),
         }
+    }
+}
+
+/// The reason why a policy gives no decision.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PolicyError {
+    #[error("it gave no answer in time, and is not asked for {BACKOFF:?}")]
+    BackedOff,
+    #[error("other policies took longer than {POLICY_TIMEOUT:?}; try again")]
+    Busy,
+    #[error("it must give true or false")]
+    NotBoolean,
+    #[error(transparent)]
+    Late(#[from] Late),
+    /// It exceeds a bound, does not compile, or fails.
+    #[error(transparent)]
+    Failed(anyhow::Error),
+}
+
+impl PolicyError {
+    pub(crate) fn failed<E>(error: E) -> Self
+    where
+        E: std::fmt::Display + std::fmt::Debug + Send + Sync + 'static,
+    {
+        Self::Failed(anyhow::Error::msg(error))
     }
 }
 

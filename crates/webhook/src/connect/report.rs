@@ -184,10 +184,16 @@ impl ConnectionReport<'_> {
             Some(grant) => attempt.person_of(grant),
             None => attempt.person(),
         });
-        record.pod = (attempt.way != Way::ServiceProxy).then(|| PodRef {
-            name: attempt.pod.to_owned(),
-            uid: self.pod.named().uid().unwrap_or_default().to_owned(),
-            container: attempt.container.map(ToOwned::to_owned),
+        record.pod = (attempt.way != Way::ServiceProxy).then(|| {
+            let mut pod = PodRef {
+                name: attempt.pod.to_owned(),
+                container: attempt.container.map(ToOwned::to_owned),
+                ..PodRef::default()
+            };
+            if let Some(uid) = self.pod.named().uid() {
+                uid.clone_into(&mut pod.uid);
+            }
+            pod
         });
         let keeps = grant.is_some_and(|grant| grant.sessions.record_arguments);
         let details = &mut record.details;
@@ -238,19 +244,21 @@ impl ConnectionReport<'_> {
     /// app): sh (2 arguments)`.
     fn sentence(&self, does: &str) -> String {
         let attempt = self.attempt;
-        let container = attempt.container.map(|name| format!(", container {name}"));
+        let way = attempt.way.title();
+        let way = match attempt.container {
+            Some(container) => format!("{way}, container {container}"),
+            None => way.to_owned(),
+        };
         let command = match attempt.argv {
             [] => String::new(),
             argv => format!(": {}", oz_trail::arguments(argv, false).join(" ")),
         };
         format!(
-            "{} {does} {} {} {} ({}{}){command}",
+            "{} {does} {} {} {} ({way}){command}",
             attempt.person().user,
             attempt.way.verb(),
             attempt.way.target(),
-            attempt.pod,
-            attempt.way.title(),
-            container.unwrap_or_default()
+            attempt.pod
         )
     }
 

@@ -52,7 +52,7 @@ pub(super) fn about<K: Resource<DynamicType = ()>>(
     let mut record = Record::about(now, action, Decision::Allow, &subject, reason, message);
     record.user = Some(requester(&review.user));
     record.request.kind = kind.into_owned();
-    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    record::set_namespace(&mut record, review);
     name.clone_into(&mut record.request.name);
     record
 }

@@ -60,9 +60,12 @@ impl Checked for HarnessTemplate {
     }
 
     fn does(&self) -> Option<(ResourceAttributes, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        let words = format!("create pods in namespace {namespace}");
-        Some((creates_pods(Some(namespace)), words))
+        let namespace = self.metadata.namespace.clone();
+        let words = match &namespace {
+            Some(namespace) => format!("create pods in namespace {namespace}"),
+            None => "create pods in every namespace".to_owned(),
+        };
+        Some((creates_pods(namespace), words))
     }
 }
 

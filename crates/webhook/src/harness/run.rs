@@ -18,14 +18,14 @@ use oz_runs::admission;
 use oz_runs::policy::Matching;
 use oz_runs::requires::{self, Shortfall};
 use oz_runs::run::spec_digest;
-use oz_runs::template::{self, Resolved};
+use oz_runs::template::{self, Resolved, Unresolved};
 use oz_trail::Action;
 
 use super::authors::may_get;
 use super::record;
 use super::validate::Installation;
 use crate::lock::Locks;
-use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
+use crate::refusal::{bounded, forbidden, immutable, invalid, namespace, status_is_the_operators};
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
 use crate::watched::Watched;
@@ -52,6 +52,28 @@ pub(super) struct Definitions {
 struct Found {
     resolved: Resolved,
     digest: String,
+}
+
+/// The reason why the template of a run is unavailable.
+#[derive(Debug, thiserror::Error)]
+enum Unavailable {
+    /// Its name is invalid.
+    #[error("the name of the template is invalid")]
+    Misnamed,
+    /// It does not exist.
+    #[error("template {template} does not exist; the run waits a minute for it")]
+    Missing {
+        /// Its name.
+        template: String,
+    },
+    /// It cannot be resolved.
+    #[error("template {template}: {why}")]
+    Unresolved {
+        /// Its name.
+        template: String,
+        /// The reason.
+        why: Unresolved,
+    },
 }
 
 impl Validate for RunValidator {
@@ -117,7 +139,7 @@ impl RunValidator {
         review: &Review<HarnessRun>,
         run: &HarnessRun,
     ) -> Result<(Notes, Option<String>), Rejection> {
-        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace(review)?;
         self.installation.serves(Some(namespace))?;
         bounded(&run.metadata, None, &REQUEST_METADATA)?;
         let mut violations = admission::run(run);
@@ -127,7 +149,7 @@ impl RunValidator {
             .all(|one| one.field != "spec.templateRef.name");
         let found = match named {
             true => self.template(namespace, run).await?,
-            false => Err(String::new()),
+            false => Err(Unavailable::Misnamed),
         };
         let policies = self.policies(namespace).await?;
         let name = &run.spec.template_ref.name;
@@ -153,7 +175,7 @@ impl RunValidator {
                 granted(name, namespace, &found.resolved, &matching, cx.now)?;
                 Ok((Notes::none(), Some(found.digest)))
             }
-            Err(why) => Ok((Notes::none().warn(why), None)),
+            Err(why) => Ok((Notes::none().warn(why.to_string()), None)),
         }
     }
 
@@ -163,7 +185,7 @@ impl RunValidator {
         &self,
         namespace: &str,
         run: &HarnessRun,
-    ) -> Result<Result<Found, String>, Rejection> {
+    ) -> Result<Result<Found, Unavailable>, Rejection> {
         let reference = &run.spec.template_ref;
         let all = &self.definitions;
         let own = all.templates.find(Some(namespace), &reference.name).await?;
@@ -173,10 +195,9 @@ impl RunValidator {
             cluster.as_ref().map(|template| &template.spec.0),
         );
         let Some((_, spec)) = template::chosen(reference, own, cluster) else {
-            return Ok(Err(format!(
-                "template {} does not exist; the run waits a minute for it",
-                reference.name
-            )));
+            return Ok(Err(Unavailable::Missing {
+                template: reference.name.clone(),
+            }));
         };
         let base = match &spec.base_template_ref {
             Some(base) => all.cluster_templates.find(None, &base.name).await?,
@@ -188,7 +209,10 @@ impl RunValidator {
                 resolved,
                 digest: encode::digest(spec),
             }),
-            Err(error) => Err(format!("template {}: {error}", reference.name)),
+            Err(why) => Err(Unavailable::Unresolved {
+                template: reference.name.clone(),
+                why,
+            }),
         })
     }
 

@@ -13,7 +13,7 @@ use oz_trail::Action;
 use super::authors::{may_do, may_get};
 use super::record;
 use super::rules::Checked;
-use crate::refusal::{bounded, invalid, own_namespace, served, status_is_the_operators};
+use crate::refusal::{bounded, invalid, namespace, own_namespace, served, status_is_the_operators};
 use crate::validate_request::no_owner_added;
 
 /// The namespaces, the user names and the audit sink of this installation.
@@ -64,8 +64,10 @@ impl<K: Checked> Validator<K> {
             may_do(&cx.client, &review.user, right, &words).await?;
         }
         let named = object.named(review.old.as_ref());
-        let namespace = review.namespace.as_deref().unwrap_or_default();
-        may_get(&cx.client, &review.user, namespace, &named).await
+        if named.is_empty() {
+            return Ok(());
+        }
+        may_get(&cx.client, &review.user, namespace(review)?, &named).await
     }
 }
 

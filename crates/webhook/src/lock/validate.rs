@@ -176,15 +176,16 @@ fn record_of(
         Some(refusal) => (Decision::Deny, &*refusal.reason, refusal.message.clone()),
         None => (decision, reason, message),
     };
-    let uid = lock.meta().uid.clone().unwrap_or_default();
     let mut record = Record::about(cx.now, action, decision, &review.uid, reason, message);
     record.user = Some(requester(&review.user));
     record.request = RequestRef {
         kind: AccessLock::title().to_owned(),
-        namespace: String::new(),
         name: review.display_name().to_owned(),
-        uid,
+        ..RequestRef::default()
     };
+    if let Some(uid) = &lock.meta().uid {
+        record.request.uid.clone_from(uid);
+    }
     let until = |lock: &AccessLock| {
         lock.spec
             .until

@@ -154,11 +154,10 @@ impl Judges {
             unreadable,
             situation: situation().in_namespace(&labels).having(active),
         };
-        let namespace = about.namespace.unwrap_or_default();
-        Ok(Some(self.asked(namespace, case).await))
+        Ok(Some(self.asked(about.namespace, case).await))
     }
 
-    async fn asked(&self, namespace: &str, case: Case) -> Judgement {
+    async fn asked(&self, namespace: Option<&str>, case: Case) -> Judgement {
         let when = self.condition(namespace, &case).await;
         let slot = timeout(SLOT_TIMEOUT, Arc::clone(&self.slots).acquire_owned()).await;
         let Ok(Ok(slot)) = slot else {
@@ -172,14 +171,21 @@ impl Judges {
 
     /// Evaluates whether the rules of the template apply, once a slot of its namespace is
     /// available.
-    async fn condition(&self, namespace: &str, case: &Case) -> Option<Result<bool, String>> {
+    async fn condition(
+        &self,
+        namespace: Option<&str>,
+        case: &Case,
+    ) -> Option<Result<bool, String>> {
         let (when, mine) = (case.when.clone()?, case.clone());
+        let Some(namespace) = namespace else {
+            return Some(Err("only a template of a namespace has one".to_owned()));
+        };
         let until = Instant::now() + POLICY_TIMEOUT;
         let work = move |expressions: &Expressions| mine.condition(expressions, until);
         let answer = self.conditions.in_turn(namespace, &when, work).await;
         match answer {
             Ok(answer) => answer,
-            Err(why) => Some(Err(why)),
+            Err(why) => Some(Err(why.to_string())),
         }
     }
 }
@@ -192,5 +198,5 @@ async fn labels(
 ) -> Result<BTreeMap<String, String>, Rejection> {
     let namespaces = Api::<Namespace>::all(cx.client.clone());
     let found = within_permission_timeout(user, namespaces.get_metadata(namespace)).await?;
-    Ok(found.metadata.labels.unwrap_or_default())
+    Ok(found.metadata.labels.into_iter().flatten().collect())
 }

@@ -128,7 +128,9 @@ fn about<K>(
     record.user = Some(requester(&review.user));
     AccessPolicy::title().clone_into(&mut record.request.kind);
     name.clone_into(&mut record.request.name);
-    record.request.uid = uid.unwrap_or_default();
+    if let Some(uid) = uid {
+        record.request.uid = uid;
+    }
     record
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_api::{AccessReview, Requester, labels};
+use oz_api::{AccessReview, Name, Requester, labels};
 use oz_audit::Sink;
 use oz_core::access::emergency::review;
 use oz_core::access::seal::Keys;
@@ -177,7 +177,10 @@ fn unowned(object: &AccessReview) -> Result<(), Rejection> {
 }
 
 fn kept(old: &AccessReview) -> Rejection {
-    let name = old.metadata.name.as_deref().unwrap_or_default();
+    let name = match Name::from_metadata(&old.metadata) {
+        Ok(name) => name,
+        Err(error) => return forbidden("ReviewKept", "metadata.name", &error.to_string()),
+    };
     let message = match old.spec.is_written() {
         false => format!(
             "review {name} is open, and nobody deletes one: have one of its reviewers write what they find \
@@ -236,7 +239,7 @@ fn with_review(record: Record, review: &Review<AccessReview>, object: &AccessRev
         user: Some(requester(&review.user)),
         ..record
     };
-    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    record::set_namespace(&mut record, review);
     let finding = object
         .spec
         .finding

@@ -159,7 +159,7 @@ impl<K: Kind> BindingValidator<K> {
                 rules
             }
         };
-        let rules = rules.unwrap_or_default();
+        let rules: Vec<_> = rules.into_iter().flatten().collect();
         let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
             .map_err(|failure| refused::<K>(terms, &failure))?;
         self.may_wait(cx, binding, terms, &asking.user).await?;
@@ -275,12 +275,14 @@ async fn rules(
 ) -> Result<Option<Vec<PolicyRule>>, Rejection> {
     let (name, client) = (&terms.role.name, client.clone());
     let read = async {
-        Ok(match terms.role.kind {
-            RoleKind::Role => {
-                let roles = Api::<Role>::namespaced(client, namespace.unwrap_or_default());
+        Ok(match (terms.role.kind, namespace) {
+            // A binding of the whole cluster is to no Role.
+            (RoleKind::Role, None) => None,
+            (RoleKind::Role, Some(namespace)) => {
+                let roles = Api::<Role>::namespaced(client, namespace);
                 roles.get_opt(name).await?.map(|role| role.rules)
             }
-            RoleKind::ClusterRole => {
+            (RoleKind::ClusterRole, _) => {
                 let roles = Api::<ClusterRole>::all(client);
                 roles.get_opt(name).await?.map(|role| role.rules)
             }
@@ -295,18 +297,15 @@ fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
     let Ok(terms) = &binding.terms else {
         return format!("{} asks for a binding", user.username);
     };
-    let from = terms.from.map(|from| format!(" from {from}"));
     let until = match terms.closes {
         Closes::At(until) => format!("until {until}"),
         Closes::After(duration) => format!("for {duration}"),
     };
-    format!(
-        "{} asks to bind {} {}{} {until}",
-        user.username,
-        terms.role.kind,
-        terms.role.name,
-        from.unwrap_or_default()
-    )
+    let (user, kind, name) = (&user.username, terms.role.kind, &terms.role.name);
+    match terms.from {
+        Some(from) => format!("{user} asks to bind {kind} {name} from {from} {until}"),
+        None => format!("{user} asks to bind {kind} {name} {until}"),
+    }
 }
 
 /// Denies a change of the requested contents or of the requester, and the removal of oz's

@@ -276,13 +276,11 @@ impl Upkeep {
             None => self.everywhere().await.ok(),
         };
         self.unknown = bundles.is_none();
-        let bundles = bundles.unwrap_or_default();
+        let bundles: Vec<_> = bundles.into_iter().flatten().collect();
         let everywhere = |pem: &String| bundles.iter().all(|bundle| bundle.contains(pem.as_str()));
-        let mut known: Vec<_> = bundles
-            .first()
-            .map(|it| certificates(it))
-            .unwrap_or_default();
-        known.retain(everywhere);
+        let known = bundles.first().into_iter();
+        let known = known.flat_map(|it| certificates(it)).filter(everywhere);
+        let known: Vec<_> = known.collect();
         self.published.retain(|pem, _| known.contains(pem));
         for pem in known {
             self.published.entry(pem).or_insert(now);

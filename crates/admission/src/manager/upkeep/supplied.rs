@@ -39,7 +39,7 @@ impl Upkeep {
         self.paths
             .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
         let live = if self.publish && supplied.bundle.is_some() {
-            self.everywhere().await.unwrap_or_default()
+            self.everywhere().await.into_iter().flatten().collect()
         } else {
             Vec::new()
         };

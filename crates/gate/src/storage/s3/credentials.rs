@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use oz_outbound::read;
 use rusty_s3::Credentials;
 
+use super::CallError;
 use super::web_identity::Role;
 
 /// The source of the credentials.
@@ -20,7 +21,7 @@ pub(super) enum Source {
 impl Source {
     /// # Errors
     /// When there are no credentials; the error contains the cause. No message contains a secret.
-    pub(super) async fn get(&self) -> Result<Credentials, String> {
+    pub(super) async fn get(&self) -> Result<Credentials, CallError> {
         match self {
             Self::Files(files) => files.read(),
             Self::Role(role) => role.credentials().await,
@@ -37,7 +38,7 @@ pub(super) struct CredentialFiles {
 impl CredentialFiles {
     /// # Errors
     /// When a file cannot be read or is empty; the error names the file.
-    fn read(&self) -> Result<Credentials, String> {
+    fn read(&self) -> Result<Credentials, CallError> {
         let (key, secret) = (self.file("access-key-id")?, self.file("secret-access-key")?);
         let token = self.directory.join("session-token");
         if token.exists() {
@@ -47,11 +48,11 @@ impl CredentialFiles {
         Ok(Credentials::new(key, secret))
     }
 
-    fn file(&self, name: &str) -> Result<String, String> {
+    fn file(&self, name: &str) -> Result<String, CallError> {
         let path = self.directory.join(name);
-        let text = read(&path)?;
+        let text = read(&path).map_err(CallError::failed)?;
         match text.trim() {
-            "" => Err(format!("failed to read {}: it is empty", path.display())),
+            "" => Err(CallError::EmptyFile { path }),
             text => Ok(text.to_owned()),
         }
     }

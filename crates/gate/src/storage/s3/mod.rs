@@ -9,6 +9,7 @@ mod tests;
 mod web_identity;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ impl S3 {
         let parsed = url.parse().context("--recordings-endpoint is no URL")?;
         let bucket = Bucket::new(parsed, style, bucket.to_owned(), args.region.clone());
         let bucket = bucket.context("the URL of the bucket")?;
-        let host = bucket.base_url().host_str().unwrap_or_default();
+        let host = bucket.base_url().host_str();
+        let host = host.context("the URL of the bucket has no host")?;
         let endpoint = Endpoint::new(allowed(host), args.ca.clone(), None);
         let credentials = source(args)?;
         let retention = args
@@ -99,7 +101,11 @@ impl S3 {
 
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
         let failed = |why| unavailable("store", name, why);
-        let credentials = self.credentials.get().await.map_err(failed)?;
+        let credentials = self
+            .credentials
+            .get()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let key = format!("{}{name}", self.prefix);
         let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
         let headers = action.headers_mut();
@@ -117,7 +123,7 @@ impl S3 {
         let headers = headers.clone();
         let url = action.sign(SIGNED_FOR);
         let called = self.call(Method::PUT, url.as_str(), &headers, bytes, MAX_ERROR);
-        let answer = called.await.map_err(failed)?;
+        let answer = called.await.map_err(|error| failed(error.to_string()))?;
         match answer.status {
             status if status.is_success() => Ok(Put::Stored),
             StatusCode::PRECONDITION_FAILED => Ok(Put::Exists),
@@ -131,11 +137,16 @@ impl S3 {
         limit: usize,
     ) -> Result<Option<Bytes>, StorageError> {
         let failed = |why| unavailable("read", name, why);
-        let credentials = self.credentials.get().await.map_err(failed)?;
+        let credentials = self
+            .credentials
+            .get()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let key = format!("{}{name}", self.prefix);
         let action = GetObject::new(&self.bucket, Some(&credentials), &key);
         let (url, most) = (action.sign(SIGNED_FOR), limit.max(MAX_ERROR));
-        let answer = self.fetch(url.as_str(), most).await.map_err(failed)?;
+        let answer = self.fetch(url.as_str(), most).await;
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
         if answer.status == StatusCode::NOT_FOUND && answer.code() == Some("NoSuchKey") {
             return Ok(None);
         }
@@ -186,7 +197,11 @@ impl S3 {
         most: usize,
     ) -> Result<(Vec<String>, bool), StorageError> {
         let failed = |why| unavailable("list", prefix, why);
-        let credentials = self.credentials.get().await.map_err(failed)?;
+        let credentials = self
+            .credentials
+            .get()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let mut action = ListObjectsV2::new(&self.bucket, Some(&credentials));
         action.with_prefix(format!("{}{prefix}", self.prefix));
         if !after.is_empty() {
@@ -194,7 +209,8 @@ impl S3 {
         }
         action.with_max_keys(most);
         let url = action.sign(SIGNED_FOR);
-        let answer = self.fetch(url.as_str(), MAX_PAGE).await.map_err(failed)?;
+        let answer = self.fetch(url.as_str(), MAX_PAGE).await;
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
         if !answer.status.is_success() {
             return Err(answer.error("list", prefix));
         }
@@ -210,7 +226,7 @@ impl S3 {
         Ok((names.collect(), more))
     }
 
-    async fn fetch(&self, url: &str, most: usize) -> Result<Answer, String> {
+    async fn fetch(&self, url: &str, most: usize) -> Result<Answer, CallError> {
         let (none, empty) = (Map::new(), Bytes::new());
         self.call(Method::GET, url, &none, empty, most).await
     }
@@ -223,23 +239,24 @@ impl S3 {
         headers: &Map<'_>,
         body: Bytes,
         most: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, CallError> {
         let timeout = self.timeout;
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers.iter() {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(body));
-        let request = request.map_err(|error| error.to_string())?;
-        let client = self.endpoint.client()?;
+        let request = request.map_err(CallError::failed)?;
+        let client = self.endpoint.client().map_err(CallError::failed)?;
         let answered = async {
             let answer = client.request(request).await;
-            let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+            let answer = answer.map_err(|error| CallError::failed(root_cause(&error)))?;
+            let (head, body) = answer.into_parts();
             let body = Limited::new(body, most).collect().await;
             let body = match body {
                 Ok(body) => Some(body.to_bytes()),
                 Err(error) if error.is::<http_body_util::LengthLimitError>() => None,
-                Err(error) => return Err(root_cause(&*error)),
+                Err(error) => return Err(CallError::failed(root_cause(&*error))),
             };
             Ok(Answer {
                 status: head.status,
@@ -247,7 +264,39 @@ impl S3 {
             })
         };
         let answered = tokio::time::timeout(timeout, answered).await;
-        answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
+        answered.unwrap_or(Err(CallError::Late { timeout }))
+    }
+}
+
+/// The reason for which a server was not asked, or did not answer. No message contains a secret, or a signed URL.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error("no answer within {timeout:?}")]
+    Late { timeout: Duration },
+    #[error("failed to read {}: it is empty", path.display())]
+    EmptyFile { path: PathBuf },
+    #[error("the server answers {status} {code}")]
+    Refused { status: u16, code: String },
+    #[error("the server answers {status}")]
+    Unexplained { status: u16 },
+    #[error("the server answers with no credentials")]
+    NoCredentials,
+    #[error("failed to exchange {} for credentials of {role}: {why}", token.display())]
+    NotExchanged {
+        token: PathBuf,
+        role: String,
+        why: Box<CallError>,
+    },
+    #[error(transparent)]
+    Failed(anyhow::Error),
+}
+
+impl CallError {
+    fn failed<E>(error: E) -> Self
+    where
+        E: std::fmt::Display + std::fmt::Debug + Send + Sync + 'static,
+    {
+        Self::Failed(anyhow::Error::msg(error))
     }
 }
 

@@ -14,7 +14,7 @@ use oz_runtime::root_cause;
 use rusty_s3::Credentials;
 use tokio::sync::Mutex;
 
-use super::{between, code};
+use super::{CallError, between, code};
 
 /// The timeout of an exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Known {
 impl Role {
     /// # Errors
     /// When there are no credentials; the error contains the cause. No message contains the token or the credentials.
-    pub(super) async fn credentials(&self) -> Result<Credentials, String> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, CallError> {
         // Concurrent callers wait for the same exchange.
         let mut known = self.known.lock().await;
         let now = Timestamp::now();
@@ -63,8 +63,8 @@ impl Role {
             return Ok(known.credentials.clone());
         }
         let exchanged = tokio::time::timeout(EXCHANGE_TIMEOUT, self.exchange()).await;
-        let exchanged =
-            exchanged.unwrap_or_else(|_| Err(format!("no answer within {EXCHANGE_TIMEOUT:?}")));
+        let timeout = EXCHANGE_TIMEOUT;
+        let exchanged = exchanged.unwrap_or(Err(CallError::Late { timeout }));
         match (exchanged, &*known) {
             (Ok(new), _) => {
                 let credentials = new.credentials.clone();
@@ -73,16 +73,16 @@ impl Role {
             }
             // The known credentials are still valid.
             (Err(_), Some(known)) if known.until > now => Ok(known.credentials.clone()),
-            (Err(why), _) => Err(format!(
-                "failed to exchange {} for credentials of {}: {why}",
-                self.token.display(),
-                self.name
-            )),
+            (Err(why), _) => Err(CallError::NotExchanged {
+                token: self.token.clone(),
+                role: self.name.clone(),
+                why: Box::new(why),
+            }),
         }
     }
 
-    async fn exchange(&self) -> Result<Known, String> {
-        let token = read(&self.token)?;
+    async fn exchange(&self) -> Result<Known, CallError> {
+        let token = read(&self.token).map_err(CallError::failed)?;
         let body = form_urlencoded::Serializer::new(String::new())
             .append_pair("Action", "AssumeRoleWithWebIdentity")
             .append_pair("Version", "2011-06-15")
@@ -93,17 +93,26 @@ impl Role {
         let request = Request::post(self.url.clone())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::new(Bytes::from(body)));
-        let request = request.map_err(|error| error.to_string())?;
-        let answer = self.endpoint.client()?.request(request).await;
-        let (head, body) = answer.map_err(|error| root_cause(&error))?.into_parts();
+        let request = request.map_err(CallError::failed)?;
+        let client = self.endpoint.client().map_err(CallError::failed)?;
+        let answer = client.request(request).await;
+        let answer = answer.map_err(|error| CallError::failed(root_cause(&error)))?;
+        let (head, body) = answer.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| root_cause(&*error))?.to_bytes();
+        let body = body.map_err(|error| CallError::failed(root_cause(&*error)))?;
+        let body = body.to_bytes();
         if !head.status.is_success() {
-            let code = code(&body).unwrap_or_default();
-            let told = format!("the server answers {} {code}", head.status.as_u16());
-            return Err(told.trim_end().to_owned());
+            let status = head.status.as_u16();
+            let code = code(&body).map(str::trim_end);
+            return Err(match code.filter(|code| !code.is_empty()) {
+                Some(code) => CallError::Refused {
+                    status,
+                    code: code.to_owned(),
+                },
+                None => CallError::Unexplained { status },
+            });
         }
-        given(&body).ok_or_else(|| "the server answers with no credentials".to_owned())
+        given(&body).ok_or(CallError::NoCredentials)
     }
 }
 

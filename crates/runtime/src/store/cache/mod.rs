@@ -2,6 +2,8 @@
 //! report the same changes at different times, the watch and the responses to the writes of this
 //! process. The module is pure, so that every order of arrival is a table test.
 
+mod identity;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +14,8 @@ use kube::Resource;
 
 use super::compact::{Compact, Compactor};
 use crate::keep::Keep;
+pub(crate) use identity::path;
+use identity::{Identity, Path, Uid, path_of, uid, version};
 
 /// The maximum number of decoded objects in a compact store: those that changed or were read last.
 const OPEN: usize = 128;
@@ -58,14 +62,11 @@ pub(crate) struct Cache<K> {
     gone_since: VecDeque<(Instant, String)>,
     /// The UIDs of objects with a newest version that does not decode, with namespace and path.
     undecodable: HashMap<String, (Source, Path)>,
+    /// The objects of each watch that lack a name or a UID since its last list, with the path of those with a name.
+    unidentified: HashSet<(Source, Option<Path>)>,
     lists: HashMap<Source, List>,
     writes: u64,
 }
-
-/// Namespace and name as one string, shared by the indexes.
-type Path = Arc<str>;
-/// A UID, shared by the indexes as well.
-type Uid = Arc<str>;
 
 /// The scope of one watch: a namespace, or `None` for everything.
 pub(crate) type Source = Option<String>;
@@ -147,36 +148,6 @@ struct Groups<K> {
     members: HashMap<String, Vec<Path>>,
 }
 
-/// Returns namespace and name as one string; neither contains a slash.
-pub(crate) fn path(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
-    }
-}
-
-fn path_of(metadata: &ObjectMeta) -> String {
-    path(
-        metadata.namespace.as_deref(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
-/// Returns the resource version as a number. Resource versions grow within one kind: Kubernetes
-/// promises that they compare as numbers (since 1.35, KEP-5504; true of every etcd-backed API
-/// server before). Zero if this one is not a number.
-fn version(metadata: &ObjectMeta) -> u64 {
-    metadata
-        .resource_version
-        .as_deref()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
-}
-
-fn uid(metadata: &ObjectMeta) -> &str {
-    metadata.uid.as_deref().unwrap_or_default()
-}
-
 impl<K: Resource> Cache<K> {
     pub(crate) fn new(keep: &Keep<K>) -> Self {
         Self {
@@ -194,6 +165,7 @@ impl<K: Resource> Cache<K> {
             gone: HashSet::new(),
             gone_since: VecDeque::new(),
             undecodable: HashMap::new(),
+            unidentified: HashSet::new(),
             lists: HashMap::new(),
             writes: 0,
         }
@@ -218,7 +190,7 @@ impl<K: Resource> Cache<K> {
         if let Some(entry) = self.entries.get_mut(&path)
             && entry.held.open.is_none()
             && entry.version == version(object.meta())
-            && *entry.uid == *uid(object.meta())
+            && uid(object.meta()) == Some(&*entry.uid)
         {
             entry.held.open = Some(Arc::clone(object));
             self.is_open(path);
@@ -282,23 +254,30 @@ impl<K: Resource> Cache<K> {
     }
 
     pub(crate) fn undecodable(&self) -> usize {
-        self.undecodable.len()
+        self.undecodable.len() + self.unidentified.len()
     }
 
     /// Applies an object that the watch shows, during a list or after it.
     pub(crate) fn seen(&mut self, source: &Source, object: K) -> Vec<Change<K>> {
-        let path: Path = path_of(object.meta()).into();
+        let Some(identity) = Identity::from_metadata(object.meta()) else {
+            return self.seen_unidentified(source, object.meta()).1;
+        };
+        let path = &identity.path;
         if let Some(list) = self.lists.get_mut(source) {
-            list.seen.insert(Arc::clone(&path));
+            list.seen.insert(Arc::clone(path));
+        }
+        if !self.unidentified.is_empty() {
+            let is_this = |known: &Option<Path>| known.as_ref() == Some(path);
+            self.unidentified.retain(|(_, known)| !is_this(known));
         }
         if !self.undecodable.is_empty() {
-            self.undecodable.remove(uid(object.meta()));
+            self.undecodable.remove(&*identity.uid);
         }
-        if self.gone.contains(uid(object.meta())) {
+        if self.gone.contains(&*identity.uid) {
             return Vec::new();
         }
         let seen = version(object.meta());
-        if let Some(entry) = self.entries.get_mut(&path)
+        if let Some(entry) = self.entries.get_mut(path)
             && seen != 0
             && entry.version >= seen
         {
@@ -308,7 +287,7 @@ impl<K: Resource> Cache<K> {
             }
             return Vec::new();
         }
-        self.put(path, object, None)
+        self.put(identity, object, None)
     }
 
     /// Applies an object of the watch that does not decode. The object counts as deleted, so that
@@ -319,23 +298,52 @@ impl<K: Resource> Cache<K> {
         metadata: &ObjectMeta,
         stand_in: Option<K>,
     ) -> (bool, Vec<Change<K>>) {
-        let path: Path = path_of(metadata).into();
+        let Some(identity) = Identity::from_metadata(metadata) else {
+            return self.seen_unidentified(source, metadata);
+        };
+        let Identity { uid, path } = &identity;
         if let Some(list) = self.lists.get_mut(source) {
-            list.seen.insert(Arc::clone(&path));
+            list.seen.insert(Arc::clone(path));
         }
-        let (uid, seen) = (uid(metadata), version(metadata));
-        let known = self.entries.get(&path);
-        let older = known.is_some_and(|entry| seen != 0 && entry.version > seen);
-        if older || self.gone.contains(uid) {
+        if self.is_older(path, metadata) || self.gone.contains(&**uid) {
             return (false, Vec::new());
         }
-        let place = (metadata.namespace.clone(), Arc::clone(&path));
-        let new = self.undecodable.insert(uid.to_owned(), place).is_none();
+        let place = (metadata.namespace.clone(), Arc::clone(path));
+        let new = self.undecodable.insert((**uid).to_owned(), place).is_none();
         let changes = match stand_in {
-            Some(object) => self.put(path, object, None),
+            Some(object) => self.put(identity, object, None),
             None => self.leave(uid).into_iter().collect(),
         };
         (new, changes)
+    }
+
+    /// Applies an object of the watch that lacks a name or a UID, which no API server stores. It is not stored, and the
+    /// object that has its name counts as deleted. Returns whether that is new.
+    fn seen_unidentified(
+        &mut self,
+        source: &Source,
+        metadata: &ObjectMeta,
+    ) -> (bool, Vec<Change<K>>) {
+        let path = path_of(metadata);
+        if let (Some(path), Some(list)) = (&path, self.lists.get_mut(source)) {
+            list.seen.insert(Arc::clone(path));
+        }
+        let older = |path: &Path| self.is_older(path, metadata);
+        if path.as_ref().is_some_and(older) {
+            return (false, Vec::new());
+        }
+        let known = path.as_ref().and_then(|path| self.entries.get(path));
+        let known = known.map(|entry| Arc::clone(&entry.uid));
+        let new = self.unidentified.insert((source.clone(), path));
+        let change = known.and_then(|uid| self.leave(&uid));
+        (new, change.into_iter().collect())
+    }
+
+    /// Checks whether a version of an object is older than the stored one.
+    fn is_older(&self, path: &Path, metadata: &ObjectMeta) -> bool {
+        let seen = version(metadata);
+        let known = self.entries.get(path);
+        known.is_some_and(|entry| seen != 0 && entry.version > seen)
     }
 
     /// Applies a deletion that the watch shows.
@@ -351,6 +359,8 @@ impl<K: Resource> Cache<K> {
             writes_before: self.writes,
         };
         self.lists.insert(source.clone(), list);
+        // The list shows those that still exist.
+        self.unidentified.retain(|(of, _)| of != source);
     }
 
     /// Completes a list: objects that are not in it are deleted, unless this process wrote them
@@ -382,17 +392,19 @@ impl<K: Resource> Cache<K> {
 
     /// Applies the API server's response to a write of this process.
     pub(crate) fn wrote(&mut self, object: K) -> Vec<Change<K>> {
-        let path: Path = path_of(object.meta()).into();
+        let Some(identity) = Identity::from_metadata(object.meta()) else {
+            return Vec::new();
+        };
         let written = version(object.meta());
-        let known = self.entries.get(&path);
-        if self.gone.contains(uid(object.meta()))
+        let known = self.entries.get(&identity.path);
+        if self.gone.contains(&*identity.uid)
             || known.is_some_and(|entry| written != 0 && entry.version >= written)
         {
             return Vec::new();
         }
         self.writes += 1;
-        self.undecodable.remove(uid(object.meta()));
-        self.put(path, object, Some(self.writes))
+        self.undecodable.remove(&*identity.uid);
+        self.put(identity, object, Some(self.writes))
     }
 
     /// Applies the deletion of an object, from the API server's response to a deletion by this
@@ -420,13 +432,17 @@ impl<K: Resource> Cache<K> {
         Some(Change::Deleted(object))
     }
 
-    fn put(&mut self, path: Path, object: K, unconfirmed: Option<u64>) -> Vec<Change<K>> {
+    fn put(
+        &mut self,
+        Identity { uid, path }: Identity,
+        object: K,
+        unconfirmed: Option<u64>,
+    ) -> Vec<Change<K>> {
         let mut changes = Vec::with_capacity(1);
         let object = Arc::new(match self.lean {
             Some(lean) => lean(object),
             None => object,
         });
-        let uid: Uid = uid(object.meta()).into();
         let marks = self.marks_of.map(|marks_of| marks_of(&object));
         let until = self.until_of.and_then(|until_of| until_of(&object));
         let entry = Entry {
@@ -437,12 +453,13 @@ impl<K: Resource> Cache<K> {
                 compact: None,
             },
             unconfirmed,
-            marks: marks.unwrap_or_default().into(),
+            marks: marks.into_iter().flatten().collect(),
             until,
         };
         let before = self.entries.insert(Arc::clone(&path), entry);
         let mut enters = true;
-        if let Some(before) = before.as_ref().and_then(|before| self.opened(before)) {
+        let before_opened = |entry: &Entry<K>| Some((Arc::clone(&entry.uid), self.opened(entry)?));
+        if let Some((before_uid, before)) = before.as_ref().and_then(before_opened) {
             let moved = self
                 .groups
                 .as_ref()
@@ -452,9 +469,8 @@ impl<K: Resource> Cache<K> {
             if moved {
                 self.leave_group(&before, &path);
             }
-            let before_uid = self::uid(before.meta());
-            if *before_uid != *uid {
-                self.paths.remove(before_uid);
+            if before_uid != uid {
+                self.paths.remove(&before_uid);
                 changes.push(Change::Deleted(before));
             } else if moved {
                 // The object is deleted from the view of its former group.

@@ -37,8 +37,8 @@ fn cache() -> Cache<ConfigMap> {
 /// Returns the changes as `+uid` and `-uid`.
 fn told(changes: impl IntoIterator<Item = Change<ConfigMap>>) -> Vec<String> {
     let told = |change: Change<ConfigMap>| match &change {
-        Change::Applied(object) => format!("+{}", uid(&object.metadata)),
-        Change::Deleted(object) => format!("-{}", uid(&object.metadata)),
+        Change::Applied(object) => format!("+{}", uid(&object.metadata).unwrap()),
+        Change::Deleted(object) => format!("-{}", uid(&object.metadata).unwrap()),
     };
     changes.into_iter().map(told).collect()
 }
@@ -47,6 +47,27 @@ fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
     cache
         .get(&format!("dev/{name}"))
         .map(|object| version(&object.metadata))
+}
+
+#[test]
+fn object_without_name_or_uid_is_not_stored_and_counts_as_undecodable() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 5));
+    let mut bad = object("a", "u1", 6);
+    bad.metadata.uid = None;
+    assert_eq!(told(cache.seen(&ALL, bad.clone())), ["-u1"]);
+    assert!(cache.wrote(bad).is_empty());
+    assert_eq!((cache.len(), cache.undecodable()), (0, 1));
+    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 7))), ["+u1"]);
+    assert_eq!(cache.undecodable(), 0);
+
+    let mut bad = object("b", "u2", 8);
+    bad.metadata.name = Some(String::new());
+    let (new, changes) = cache.seen_undecodable(&ALL, &bad.metadata, Some(bad.clone()));
+    assert!(new && changes.is_empty());
+    assert_eq!((cache.len(), cache.undecodable()), (1, 1));
+    cache.list_begins(&ALL);
+    assert_eq!(cache.undecodable(), 0);
 }
 
 #[test]
@@ -265,7 +286,7 @@ fn what_is_compact_is_told_and_found_as_what_is_not() {
     for step in 0..20 * names {
         let (name, life) = (random(names), random(3));
         let object = object(&name.to_string(), &format!("{life}-{name}"), step);
-        let id = uid(&object.metadata).to_owned();
+        let id = uid(&object.metadata).unwrap().to_owned();
         let what = random(8);
         let change = |cache: &mut Cache<ConfigMap>| match what {
             0 if step > 10 * names => told(cache.gone(&id, now)),
@@ -291,9 +312,12 @@ fn what_is_compact_is_told_and_found_as_what_is_not() {
     };
     assert!(open(&plain) == plain.len() && open(&compact) <= OPEN);
     for object in plain.objects() {
-        let (name, id) = (path_of(&object.metadata), uid(&object.metadata));
+        let Identity {
+            path: name,
+            uid: id,
+        } = Identity::from_metadata(&object.metadata).unwrap();
         assert_eq!(compact.get(&name).as_ref(), Some(&object));
-        assert_eq!(compact.by_uid(id).unwrap().0, object);
+        assert_eq!(compact.by_uid(&id).unwrap().0, object);
         let mut marked = compact.marked(mark(object.metadata.name.as_deref()), true);
         assert_eq!((marked.next(), marked.next()), (Some(object), None));
     }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{Guarded, Health, StoreEvent};
-use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, decode, list_end, without_content};
+use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, list_end, without_content};
 
 /// The timeout for data of a list, and for the response to a request for a list.
 const LIST_SILENCE: Duration = Duration::from_secs(30);
@@ -158,10 +158,13 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             "" => format!("/api/{}", resource.version),
             group => format!("/apis/{group}/{}", resource.version),
         };
-        let place = namespace.map(|name| format!("namespaces/{name}/"));
+        let plural = &resource.plural;
         Self {
             client: client.clone(),
-            path: format!("{root}/{}{}", place.unwrap_or_default(), resource.plural),
+            path: match namespace {
+                Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+                None => format!("{root}/{plural}"),
+            },
             selection,
             health,
             state: State::Begin,
@@ -261,11 +264,12 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         for piece in pieces {
             match piece {
                 Piece::Object(object) => {
-                    let object = Guarded(decode(&object));
+                    let object = Guarded::decode(&object);
                     self.ready.push_back(StoreEvent::InitApply(object));
                 }
                 Piece::Around(text) => {
-                    end = Some(list_end(&text).map_err(|error| malformed(&error))?);
+                    let read = list_end(&text);
+                    end = Some(read.map_err(|error| malformed(&without_content(&error)))?);
                 }
             }
         }
@@ -312,7 +316,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             };
             if end.kind == "ERROR" {
                 // Regardless of the kind of error, the events so far may be incomplete.
-                return Err(refused(GONE, object.text().unwrap_or_default()));
+                return Err(refused(GONE, object.text()));
             }
             self.health.heard();
             if end.kind == "BOOKMARK" {
@@ -322,7 +326,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
                 }
                 continue;
             }
-            let object = Guarded(decode::<K>(&object));
+            let object = Guarded::<K>::decode(&object);
             if let Some(seen) = &object.metadata().resource_version {
                 version.clone_from(seen);
             }
@@ -439,17 +443,18 @@ async fn failed(answer: Response<Body>) -> WatchError {
     let body = http_body_util::Limited::new(answer.into_body(), MAX_ERROR_BYTES);
     let text = timeout(LIST_SILENCE, body.collect()).await;
     let text = text.ok().and_then(Result::ok).map(|text| text.to_bytes());
-    refused(code, &text.unwrap_or_default())
+    refused(code, text.as_deref())
 }
 
 /// Returns the error for a status.
-fn refused(code: u16, text: &[u8]) -> WatchError {
-    let status = serde_json::from_slice::<Status>(text).unwrap_or_default();
-    let message = match status.message {
-        empty if empty.is_empty() => "no reason given".to_owned(),
-        message => message,
-    };
-    WatchError::Refused { code, message }
+fn refused(code: u16, text: Option<&[u8]>) -> WatchError {
+    let status = text.and_then(|text| serde_json::from_slice::<Status>(text).ok());
+    let message = status.map(|status| status.message);
+    let message = message.filter(|message| !message.is_empty());
+    WatchError::Refused {
+        code,
+        message: message.unwrap_or_else(|| "no reason given".to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -70,6 +70,22 @@ fn told(event: &StoreEvent<Guarded<ConfigMap>>) -> String {
 }
 
 #[tokio::test]
+async fn object_without_uid_counts_as_one_that_does_not_decode() {
+    let bad = json!({ "metadata": { "name": "a", "resourceVersion": "1" } }).to_string();
+    let (client, _) = server(vec![page(&[bad], &json!({ "resourceVersion": "1" }))]);
+    let mut watch = watch(&client);
+    let _init = watch.next().await.unwrap();
+    let StoreEvent::InitApply(Guarded(Err(bad))) = watch.next().await.unwrap() else {
+        panic!("it decodes");
+    };
+    assert_eq!(bad.metadata.name.as_deref(), Some("a"));
+    assert_eq!(
+        bad.to_string(),
+        "it has no metadata.uid; the API server stores no such object"
+    );
+}
+
+#[tokio::test]
 async fn poison_stops_neither_a_list_nor_a_watch_and_is_waited_for_by_nobody() {
     let event = |kind: &str, object: &str| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
     let events = [

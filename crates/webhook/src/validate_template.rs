@@ -122,7 +122,9 @@ impl<T: AccessTemplate> TemplateValidator<T> {
     /// Checks whether the condition of approval rules can be evaluated.
     async fn condition(&self, namespace: &str, when: &str) -> Result<(), String> {
         let (text, until) = (when.to_owned(), Instant::now() + POLICY_TIMEOUT);
-        let work = move |_: &Expressions| oz_cel::policy::check_condition(&text, until);
+        let work = move |_: &Expressions| {
+            oz_cel::policy::check_condition(&text, until).map_err(|why| why.to_string())
+        };
         self.policies.in_turn(namespace, when, work).await?
     }
 }

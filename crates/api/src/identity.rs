@@ -139,6 +139,22 @@ impl<'a> Name<'a> {
     }
 }
 
+impl<'a> Uid<'a> {
+    /// Returns the UID of an object of which neither the namespace nor the time of creation counts.
+    ///
+    /// # Errors
+    /// If it has no name or no UID.
+    pub fn from_metadata(metadata: &'a ObjectMeta) -> Result<Self, IdentityError> {
+        let name = Name::from_metadata(metadata)?;
+        present(metadata.uid.as_deref())
+            .map(Self)
+            .ok_or_else(|| IdentityError::Missing {
+                name: name.to_string(),
+                field: "metadata.uid",
+            })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -184,6 +200,18 @@ mod tests {
             let error = Identity::try_from(&metadata).unwrap_err().to_string();
             assert!(error.contains(field), "{error}");
         }
+    }
+
+    #[test]
+    fn uid_of_object_without_one_is_error() {
+        let metadata = stored();
+        assert_eq!(Uid::from_metadata(&metadata).unwrap(), "1-2-3");
+        let metadata = ObjectMeta {
+            uid: Some(String::new()),
+            ..metadata
+        };
+        let error = Uid::from_metadata(&metadata).unwrap_err().to_string();
+        assert!(error.contains("metadata.uid"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
+use crate::CelError;
+
 /// The size of the stack: far more than a bounded expression needs.
 pub const STACK: usize = 16 * 1024 * 1024;
 
@@ -16,7 +18,7 @@ pub const STACK: usize = 16 * 1024 * 1024;
 pub fn apart<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+) -> Result<T, CelError> {
     let (done, answer) = mpsc::channel();
     Builder::new()
         .name("policy".to_owned())
@@ -24,9 +26,11 @@ pub fn apart<T: Send + 'static>(
         .spawn(move || {
             let _ = done.send(work());
         })
-        .map_err(|error| format!("no thread for it: {error}"))?;
+        .map_err(|error| CelError::NoThread {
+            error: error.to_string(),
+        })?;
     answer.recv_timeout(patience).map_err(|error| match error {
-        mpsc::RecvTimeoutError::Timeout => format!("no answer within {patience:?}"),
-        mpsc::RecvTimeoutError::Disconnected => "its evaluation failed".to_owned(),
+        mpsc::RecvTimeoutError::Timeout => CelError::NoAnswer { patience },
+        mpsc::RecvTimeoutError::Disconnected => CelError::Failed,
     })
 }

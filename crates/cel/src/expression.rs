@@ -10,8 +10,8 @@ use oz_core::connect::policy::bounded;
 use parking_lot::Mutex;
 
 use crate::bounds::affordable;
-use crate::names;
 use crate::patterns::Patterns;
+use crate::{CelError, UnknownName, names};
 
 /// The maximum number of compiled expressions in the cache.
 const KEPT: usize = 512;
@@ -25,17 +25,21 @@ impl Expression {
     ///
     /// # Errors
     /// The bound that the expression exceeds, or the reason why it cannot be parsed, in one line.
-    pub fn compile(text: &str, large: &[&str]) -> Result<Self, String> {
-        bounded(text).map_err(|excess| excess.to_string())?;
-        let program = Program::compile(text).map_err(|errors| first_line(&errors.to_string()))?;
-        affordable(program.expression(), large).map_err(|excess| excess.to_string())?;
+    pub fn compile(text: &str, large: &[&str]) -> Result<Self, CelError> {
+        bounded(text)?;
+        let program = Program::compile(text).map_err(|errors| CelError::Syntax {
+            line: first_line(&errors.to_string()),
+        })?;
+        affordable(program.expression(), large)?;
         Ok(Self(program))
     }
 
-    /// Returns an error about the first variable, field or function that does not exist.
-    #[must_use]
-    pub fn unknown(&self, variables: &[Variable]) -> Option<String> {
-        names::unknown(self.0.expression(), variables)
+    /// Checks that every variable, field and function exists.
+    ///
+    /// # Errors
+    /// The first one that does not exist.
+    pub fn check_names(&self, variables: &[Variable]) -> Result<(), UnknownName> {
+        names::check(self.0.expression(), variables)
     }
 
     /// Returns the value for these variables. No regular expression is matched after `until`.
@@ -46,14 +50,16 @@ impl Expression {
         &self,
         variables: impl IntoIterator<Item = (&'a str, Value)>,
         until: Instant,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, CelError> {
         let mut context = Context::default();
         context.add_function("matches", Patterns::new(until).matching());
         for (name, value) in variables {
             context.add_variable_from_value(name, value);
         }
         let value = self.0.execute(&context);
-        value.map_err(|error| first_line(&error.to_string()))
+        value.map_err(|error| CelError::Evaluation {
+            line: first_line(&error.to_string()),
+        })
     }
 }
 
@@ -61,7 +67,7 @@ impl Expression {
 #[derive(Clone, Default)]
 pub struct Expressions(Arc<Mutex<HashMap<String, Arc<Compiled>>>>);
 
-type Compiled = Result<Expression, String>;
+type Compiled = Result<Expression, CelError>;
 
 impl Expressions {
     /// Returns the expression of a text. The same text has the same large variables wherever it is compiled.
@@ -84,5 +90,5 @@ impl Expressions {
 /// Returns the first line of an error, shortened. Errors of the library can be pages long, and contain the input.
 pub(crate) fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
-    line.unwrap_or_default().chars().take(200).collect()
+    line.into_iter().flat_map(str::chars).take(200).collect()
 }

@@ -4,6 +4,7 @@
 
 mod apart;
 mod bounds;
+mod error;
 mod expression;
 mod names;
 mod patterns;
@@ -12,6 +13,7 @@ pub mod ticket;
 mod time;
 
 pub use apart::{STACK, apart};
+pub use error::{CelError, UnknownName};
 pub use expression::{Expression, Expressions};
 pub use kube_cel::cel::Value;
 

@@ -5,6 +5,8 @@ use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr};
 use oz_core::access::policy::situation::Variable;
 
+use crate::UnknownName;
+
 /// The functions that exist, in addition to operators and macros.
 const FUNCTIONS: [&str; 25] = [
     "bytes",
@@ -36,12 +38,15 @@ const FUNCTIONS: [&str; 25] = [
 /// The fields of an entry of `active`.
 const ACTIVE: [&str; 6] = ["kind", "namespace", "template", "pod", "request", "until"];
 
-/// Returns an error about the first variable, field or function that does not exist.
-pub(crate) fn unknown(expression: &IdedExpr, variables: &[Variable]) -> Option<String> {
+/// Checks that every variable, field and function exists.
+///
+/// # Errors
+/// The first one that does not exist.
+pub(crate) fn check(expression: &IdedExpr, variables: &[Variable]) -> Result<(), UnknownName> {
     Names {
         known: variables.to_vec(),
     }
-    .unknown(expression)
+    .check(expression)
 }
 
 /// The names that are in scope, the innermost last.
@@ -50,50 +55,52 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn unknown(&mut self, expression: &'a IdedExpr) -> Option<String> {
+    fn check(&mut self, expression: &'a IdedExpr) -> Result<(), UnknownName> {
         match &expression.expr {
-            Expr::Unspecified | Expr::Literal(_) => None,
+            Expr::Unspecified | Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => self.variable(name),
-            Expr::Select(select) => self.unknown(&select.operand).or_else(|| {
-                let Expr::Ident(name) = &select.operand.expr else {
-                    return None;
-                };
-                self.field(name, &select.field)
-            }),
-            Expr::List(list) => self.first(&list.elements),
+            Expr::Select(select) => {
+                self.check(&select.operand)?;
+                match &select.operand.expr {
+                    Expr::Ident(name) => self.field(name, &select.field),
+                    _ => Ok(()),
+                }
+            }
+            Expr::List(list) => self.all(&list.elements),
             Expr::Map(map) => self.entries(map.entries.iter().map(|entry| &entry.expr)),
-            Expr::Struct(message) => Some(format!("there is no type {}", message.type_name)),
+            Expr::Struct(message) => Err(UnknownName::Type {
+                name: message.type_name.clone(),
+            }),
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
                 // The names of operators are signs.
                 let is_word = name.starts_with(|letter: char| letter.is_ascii_alphabetic());
                 if is_word && !FUNCTIONS.contains(&name) {
-                    return Some(format!("there is no function {name}"));
+                    let name = name.to_owned();
+                    return Err(UnknownName::Function { name });
                 }
-                self.first(call.target.as_deref().into_iter().chain(&call.args))
+                self.all(call.target.as_deref().into_iter().chain(&call.args))
             }
             Expr::Comprehension(one) => self.comprehension(one),
         }
     }
 
-    fn first(&mut self, parts: impl IntoIterator<Item = &'a IdedExpr>) -> Option<String> {
-        parts.into_iter().find_map(|part| self.unknown(part))
+    fn all(&mut self, parts: impl IntoIterator<Item = &'a IdedExpr>) -> Result<(), UnknownName> {
+        parts.into_iter().try_for_each(|part| self.check(part))
     }
 
-    fn entries(&mut self, entries: impl Iterator<Item = &'a EntryExpr>) -> Option<String> {
+    fn entries(&mut self, entries: impl Iterator<Item = &'a EntryExpr>) -> Result<(), UnknownName> {
         let parts: Vec<&IdedExpr> = entries
             .flat_map(|entry| match entry {
                 EntryExpr::StructField(field) => vec![&field.value],
                 EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
             })
             .collect();
-        self.first(parts)
+        self.all(parts)
     }
 
-    fn comprehension(&mut self, one: &'a ComprehensionExpr) -> Option<String> {
-        if let Some(unknown) = self.first([&one.iter_range, &one.accu_init]) {
-            return Some(unknown);
-        }
+    fn comprehension(&mut self, one: &'a ComprehensionExpr) -> Result<(), UnknownName> {
+        self.all([&one.iter_range, &one.accu_init])?;
         let outside = self.known.len();
         let fields: &[&str] = match &one.iter_range.expr {
             Expr::Ident(name) if name == "active" => &ACTIVE,
@@ -103,7 +110,7 @@ impl<'a> Names<'a> {
         self.known
             .extend(one.iter_var2.as_deref().map(|name| (name, &[] as &[&str])));
         self.known.push((&one.accu_var, &[]));
-        let found = self.first([&one.loop_cond, &one.loop_step, &one.result]);
+        let found = self.all([&one.loop_cond, &one.loop_step, &one.result]);
         self.known.truncate(outside);
         found
     }
@@ -115,26 +122,28 @@ impl<'a> Names<'a> {
             .map(|(_, fields)| *fields)
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
+    fn variable(&self, name: &str) -> Result<(), UnknownName> {
         if self.find(name).is_some() {
-            return None;
+            return Ok(());
         }
-        let names: Vec<&str> = self.known.iter().map(|(name, _)| *name).collect();
-        Some(format!(
-            "there is no variable {name} (there are {})",
-            names.join(", ")
-        ))
+        let known = self.known.iter();
+        Err(UnknownName::Variable {
+            name: name.to_owned(),
+            known: known.map(|(name, _)| (*name).to_owned()).collect(),
+        })
     }
 
-    fn field(&self, name: &str, field: &str) -> Option<String> {
-        let fields = self.find(name)?;
-        if fields.is_empty() || fields.contains(&field) {
-            return None;
+    fn field(&self, name: &str, field: &str) -> Result<(), UnknownName> {
+        match self.find(name) {
+            Some(fields) if !fields.is_empty() && !fields.contains(&field) => {
+                Err(UnknownName::Field {
+                    variable: name.to_owned(),
+                    field: field.to_owned(),
+                    known: fields.iter().map(|&field| field.to_owned()).collect(),
+                })
+            }
+            _ => Ok(()),
         }
-        Some(format!(
-            "{name} has no field {field} (it has {})",
-            fields.join(", ")
-        ))
     }
 }
 
@@ -143,7 +152,7 @@ mod tests {
     use oz_core::access::policy::situation::VARIABLES;
 
     use crate::policy::LARGE;
-    use crate::{Expression, Value};
+    use crate::{CelError, Expression, Value};
 
     #[test]
     fn what_means_nothing_is_named() {
@@ -188,7 +197,8 @@ mod tests {
             ),
         ] {
             let expression = Expression::compile(text, &LARGE).unwrap();
-            let found = expression.unknown(&VARIABLES);
+            let found = expression.check_names(&VARIABLES).err();
+            let found = found.map(|unknown| unknown.to_string());
             match unknown {
                 None => assert_eq!(found, None, "{text}"),
                 Some(start) => {
@@ -205,8 +215,8 @@ mod tests {
         for name in super::FUNCTIONS {
             let expression = Expression::compile(&format!("{name}(1, 2, 3)"), &[]).unwrap();
             let until = std::time::Instant::now() + std::time::Duration::from_secs(1);
-            let value: Result<Value, String> = expression.evaluate([], until);
-            let why = value.err().unwrap_or_default();
+            let value: Result<Value, CelError> = expression.evaluate([], until);
+            let why = value.err().map(|why| why.to_string()).unwrap_or_default();
             assert!(!why.contains("Undeclared"), "{name}: {why}");
         }
     }

@@ -9,12 +9,14 @@ use kube_cel::cel::{ExecutionError, FunctionContext};
 use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 
+use crate::CelError;
+
 /// The maximum compiled size of a regular expression, in bytes.
 const PATTERN: usize = 1024 * 1024;
 
 pub(crate) struct Patterns {
     until: Instant,
-    known: Mutex<HashMap<String, Result<Regex, String>>>,
+    known: Mutex<HashMap<String, Result<Regex, CelError>>>,
 }
 
 impl Patterns {
@@ -47,16 +49,19 @@ impl Patterns {
                 .or_insert_with_key(|pattern| compiled(pattern));
             match pattern {
                 Ok(pattern) => Ok(pattern.is_match(&text)),
-                Err(why) => Err(context.error(&*why)),
+                Err(why) => Err(context.error(why.to_string())),
             }
         }
     }
 }
 
-pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
+pub(crate) fn compiled(pattern: &str) -> Result<Regex, CelError> {
     RegexBuilder::new(pattern)
         .size_limit(PATTERN)
         .dfa_size_limit(PATTERN)
         .build()
-        .map_err(|error| format!("{pattern} is no regular expression: {error}"))
+        .map_err(|error| CelError::Pattern {
+            pattern: pattern.to_owned(),
+            error,
+        })
 }

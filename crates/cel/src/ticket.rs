@@ -5,8 +5,8 @@ use std::time::Instant;
 use kube_cel::cel::{Value, to_value};
 use oz_core::access::policy::situation::Variable;
 
-use crate::Expression;
 use crate::expression::first_line;
+use crate::{CelError, Expression};
 
 /// The variables that an expression may name.
 const VARIABLES: [Variable; 2] = [("status", &[]), ("body", &[])];
@@ -15,12 +15,10 @@ const VARIABLES: [Variable; 2] = [("status", &[]), ("body", &[])];
 ///
 /// # Errors
 /// The reason why it cannot be evaluated, in one line.
-pub fn compile(text: &str) -> Result<Expression, String> {
+pub fn compile(text: &str) -> Result<Expression, CelError> {
     let expression = Expression::compile(text, &["body"])?;
-    match expression.unknown(&VARIABLES) {
-        None => Ok(expression),
-        Some(unknown) => Err(unknown),
-    }
+    expression.check_names(&VARIABLES)?;
+    Ok(expression)
 }
 
 /// Checks whether a response with this status code and this content accepts the change ticket. Without content, an
@@ -33,15 +31,17 @@ pub fn accepts(
     status: u16,
     body: Option<&serde_json::Value>,
     until: Instant,
-) -> Result<bool, String> {
+) -> Result<bool, CelError> {
     let expression = compile(text)?;
     let body = body.map(to_value).transpose();
-    let body = body.map_err(|error| first_line(&error.to_string()))?;
+    let body = body.map_err(|error| CelError::Content {
+        line: first_line(&error.to_string()),
+    })?;
     let status = ("status", Value::Int(status.into()));
     let variables = [status].into_iter().chain(body.map(|body| ("body", body)));
     match expression.evaluate(variables, until)? {
         Value::Bool(accepts) => Ok(accepts),
-        _ => Err("accept gives no true or false".to_owned()),
+        _ => Err(CelError::AcceptNotBoolean),
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str, status: u16, body: &serde_json::Value) -> Result<bool, String> {
+    fn said(text: &str, status: u16, body: &serde_json::Value) -> Result<bool, CelError> {
         accepts(
             text,
             status,

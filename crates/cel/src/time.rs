@@ -6,21 +6,26 @@ use jiff::{SignedDuration, Timestamp};
 use kube_cel::cel::Value;
 use oz_api::duration::GoDuration;
 
+use crate::CelError;
+
 /// Returns the time zone with this name in the IANA database; UTC without a name.
-pub(crate) fn zone(name: Option<&str>) -> Result<Tz, String> {
+pub(crate) fn zone(name: Option<&str>) -> Result<Tz, CelError> {
     let Some(name) = name else {
         return Ok(Tz::UTC);
     };
-    name.parse().map_err(|_| {
-        let name: String = name.chars().take(64).collect();
-        format!("there is no time zone {name}; name one of the IANA database, as in Europe/Berlin")
+    name.parse().map_err(|_| CelError::NoZone {
+        name: name.chars().take(64).collect(),
     })
 }
 
 /// Returns an instant in a zone, as a CEL value.
-pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, String> {
+pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, CelError> {
     let text = instant.to_string();
-    match Value::Timestamp(text.parse().map_err(|error| format!("{text}: {error}"))?) {
+    let parsed = text.parse().map_err(|error| CelError::Instant {
+        line: format!("{error}"),
+        instant: text.clone(),
+    });
+    match Value::Timestamp(parsed?) {
         Value::Timestamp(instant) => Ok(Value::Timestamp(
             instant.with_timezone(&zone).fixed_offset(),
         )),
@@ -29,7 +34,7 @@ pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, String> {
 }
 
 /// Returns a duration as a CEL value.
-pub(crate) fn length(length: GoDuration) -> Result<Value, String> {
+pub(crate) fn length(length: GoDuration) -> Result<Value, CelError> {
     let end = Timestamp::UNIX_EPOCH
         .checked_add(SignedDuration::from(length))
         .unwrap_or(Timestamp::MAX);
@@ -38,6 +43,6 @@ pub(crate) fn length(length: GoDuration) -> Result<Value, String> {
         instant(Timestamp::UNIX_EPOCH, Tz::UTC)?,
     ) {
         (Value::Timestamp(end), Value::Timestamp(begin)) => Ok(Value::Duration(end - begin)),
-        _ => Err("a length of time has no end".to_owned()),
+        _ => Err(CelError::Endless),
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{Phase, RoleKind};
+use oz_api::{IdentityError, Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::access::grant::object_name;
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 use crate::explain::operator::{arguments, deployments, operator};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 50_000;
@@ -40,13 +40,19 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     let mut found: Vec<Entitlement> = Vec::new();
     for_each_kind!(templates T => {
         let templates = reading.all::<T>(T::title()).await?;
-        found.extend(templates.iter().flat_map(sources::of_template));
+        for template in &templates {
+            found.extend(sources::of_template(template).map_err(unidentified)?);
+        }
     });
     for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
     let rbac = reading.rbac().await?;
     found.extend(rbac.into_pods());
     reading.flags(&rbac, oz, &mut found).await?;
     Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
+}
+
+fn unidentified(error: IdentityError) -> Failure {
+    Failure::new(error.to_string())
 }
 
 /// The reader of the cluster, and the gaps.
@@ -118,11 +124,14 @@ impl Reading<'_> {
 
     async fn rbac(&mut self) -> Result<Rbac> {
         let mut rbac = Rbac::default();
-        rbac.roles(self.all::<Role>("Role").await?);
-        rbac.cluster_roles(&self.all::<ClusterRole>("ClusterRole").await?);
-        rbac.role_bindings(self.all::<RoleBinding>("RoleBinding").await?);
+        rbac.roles(self.all::<Role>("Role").await?)
+            .map_err(unidentified)?;
+        rbac.cluster_roles(&self.all::<ClusterRole>("ClusterRole").await?)
+            .map_err(unidentified)?;
+        rbac.role_bindings(self.all::<RoleBinding>("RoleBinding").await?)
+            .map_err(unidentified)?;
         let bindings = self.all::<ClusterRoleBinding>("ClusterRoleBinding").await?;
-        rbac.cluster_role_bindings(bindings);
+        rbac.cluster_role_bindings(bindings).map_err(unidentified)?;
         let key = |metadata: &ObjectMeta| -> Key {
             (
                 metadata.namespace.clone(),

@@ -35,12 +35,34 @@ pub fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     line
 }
 
+/// Returns the content of a cell. The cell of a missing value is empty.
+pub(crate) fn optional(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// The fault in a text that is no comma-separated values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CsvError {
+    /// A quote is within a cell that does not begin with one, or is followed by other text.
+    #[error("line {line}: a quote stands where none can")]
+    Misplaced {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// The end of a quoted cell is missing.
+    #[error("line {line}: a quote is not closed")]
+    Open {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+}
+
 /// Returns the cells of each line that [`row`] or a spreadsheet wrote. The apostrophe that makes a formula text is
 /// removed.
 ///
 /// # Errors
 /// The fault and its line.
-pub fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
+pub fn rows(text: &str) -> Result<Vec<Vec<String>>, CsvError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut rows = Vec::new();
     let mut row = Vec::new();
@@ -64,16 +86,15 @@ pub fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
                 was_quoted = false;
             }
             _ if was_quoted || letter == '"' => {
-                return Err(format!(
-                    "line {}: a quote stands where none can",
-                    rows.len() + 1
-                ));
+                let line = rows.len() + 1;
+                return Err(CsvError::Misplaced { line });
             }
             _ => cell.push(letter),
         }
     }
     if quoted {
-        return Err(format!("line {}: a quote is not closed", rows.len() + 1));
+        let line = rows.len() + 1;
+        return Err(CsvError::Open { line });
     }
     if was_quoted || !cell.is_empty() || !row.is_empty() {
         row.push(plain(cell));
@@ -146,7 +167,7 @@ mod tests {
             ("a\n\"b\"c,", "line 2: a quote stands where none can"),
             ("a\"b\"", "line 1: a quote stands where none can"),
         ] {
-            assert_eq!(rows(text).unwrap_err(), why, "{text:?}");
+            assert_eq!(rows(text).unwrap_err().to_string(), why, "{text:?}");
         }
     }
 }

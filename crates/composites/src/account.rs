@@ -35,18 +35,29 @@ impl std::fmt::Display for Account {
     }
 }
 
-impl std::str::FromStr for Account {
-    type Err = String;
+/// The reason why a text names no account.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccountError {
+    /// The text has another form.
+    #[error("{text:?} is not NAMESPACE/NAME of a service account")]
+    Form {
+        /// The text.
+        text: String,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl std::str::FromStr for Account {
+    type Err = AccountError;
+
+    fn from_str(text: &str) -> Result<Self, AccountError> {
         match text.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
-            _ => Err(format!(
-                "{text:?} is not NAMESPACE/NAME of a service account"
-            )),
+            _ => Err(AccountError::Form {
+                text: text.to_owned(),
+            }),
         }
     }
 }

@@ -2,11 +2,12 @@
 //! and children that its function does not return are deleted with the rights of the account. Without this rule, an
 //! author could delete every object that the account may delete.
 
-use kube::core::{ApiResource, DynamicObject};
-use oz_api::{RBAC_GROUP, Requester, labels};
+use kube::core::ApiResource;
+use oz_api::{RBAC_GROUP, Requester, Uid, labels};
 use oz_core::controller::Live;
 use oz_core::kinds::requested;
 
+use super::claim::Owner;
 use super::declared::Declared;
 use super::rights::{self, Found, Want};
 
@@ -24,18 +25,17 @@ const NEVER: [(&str, &str); 2] = [("", "secrets"), ("networking.k8s.io", "networ
 /// Returns the candidates that a parent adopts, or the checks that are required first.
 pub(super) fn adopted(
     declared: &Declared,
-    parent: &DynamicObject,
+    parent: &Owner<'_>,
     authors: Option<&[Requester]>,
     found: &[(Want, Found)],
     adoptable: Vec<Live>,
 ) -> Result<Vec<Live>, Vec<Want>> {
-    let uid = parent.metadata.uid.as_deref().unwrap_or_default();
     let mut adopted = Vec::new();
     let mut asked = Vec::new();
     let requested = requested();
     let candidates = adoptable.into_iter();
     for live in candidates.filter(|live| !is_never(live, &requested)) {
-        if declared.adopts_as_original || is_given_to(uid, &live) {
+        if declared.adopts_as_original || is_given_to(parent.uid, &live) {
             adopted.push(live);
         } else if let Some(authors) = authors
             && asked.len() < MOST_ASKED
@@ -69,11 +69,11 @@ fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
 }
 
 /// Checks whether the object names the parent.
-fn is_given_to(uid: &str, live: &Live) -> bool {
+fn is_given_to(uid: Uid<'_>, live: &Live) -> bool {
     let metadata = &live.object.metadata;
     let annotations = metadata.annotations.as_ref();
     let annotated = annotations.and_then(|annotations| annotations.get(ADOPTABLE_BY));
     let labelled = labels::said_controller(metadata);
     let named = [annotated.map(String::as_str), labelled];
-    !uid.is_empty() && named.contains(&Some(uid))
+    named.contains(&Some(uid.as_str()))
 }

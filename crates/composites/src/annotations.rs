@@ -47,7 +47,7 @@ fn heed(
     if let Some(account) = text(RUN_AS) {
         match account.parse::<Account>() {
             Ok(account) => declared.run_as = Some(account),
-            Err(error) => wrong(RUN_AS, error),
+            Err(error) => wrong(RUN_AS, error.to_string()),
         }
     }
     if let Some(count) = text(MAX_DELETIONS) {

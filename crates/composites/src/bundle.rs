@@ -25,7 +25,9 @@ pub fn modules<M: Borrow<ConfigMap>>(maps: impl IntoIterator<Item = M>) -> Vec<(
 /// Returns the modules of one ConfigMap, with its tests if `with_tests` is true.
 #[must_use]
 pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
-    let name = map.metadata.name.as_deref().unwrap_or_default();
+    let Some(name) = &map.metadata.name else {
+        return Vec::new();
+    };
     let keys = map.data.iter().flatten();
     let keys = keys.filter(|(key, _)| key.ends_with(MODULE));
     let keys = keys.filter(|(key, _)| with_tests || !key.ends_with(TESTS));
@@ -38,7 +40,7 @@ pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
 /// modules only. Returns `None` if there are no such keys.
 #[must_use]
 pub fn digest_of(map: &ConfigMap) -> Option<String> {
-    let name = map.metadata.name.as_deref().unwrap_or_default();
+    let name = map.metadata.name.as_ref()?;
     let keys = map.data.iter().flatten();
     let keys = keys.filter(|(key, _)| !key.ends_with(TESTS));
     let mut parts: Vec<(String, &String)> = keys

@@ -4,29 +4,46 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::{DynamicObject, Selector, SelectorExt};
-use oz_api::labels;
+use oz_api::{IdentityError, Name, Uid, labels};
 use oz_core::controller::Live;
 
+use super::answer::SelectorError;
 use super::declared::{Declared, Family};
+
+/// A parent, with the identity by which its children name it.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) object: &'a DynamicObject,
+    pub(super) name: Name<'a>,
+    pub(super) uid: Uid<'a>,
+}
+
+impl<'a> Owner<'a> {
+    pub(super) fn new(object: &'a DynamicObject) -> Result<Self, IdentityError> {
+        Ok(Self {
+            object,
+            name: Name::from_metadata(&object.metadata)?,
+            uid: Uid::from_metadata(&object.metadata)?,
+        })
+    }
+}
 
 /// Returns the label selector for the children of a parent.
 ///
 /// # Errors
 /// If the parent has no selector. The error states the reason.
-pub(super) fn selector(declared: &Declared, parent: &DynamicObject) -> Result<Selector, String> {
+pub(super) fn selector(declared: &Declared, parent: &Owner<'_>) -> Result<Selector, SelectorError> {
     if declared.generate_selector {
-        let uid = parent.metadata.uid.clone().unwrap_or_default();
-        let label = (labels::CONTROLLER_UID.to_owned(), uid);
+        let label = (labels::CONTROLLER_UID.to_owned(), parent.uid.to_string());
         return Ok(Selector::from_iter([label]));
     }
-    let spec = parent.data.pointer("/spec/selector");
-    let spec = spec.ok_or("has no spec.selector, and the composite has no generateSelector")?;
-    let selector: LabelSelector = serde_json::from_value(spec.clone())
-        .map_err(|error| format!("has a spec.selector that is no label selector: {error}"))?;
-    let selector = Selector::try_from(selector)
-        .map_err(|error| format!("has a spec.selector that is no label selector: {error}"))?;
+    let spec = parent.object.data.pointer("/spec/selector");
+    let spec = spec.ok_or(SelectorError::Missing)?;
+    let selector: LabelSelector =
+        serde_json::from_value(spec.clone()).map_err(SelectorError::Form)?;
+    let selector = Selector::try_from(selector).map_err(SelectorError::Expression)?;
     if selector.selects_all() {
-        return Err("has a spec.selector that selects everything".to_owned());
+        return Err(SelectorError::Everything);
     }
     Ok(selector)
 }
@@ -45,22 +62,23 @@ pub(super) struct Claimed {
 /// Sorts the objects of the watches.
 pub(super) fn claim(
     family: &Family,
-    parent: &DynamicObject,
+    parent: &Owner<'_>,
     selector: &Selector,
     live: &[Live],
 ) -> Claimed {
     let mut claimed = Claimed::default();
-    let uid = parent.metadata.uid.as_deref().unwrap_or_default();
+    let uid = parent.uid;
     let none = BTreeMap::new();
     for child in live {
         let metadata = &child.object.metadata;
         let selected = selector.matches(metadata.labels.as_ref().unwrap_or(&none));
-        let here = family.parent.cluster_scoped || metadata.namespace == parent.metadata.namespace;
+        let here =
+            family.parent.cluster_scoped || metadata.namespace == parent.object.metadata.namespace;
         match labels::controller(metadata) {
-            Some(controller) if controller.uid == uid && selected => {
+            Some(controller) if uid == *controller.uid && selected => {
                 claimed.own.push(child.clone())
             }
-            Some(controller) if controller.uid == uid => claimed.released.push(child.clone()),
+            Some(controller) if uid == *controller.uid => claimed.released.push(child.clone()),
             None if selected && here && metadata.deletion_timestamp.is_none() => {
                 claimed.adoptable.push(child.clone());
             }
@@ -71,13 +89,13 @@ pub(super) fn claim(
 }
 
 /// Returns the owner reference with which a parent controls its children.
-pub(super) fn controller_reference(family: &Family, parent: &DynamicObject) -> OwnerReference {
+pub(super) fn controller_reference(family: &Family, parent: &Owner<'_>) -> OwnerReference {
     let resource = &family.parent.resource;
     OwnerReference {
         api_version: resource.api_version.clone(),
         kind: resource.kind.clone(),
-        name: parent.metadata.name.clone().unwrap_or_default(),
-        uid: parent.metadata.uid.clone().unwrap_or_default(),
+        name: parent.name.to_string(),
+        uid: parent.uid.to_string(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }

@@ -18,7 +18,8 @@ use oz_core::transient::Policy;
 use serde_json::{Map, Value, json};
 
 use super::adoption::adopted;
-use super::claim::{Claimed, claim, controller_reference, selector};
+use super::answer::{AnswerError, unidentified};
+use super::claim::{Claimed, Owner, claim, controller_reference, selector};
 use super::declared::{Declared, Family};
 use super::desired::{APPLIED, desired};
 use super::function::{Called, Function, title};
@@ -123,13 +124,13 @@ enum Unshown {
 /// Why an answer is not followed.
 enum Otherwise {
     /// It is none.
-    Wrong(String),
+    Wrong(AnswerError),
     /// This has to be found out first.
     Need(Question),
 }
 
-impl From<String> for Otherwise {
-    fn from(error: String) -> Self {
+impl From<AnswerError> for Otherwise {
+    fn from(error: AnswerError) -> Self {
         Self::Wrong(error)
     }
 }
@@ -143,8 +144,7 @@ pub struct Pass {
 
 /// One parent in one pass.
 struct Parent<'a> {
-    object: &'a DynamicObject,
-    uid: &'a str,
+    owner: Owner<'a>,
     deleting: bool,
     /// Whether it is to have no children of ours any more: it is being deleted, or not selected.
     finalizing: bool,
@@ -155,11 +155,11 @@ struct Parent<'a> {
 }
 
 impl Composite {
-    fn parent<'a>(&self, object: &'a DynamicObject, live: &[Live]) -> Parent<'a> {
-        let metadata = &object.metadata;
+    fn parent<'a>(&self, owner: Owner<'a>, live: &[Live]) -> Parent<'a> {
+        let metadata = &owner.object.metadata;
         let is_its = |child: &&Live| {
-            let owner = labels::controller(&child.object.metadata);
-            owner.is_some_and(|owner| Some(&owner.uid) == metadata.uid.as_ref())
+            let controller = labels::controller(&child.object.metadata);
+            controller.is_some_and(|controller| owner.uid == *controller.uid)
         };
         let seen = live.iter().filter(is_its);
         let seen = seen.filter_map(|child| child.object.metadata.uid.clone());
@@ -169,8 +169,7 @@ impl Composite {
             .declared
             .selects(metadata.labels.as_ref().unwrap_or(&none));
         Parent {
-            object,
-            uid: metadata.uid.as_deref().unwrap_or_default(),
+            owner,
             deleting,
             finalizing: deleting || !selected,
             held: self.declared.holds(metadata),
@@ -193,12 +192,14 @@ impl Composite {
         object: Option<&DynamicObject>,
         live: &'a [Live],
     ) -> Vec<(&'a Live, Timestamp)> {
-        let uid = object.and_then(|object| object.metadata.uid.as_deref());
-        let uid = uid.unwrap_or_default();
-        let window = object.zip(self.declared.window.as_ref());
-        let window = window.and_then(|(object, window)| {
-            let selector = selector(&self.declared, object).ok()?;
-            Some((window.end(&object.data)?, selector))
+        // Without its UID, no statement of an end is about it.
+        let Some(owner) = object.and_then(|object| Owner::new(object).ok()) else {
+            return Vec::new();
+        };
+        let uid = owner.uid.as_str();
+        let window = self.declared.window.as_ref().and_then(|window| {
+            let selector = selector(&self.declared, &owner).ok()?;
+            Some((window.end(&owner.object.data)?, selector))
         });
         let end = |child: &Live| {
             let metadata = &child.object.metadata;
@@ -242,7 +243,7 @@ impl Composite {
 
     /// The parent is being deleted, and no function is asked about that: what has an end goes with it.
     fn leave(&self, parent: &Parent<'_>, live: &[Live]) -> Plan {
-        let left = self.with_end(Some(parent.object), live);
+        let left = self.with_end(Some(parent.owner.object), live);
         let deletes = left
             .iter()
             .map(|(child, _)| Step::Delete(child.reference()));
@@ -253,7 +254,7 @@ impl Composite {
 
     /// The other objects that the function is shown.
     fn related<'a>(&self, parent: &Parent<'_>, facts: &'a Facts) -> Result<&'a [Related], Unshown> {
-        let (declared, metadata) = (&self.declared, &parent.object.metadata);
+        let (declared, metadata) = (&self.declared, &parent.owner.object.metadata);
         let own = metadata.namespace.as_ref();
         let mut rules: Vec<Rule> = declared.related.clone();
         for rule in &mut rules {
@@ -262,7 +263,8 @@ impl Composite {
         if declared.customize.is_some() {
             match &facts.rules {
                 None => {
-                    let request = protocol::customizing(declared, &self.family, parent.object);
+                    let request =
+                        protocol::customizing(declared, &self.family, parent.owner.object);
                     return Err(Unshown::Need(Question::Customize(request)));
                 }
                 Some(Err(refused)) => return Err(Unshown::Refused(refused.clone())),
@@ -293,7 +295,7 @@ impl Composite {
             declared,
             family,
             call.version,
-            parent.object,
+            parent.owner.object,
             &children,
             related,
             function == Function::Finalize,
@@ -309,10 +311,10 @@ impl Composite {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<Pass>> {
-        let object = parent.object;
+        let object = parent.owner.object;
         let until = self.first_end(object, live);
         let waking = |plan: Plan| until.into_iter().fold(plan, Plan::wake_at);
-        let selector = match selector(&self.declared, object) {
+        let selector = match selector(&self.declared, &parent.owner) {
             Ok(selector) => selector,
             Err(error) => {
                 let error = format!("{} {error}", self.title(object));
@@ -324,7 +326,7 @@ impl Composite {
             Ok(bounds) => bounds,
             Err(failure) => return decided(waking(self.unanswered(parent, live, failure))),
         };
-        let mut claimed = claim(&self.family, object, &selector, live);
+        let mut claimed = claim(&self.family, &parent.owner, &selector, live);
         match &facts.alive {
             _ if claimed.adoptable.is_empty() || parent.deleting => claimed.adoptable.clear(),
             None => {
@@ -333,7 +335,7 @@ impl Composite {
                     until,
                 };
             }
-            Some(Ok(true)) => match self.adopts(object, facts, claimed.adoptable) {
+            Some(Ok(true)) => match self.adopts(&parent.owner, facts, claimed.adoptable) {
                 Ok(adoptable) => claimed.adoptable = adoptable,
                 Err(question) => return Verdict::Need { question, until },
             },
@@ -388,16 +390,16 @@ impl Composite {
     /// What of these objects the parent adopts.
     fn adopts(
         &self,
-        object: &DynamicObject,
+        owner: &Owner<'_>,
         facts: &Facts,
         adoptable: Vec<Live>,
     ) -> Result<Vec<Live>, Question> {
         let kind = &self.family.parent.resource;
         let kind = rights::title(&kind.kind, &kind.group);
         // Of authors who are not known none may anything.
-        let authors = rights::authors_of(&self.keys, &kind, object).ok();
+        let authors = rights::authors_of(&self.keys, &kind, owner.object).ok();
         let authors = authors.as_deref();
-        adopted(&self.declared, object, authors, &facts.rights, adoptable).map_err(Question::Rights)
+        adopted(&self.declared, owner, authors, &facts.rights, adoptable).map_err(Question::Rights)
     }
 
     /// What a decision changes of what there is already; `None` if it only adds to it.
@@ -423,8 +425,8 @@ impl Composite {
             });
             what.extend(changes.filter_map(name));
         }
-        let status = parent.object.data.get("status");
-        if status.is_some_and(|now| *now != self.status_of(parent.object, &decision.state)) {
+        let status = parent.owner.object.data.get("status");
+        if status.is_some_and(|now| *now != self.status_of(parent.owner.object, &decision.state)) {
             what.push("its status".to_owned());
         }
         if what.is_empty() {
@@ -433,10 +435,12 @@ impl Composite {
         let asked = called.answer.resync_after.map(resync_after);
         let resync = self.declared.resync.into_iter().chain(asked).min();
         // Time that passes is a cause as well, at the instants that the parent names.
-        let time = ends::instants(&parent.object.data, now).first().copied();
+        let time = ends::instants(&parent.owner.object.data, now)
+            .first()
+            .copied();
         let policy = called.policy.as_deref();
         let of = (policy, time);
-        Some(Change::new(parent.object, of, live, resync, what))
+        Some(Change::new(parent.owner.object, of, live, resync, what))
     }
 
     /// What comes of a decision by which something is changed.
@@ -487,12 +491,12 @@ impl Composite {
     /// From when until when the parent has children.
     fn bounds(&self, parent: &Parent<'_>) -> Result<Bounds, Failure> {
         let window = self.declared.window.as_ref();
-        let bounds = window.map(|window| window.of(&parent.object.data));
+        let bounds = window.map(|window| window.of(&parent.owner.object.data));
         bounds
             .transpose()
             .map(Option::unwrap_or_default)
             .map_err(|error| {
-                let message = format!("{} {error}", self.title(parent.object));
+                let message = format!("{} {error}", self.title(parent.owner.object));
                 Failure::invalid("WindowInvalid", message)
             })
     }
@@ -504,12 +508,12 @@ impl Composite {
             ..self.report(parent)
         };
         let withholds = matches!(self.mode, Mode::Guard | Mode::DryRun);
-        let told = withholds.then(|| report().step(parent.uid));
+        let told = withholds.then(|| report().step(parent.owner.uid.as_str()));
         Plan::default().because(failure).then(told)
     }
 
     fn report(&self, parent: &Parent<'_>) -> Report {
-        let metadata = &parent.object.metadata;
+        let metadata = &parent.owner.object.metadata;
         let namespace = metadata.namespace.iter();
         let names = namespace.chain(&metadata.name).map(String::as_str);
         Report {
@@ -537,8 +541,8 @@ impl Composite {
             .collect();
         for (child, until) in &mut wanted {
             let live = have.get(&child.key()).copied();
-            ends::write(&self.keys, parent.uid, child, *until, live)
-                .map_err(|error| format!("has a child whose end cannot be sealed: {error}"))?;
+            ends::write(&self.keys, parent.owner.uid.as_str(), child, *until, live)
+                .map_err(AnswerError::Unsealed)?;
         }
         let ends = wanted.iter().filter_map(|(_, until)| *until);
         let mut plan = ends.min().into_iter().fold(Plan::default(), Plan::wake_at);
@@ -547,7 +551,7 @@ impl Composite {
             plan = plan.then([Step::Hold(self.declared.finalizer.clone())]);
         }
         if !parent.deleting {
-            let reference = controller_reference(&self.family, parent.object);
+            let reference = controller_reference(&self.family, &parent.owner);
             let adopted = claimed.adoptable.iter();
             let adopted = adopted.map(|one| Step::Adopt(one.reference(), reference.clone()));
             let released = claimed.released.iter();
@@ -563,7 +567,7 @@ impl Composite {
         // The garbage collector deletes the children of a parent that is being deleted, and asks nobody.
         let deletions = changes.deletions().filter(|_| !parent.deleting);
         let steps = changes.applies.iter().chain(deletions);
-        match judge.map(|judge| judge.judge(parent.object, steps, rights)) {
+        match judge.map(|judge| judge.judge(parent.owner.object, steps, rights)) {
             Some(Judged::Ask(wants)) => return Err(Otherwise::Need(Question::Rights(wants))),
             Some(Judged::Refused(keys, Some(failure))) => {
                 changes.leave_out(&keys);
@@ -589,16 +593,16 @@ impl Composite {
         selector: &Selector,
         called: &Called,
         bounds: Bounds,
-    ) -> Result<Vec<(Child, Option<Timestamp>)>, String> {
+    ) -> Result<Vec<(Child, Option<Timestamp>)>, AnswerError> {
         let children = &called.answer.children;
         let (count, most) = (children.len(), self.declared.most_children);
         if count > most {
-            return Err(format!("has {count} children, of at most {most}"));
+            return Err(AnswerError::TooManyChildren { count, most });
         }
         let wanted = desired(
             &self.declared,
             &self.family,
-            parent.object,
+            &parent.owner,
             selector,
             children,
         )?;
@@ -624,7 +628,8 @@ impl Composite {
             Mode::Guard => {
                 let mut plan = plan.then(changes.replaced).then(changes.applies);
                 // Told before anything can fail.
-                plan.stages.insert(0, vec![delete.step(parent.uid)]);
+                plan.stages
+                    .insert(0, vec![delete.step(parent.owner.uid.as_str())]);
                 plan
             }
             Mode::DryRun => {
@@ -639,7 +644,7 @@ impl Composite {
                     change: names(&change),
                     ..delete
                 };
-                plan.then([report.step(parent.uid)])
+                plan.then([report.step(parent.owner.uid.as_str())])
             }
             _ => plan
                 .then(changes.unwanted.into_iter().chain(changes.replaced))
@@ -708,7 +713,7 @@ impl Composite {
         let first = called.ahead.first().map(|(at, _)| *at);
         let at = match (self.declared.sync.in_process.is_some(), first) {
             (true, at) => at.or(called.look_again),
-            (false, _) => ends::instants(&parent.object.data, now)
+            (false, _) => ends::instants(&parent.owner.object.data, now)
                 .into_iter()
                 .find(|instant| !has_come(now, *instant)),
         };
@@ -757,14 +762,16 @@ fn resync_after(seconds: f64) -> SignedDuration {
 fn name(step: &Step) -> Option<String> {
     let (kind, namespace, name) = match step {
         Step::Apply(child) => {
-            let metadata = &child.object.metadata;
-            let name = metadata.name.as_deref().unwrap_or_default();
-            (&child.resource.kind, &metadata.namespace, name)
+            let key = child.key();
+            (&child.resource.kind, key.namespace, key.name)
         }
-        Step::Delete(child) => (&child.resource.kind, &child.namespace, child.name.as_str()),
+        Step::Delete(child) => {
+            let (namespace, name) = (child.namespace.clone(), child.name.clone());
+            (&child.resource.kind, namespace, name)
+        }
         _ => return None,
     };
-    Some(title(kind, namespace.as_deref(), name))
+    Some(title(kind, namespace.as_deref(), &name))
 }
 
 /// A plan of which nothing is done but what is told.
@@ -824,7 +831,11 @@ impl Controller for Composite {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<Pass>> {
-        let parent = self.parent(object, live);
+        let owner = match Owner::new(object) {
+            Ok(owner) => owner,
+            Err(error) => return decided(Plan::default().because(unidentified(&error))),
+        };
+        let parent = self.parent(owner, live);
         if let Some(plan) = self.overdue(now, object, live) {
             return decided(plan);
         }
@@ -879,7 +890,7 @@ impl Controller for Composite {
         if self.declared.generate_selector {
             return None;
         }
-        selector(&self.declared, object).ok()
+        selector(&self.declared, &Owner::new(object).ok()?).ok()
     }
 
     fn lasts_until(&self, object: Option<&DynamicObject>, live: &[Live]) -> Option<Timestamp> {

@@ -44,8 +44,8 @@ const RESERVED_GROUPS: [&str; 4] = [
 pub struct Declared {
     /// Name of the CompositeController or RegoController.
     pub name: String,
-    /// The UID of that object.
-    pub uid: String,
+    /// The UID of that object; `None` for one that is not stored.
+    pub uid: Option<String>,
     /// The finalizer of the composite on parents.
     pub finalizer: String,
     /// The CompositeController or RegoController in the form that functions receive.
@@ -211,15 +211,17 @@ impl Declared {
             &mut violations,
         );
         let children = children(spec, &mut violations);
-        let hooks = spec.hooks.clone().unwrap_or_default();
+        let name = name_of(&composite.metadata, &mut violations);
+        let hooks = spec.hooks.as_ref();
+        let sync_hook = hooks.and_then(|hooks| hooks.sync.as_ref());
         let mut call = |hook: Option<&Hook>, name: &str| {
             let field = format!("spec.hooks.{name}");
             hook.and_then(|hook| Call::of(hook, &field, &mut violations))
         };
-        let sync = call(hooks.sync.as_ref(), "sync");
-        let finalize = call(hooks.finalize.as_ref(), "finalize");
-        let customize = call(hooks.customize.as_ref(), "customize");
-        if hooks.sync.is_none() {
+        let sync = call(sync_hook, "sync");
+        let finalize = call(hooks.and_then(|it| it.finalize.as_ref()), "finalize");
+        let customize = call(hooks.and_then(|it| it.customize.as_ref()), "customize");
+        if sync_hook.is_none() {
             let message = "is missing: nobody can be asked which children a parent has";
             violations.push(Violation::of("spec.hooks.sync", message));
         }
@@ -229,17 +231,17 @@ impl Declared {
             &mut violations,
         );
         let seconds = spec.resync_period_seconds.filter(|seconds| *seconds > 0);
-        match sync {
-            Some(sync) if violations.is_empty() => Ok(Self {
-                name: composite.metadata.name.clone().unwrap_or_default(),
-                uid: composite.metadata.uid.clone().unwrap_or_default(),
-                finalizer: finalizer("metacontroller.io/compositecontroller-", composite),
+        match (name, sync) {
+            (Some(name), Some(sync)) if violations.is_empty() => Ok(Self {
+                finalizer: format!("metacontroller.io/compositecontroller-{name}"),
+                name,
+                uid: composite.metadata.uid.clone(),
                 controller: as_told(composite),
                 parent,
                 selector,
                 ignores_status: spec.parent_resource.ignore_status_changes == Some(true),
                 children,
-                generate_selector: spec.generate_selector.unwrap_or_default(),
+                generate_selector: spec.generate_selector == Some(true),
                 adopts_as_original: false,
                 resync: seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
                 sync,
@@ -304,10 +306,13 @@ impl Declared {
     }
 }
 
-/// Returns the name of the finalizer on parents; a CompositeController uses the name that MetaController gives it.
-pub(super) fn finalizer<S: Resource>(prefix: &str, source: &S) -> String {
-    let name = source.meta().name.as_deref().unwrap_or_default();
-    format!("{prefix}{name}")
+/// Returns the name of a source, or the beginning of the name that the API server is going to give it.
+pub(super) fn name_of(metadata: &ObjectMeta, violations: &mut Vec<Violation>) -> Option<String> {
+    let name = metadata.name.as_ref().or(metadata.generate_name.as_ref());
+    if name.is_none() {
+        violations.push(Violation::of("metadata.name", "is missing"));
+    }
+    name.cloned()
 }
 
 /// Returns the form of a source that functions receive: without its status and managed fields.
@@ -327,14 +332,15 @@ pub(super) fn parents(
     field: &str,
     violations: &mut Vec<Violation>,
 ) -> Selector {
-    let selector = Selector::try_from(selector.cloned().unwrap_or_default());
-    selector.unwrap_or_else(|error| {
-        violations.push(Violation::of(
-            field,
-            format!("is no label selector: {error}"),
-        ));
-        Selector::default()
-    })
+    match selector.cloned().map(Selector::try_from) {
+        Some(Ok(selector)) => selector,
+        Some(Err(error)) => {
+            let message = format!("is no label selector: {error}");
+            violations.push(Violation::of(field, message));
+            Selector::default()
+        }
+        None => Selector::default(),
+    }
 }
 
 fn children(
@@ -463,11 +469,12 @@ pub fn address(webhook: &Webhook) -> Option<String> {
     }
     let service = webhook.service.as_ref()?;
     let protocol = service.protocol.as_deref().unwrap_or("http");
-    let path = webhook.path.as_deref().unwrap_or_default();
-    let path = path.strip_prefix('/').unwrap_or(path);
     let (name, namespace) = (&service.name, &service.namespace);
     let port = service.port.unwrap_or(80);
-    Some(format!("{protocol}://{name}.{namespace}:{port}/{path}"))
+    let mut url = format!("{protocol}://{name}.{namespace}:{port}/");
+    let path = webhook.path.as_deref();
+    url.extend(path.map(|path| path.strip_prefix('/').unwrap_or(path)));
+    Some(url)
 }
 
 /// The kinds of a composite as the API server describes them.

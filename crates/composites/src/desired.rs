@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{DynamicObject, Selector, SelectorExt};
-use oz_api::{encode, labels};
+use oz_api::{Name, encode, labels};
 use oz_core::controller::{Child, Key};
 use serde_json::Value;
 
-use super::claim::controller_reference;
+use super::answer::{AnswerError, ChildError};
+use super::claim::{Owner, controller_reference};
 use super::declared::{Declared, Family};
 use super::value::kind_of;
 
@@ -34,20 +35,21 @@ const SYSTEM_FIELDS: [&str; 9] = [
 ///
 /// # Errors
 /// The defect of the first invalid child. Nothing is changed then: half of a response may be worse than none.
-pub fn desired(
+pub(super) fn desired(
     declared: &Declared,
     family: &Family,
-    parent: &DynamicObject,
+    parent: &Owner<'_>,
     selector: &Selector,
     named: &[Value],
-) -> Result<Vec<Child>, String> {
+) -> Result<Vec<Child>, AnswerError> {
     let mut children = Vec::with_capacity(named.len());
     let mut keys: BTreeSet<Key> = BTreeSet::new();
     for (index, value) in named.iter().enumerate() {
         let child = one(declared, family, parent, selector, value)
-            .map_err(|error| format!("child {index} {error}"))?;
-        if !keys.insert(child.key()) {
-            return Err(format!("child {index} is {} once more", child.key()));
+            .map_err(|error| AnswerError::Child { index, error })?;
+        let key = child.key();
+        if !keys.insert(key.clone()) {
+            return Err(AnswerError::Twice { index, key });
         }
         children.push(child);
     }
@@ -57,19 +59,22 @@ pub fn desired(
 fn one(
     declared: &Declared,
     family: &Family,
-    parent: &DynamicObject,
+    parent: &Owner<'_>,
     selector: &Selector,
     value: &Value,
-) -> Result<Child, String> {
+) -> Result<Child, ChildError> {
     let Some(fields) = value.as_object() else {
-        return Err(format!("is {}, not an object", kind_of(value)));
+        return Err(ChildError::NotAnObject {
+            kind: kind_of(value),
+        });
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let Some((placed, _)) = family.child(api_version, kind) else {
-        return Err(format!(
-            "is of kind {kind:?} in {api_version:?}, which is not among spec.childResources"
-        ));
+        return Err(ChildError::Undeclared {
+            kind: kind.to_owned(),
+            api_version: api_version.to_owned(),
+        });
     };
     let mut fields = fields.clone();
     for field in ["apiVersion", "kind", "status"] {
@@ -81,49 +86,48 @@ fn one(
             metadata.remove(field);
         }
     }
-    let mut metadata: ObjectMeta = serde_json::from_value(metadata)
-        .map_err(|error| format!("has metadata that are none: {error}"))?;
-    let name = metadata.name.clone().unwrap_or_default();
-    if name.is_empty() {
-        return Err(format!("is a {kind} without a name"));
-    }
-    let title = format!("({kind} {name})");
-    match (&metadata.namespace, &parent.metadata.namespace) {
+    let mut metadata: ObjectMeta =
+        serde_json::from_value(metadata).map_err(ChildError::Metadata)?;
+    let name = Name::from_metadata(&metadata).map(|name| name.to_string());
+    let name = name.map_err(|_| ChildError::Nameless {
+        kind: kind.to_owned(),
+    })?;
+    let title = format!("{kind} {name}");
+    match (&metadata.namespace, &parent.object.metadata.namespace) {
         (_, Some(_)) if placed.cluster_scoped => {
-            return Err(format!(
-                "{title} is outside of namespaces; a parent in a namespace has its children there"
-            ));
+            return Err(ChildError::ClusterScoped { title });
         }
         (Some(namespace), Some(own)) if namespace != own => {
-            return Err(format!(
-                "{title} is in namespace {namespace}; a parent in {own} has its children there"
-            ));
+            return Err(ChildError::Elsewhere {
+                title,
+                namespace: namespace.clone(),
+                own: own.clone(),
+            });
         }
         (None, Some(own)) => metadata.namespace = Some(own.clone()),
         (None, None) if !placed.cluster_scoped => {
-            return Err(format!(
-                "{title} has no namespace, and neither has its parent"
-            ));
+            return Err(ChildError::NoNamespace { title });
         }
         (Some(_), None) if placed.cluster_scoped => metadata.namespace = None,
         _ => {}
     }
-    not_ours(&mut metadata).map_err(|error| format!("{title} {error}"))?;
+    if let Some(label) = take_ours(&mut metadata) {
+        return Err(ChildError::Reserved { title, label });
+    }
     let labels = metadata.labels.get_or_insert_default();
     if declared.generate_selector {
-        let uid = parent.metadata.uid.clone().unwrap_or_default();
-        labels.insert(labels::CONTROLLER_UID.to_owned(), uid);
+        labels.insert(labels::CONTROLLER_UID.to_owned(), parent.uid.to_string());
     }
     if !selector.matches(labels) {
-        return Err(format!(
-            "{title} does not have the labels by which its parent selects its children ({selector})"
-        ));
+        return Err(ChildError::Unselected {
+            title,
+            selector: selector.to_string(),
+        });
     }
-    let uid = parent.metadata.uid.as_deref().unwrap_or_default();
     let owners = metadata.owner_references.get_or_insert_default();
-    owners.retain(|owner| owner.uid != uid);
+    owners.retain(|owner| parent.uid != *owner.uid);
     if owners.iter().any(|owner| owner.controller == Some(true)) {
-        return Err(format!("{title} names another controller"));
+        return Err(ChildError::OtherController { title });
     }
     owners.push(controller_reference(family, parent));
     let mut object = DynamicObject::new(&name, &placed.resource);
@@ -142,8 +146,8 @@ fn one(
 }
 
 /// Removes the annotations that oz wrote from a child that a function echoes, including the annotation for its
-/// adoption. Rejects other labels and annotations of oz: they identify the objects of oz.
-fn not_ours(metadata: &mut ObjectMeta) -> Result<(), String> {
+/// adoption. Returns the first other label or annotation of oz: they identify the objects of oz.
+fn take_ours(metadata: &mut ObjectMeta) -> Option<String> {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove(APPLIED);
         annotations.remove(super::ends::UNTIL);
@@ -154,8 +158,5 @@ fn not_ours(metadata: &mut ObjectMeta) -> Result<(), String> {
     let reserved = all.find(|(name, value)| {
         labels::is_own(name) || (*name == labels::MANAGED_BY && *value == labels::OZ)
     });
-    match reserved {
-        None => Ok(()),
-        Some((name, _)) => Err(format!("has {name}, which only oz may write")),
-    }
+    reserved.map(|(name, _)| name.clone())
 }

@@ -97,10 +97,8 @@ pub fn unseal(child: &mut Child) {
     if let Some(text) = annotations.and_then(|annotations| annotations.get_mut(UNTIL))
         && let Ok(said) = serde_json::from_str::<Until>(text)
     {
-        *text = said
-            .until
-            .map(|until| until.to_string())
-            .unwrap_or_default();
+        text.clear();
+        text.extend(said.until.map(|until| until.to_string()));
     }
 }
 

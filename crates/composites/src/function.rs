@@ -79,9 +79,9 @@ impl Called {
 
 /// Returns the title of a child, for messages.
 pub(super) fn title(kind: &str, namespace: Option<&str>, name: &str) -> String {
-    match namespace.unwrap_or_default() {
-        "" => format!("{kind} {name}"),
-        namespace => format!("{kind} {namespace}/{name}"),
+    match namespace {
+        None | Some("") => format!("{kind} {name}"),
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
     }
 }
 

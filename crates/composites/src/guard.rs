@@ -22,8 +22,8 @@ const MOST_CHILDREN: usize = 5;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The UID of the CompositeController or RegoController.
-    pub composite: String,
+    /// The UID of the CompositeController or RegoController; `None` for one that is not stored.
+    pub composite: Option<String>,
     /// The parent, with its namespace if it has one.
     pub parent: String,
     /// The children that would be created.

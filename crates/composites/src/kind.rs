@@ -40,19 +40,15 @@ impl KindName {
     /// Returns the API group; empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
+        group(&self.api_version)
     }
 
     /// Returns the version.
     #[must_use]
     pub fn version(&self) -> &str {
-        let (_, version) = self.api_version.split_once('/').unwrap_or_default();
-        if version.is_empty() {
-            &self.api_version
-        } else {
-            version
+        match self.api_version.split_once('/') {
+            Some((_, version)) if !version.is_empty() => version,
+            _ => &self.api_version,
         }
     }
 }
@@ -73,6 +69,11 @@ impl std::fmt::Display for KindName {
             group => write!(formatter, "{}.{group}", self.resource),
         }
     }
+}
+
+/// Returns the group of an API version; empty for the core group.
+pub(super) fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Checks whether the group, version and plural name have a valid form.

@@ -9,6 +9,7 @@
 mod account;
 mod adoption;
 mod annotations;
+pub mod answer;
 pub mod author;
 mod bare;
 mod besides;
@@ -34,8 +35,9 @@ mod timeline;
 mod value;
 mod window;
 
-pub use account::{Account, Accounts};
+pub use account::{Account, AccountError, Accounts};
 pub use adoption::ADOPTABLE_BY;
+pub use answer::AnswerError;
 pub use besides::besides_status;
 pub use controller::{Composite, Facts, Pass, Question, Refused};
 pub use declared::{Declared, Family};

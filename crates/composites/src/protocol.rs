@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
 use oz_api::composite::{HookVersion, MAX_CHILDREN};
-use oz_core::controller::Live;
+use oz_core::controller::{Key, Live};
 use serde_json::{Map, Value, json};
 
+use super::answer::AnswerError;
 use super::declared::{Declared, Family, Placed};
 use super::related::Related;
 use super::value::kind_of;
@@ -85,13 +86,14 @@ fn by_rule(
 }
 
 fn name(family: &Family, version: HookVersion, placed: &Placed, object: &DynamicObject) -> String {
-    let metadata = &object.metadata;
-    let name = metadata.name.clone().unwrap_or_default();
+    let Key {
+        namespace, name, ..
+    } = Key::of(&placed.resource, &object.metadata);
     let qualified = match version {
         HookVersion::V1 => family.parent.cluster_scoped && !placed.cluster_scoped,
         HookVersion::V2 => !placed.cluster_scoped,
     };
-    match &metadata.namespace {
+    match namespace {
         Some(namespace) if qualified => format!("{namespace}/{name}"),
         _ => name,
     }
@@ -128,41 +130,54 @@ impl Answer {
     ///
     /// # Errors
     /// If the response is invalid. The error names the defect.
-    pub fn read(answer: &Value, strict: bool) -> Result<Self, String> {
+    pub fn read(answer: &Value, strict: bool) -> Result<Self, AnswerError> {
         let Some(fields) = answer.as_object() else {
-            return Err(format!("is {}, not an object", kind_of(answer)));
+            return Err(AnswerError::NotAnObject {
+                kind: kind_of(answer),
+            });
         };
         if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str()))
             && strict
         {
-            return Err(format!("has the unknown field {unknown:?}"));
+            let field = unknown.clone();
+            return Err(AnswerError::UnknownField { field });
         }
+        let wrong = |field, value: &Value| AnswerError::FieldType {
+            field,
+            kind: kind_of(value),
+        };
         let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
         let status = match field("status") {
             None => None,
             Some(Value::Object(status)) => Some(status.clone()),
-            Some(other) => return Err(format!("has {} as its status", kind_of(other))),
+            Some(other) => return Err(wrong("status", other)),
         };
         let children = match field("children") {
             None => Vec::new(),
             Some(Value::Array(children)) => children.clone(),
-            Some(other) => return Err(format!("has {} as its children", kind_of(other))),
+            Some(other) => return Err(wrong("children", other)),
         };
         if children.len() > MAX_CHILDREN {
             let count = children.len();
-            return Err(format!("has {count} children, of at most {MAX_CHILDREN}"));
+            return Err(AnswerError::TooManyChildren {
+                count,
+                most: MAX_CHILDREN,
+            });
         }
         let resync_after = match field("resyncAfterSeconds") {
             None => None,
             Some(seconds) => match seconds.as_f64() {
                 Some(seconds) => Some(seconds).filter(|seconds| *seconds > 0.0),
-                None => return Err("has a resyncAfterSeconds that is no number".to_owned()),
+                None => return Err(AnswerError::Resync),
             },
         };
         let finalized = match field("finalized") {
             None => false,
             Some(Value::Bool(finalized)) => *finalized,
-            Some(other) => return Err(format!("has {} as finalized", kind_of(other))),
+            Some(other) => {
+                let kind = kind_of(other);
+                return Err(AnswerError::Finalized { kind });
+            }
         };
         Ok(Self {
             status,

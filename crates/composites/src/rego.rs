@@ -11,8 +11,8 @@ use oz_core::validate::Violation;
 
 use crate::account::Account;
 use crate::declared::{
-    Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, parents,
-    reserved, reserved_parent,
+    Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, name_of, parents, reserved,
+    reserved_parent,
 };
 use crate::guard::MOST_DELETIONS;
 use crate::kind::is_kind;
@@ -36,9 +36,9 @@ impl Declared {
     pub fn of_rego(rego: &RegoController) -> Result<Self, Vec<Violation>> {
         let spec = &rego.spec;
         let mut violations = Vec::new();
-        let name = rego.metadata.name.clone().unwrap_or_default();
+        let name = name_of(&rego.metadata, &mut violations);
         check(
-            name.len() <= LONGEST_NAME,
+            name.as_ref().is_none_or(|name| name.len() <= LONGEST_NAME),
             "metadata.name",
             "has more than 48 characters",
             &mut violations,
@@ -62,13 +62,13 @@ impl Declared {
         let evaluation = limits(&spec.limits, &mut violations);
         let policy = policy(spec, evaluation, &mut violations);
         let run_as = run_as(spec, &mut violations);
-        let (Some(policy), true) = (policy, violations.is_empty()) else {
+        let (Some(name), Some(policy), true) = (name, policy, violations.is_empty()) else {
             return Err(violations);
         };
         Ok(Self {
+            finalizer: format!("oz.wizardofoz.co/regocontroller-{name}"),
             name,
-            uid: rego.metadata.uid.clone().unwrap_or_default(),
-            finalizer: finalizer("oz.wizardofoz.co/regocontroller-", rego),
+            uid: rego.metadata.uid.clone(),
             controller: as_told(rego),
             parent,
             selector,

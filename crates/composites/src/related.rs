@@ -10,6 +10,7 @@ use oz_api::composite::HookVersion;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::answer::{AnswerError, RuleError};
 use super::kind::{KindName, Placed, is_kind};
 use super::value::kind_of;
 
@@ -68,7 +69,6 @@ impl Rule {
     ) -> bool {
         let none = BTreeMap::new();
         let namespace = metadata.namespace.as_deref();
-        let name = metadata.name.as_deref().unwrap_or_default();
         let is_there = self.namespace.is_none()
             || namespace.is_none()
             || self.namespace.as_deref() == namespace;
@@ -79,7 +79,11 @@ impl Rule {
             _ => true,
         };
         is_there
-            && (self.names.is_empty() || self.names.iter().any(|known| known == name))
+            && (self.names.is_empty()
+                || metadata
+                    .name
+                    .as_ref()
+                    .is_some_and(|name| self.names.contains(name)))
             && self
                 .labels
                 .matches(metadata.labels.as_ref().unwrap_or(&none))
@@ -95,53 +99,56 @@ pub fn rules(
     answer: &Value,
     version: HookVersion,
     parent: &ObjectMeta,
-) -> Result<Vec<Rule>, String> {
+) -> Result<Vec<Rule>, AnswerError> {
     let Some(fields) = answer.as_object() else {
-        return Err(format!("is {}, not an object", kind_of(answer)));
+        return Err(AnswerError::NotAnObject {
+            kind: kind_of(answer),
+        });
     };
     let named = match fields.get("relatedResources") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(named)) => named,
-        Some(other) => return Err(format!("has {} as its relatedResources", kind_of(other))),
+        Some(other) => {
+            return Err(AnswerError::FieldType {
+                field: "relatedResources",
+                kind: kind_of(other),
+            });
+        }
     };
     if named.len() > MOST_RULES {
         let count = named.len();
-        return Err(format!(
-            "has {count} relatedResources, of at most {MOST_RULES}"
-        ));
+        return Err(AnswerError::TooManyRules {
+            count,
+            most: MOST_RULES,
+        });
     }
     let rules = named.iter().enumerate().map(|(index, value)| {
-        let rule = Named::deserialize(value).map_err(|error| error.to_string());
+        let rule = Named::deserialize(value).map_err(RuleError::Form);
         rule.and_then(|named| rule_of(named, version, parent))
-            .map_err(|error| format!("has relatedResources[{index}], which {error}"))
+            .map_err(|error| AnswerError::Rule { index, error })
     });
     rules.collect()
 }
 
-fn rule_of(named: Named, version: HookVersion, parent: &ObjectMeta) -> Result<Rule, String> {
+fn rule_of(named: Named, version: HookVersion, parent: &ObjectMeta) -> Result<Rule, RuleError> {
     let kind = KindName {
         api_version: named.api_version,
         resource: named.resource,
     };
     if !is_kind(&kind) {
-        return Err(format!(
-            "names {kind} in {:?}, which is no kind",
-            kind.api_version
-        ));
+        return Err(RuleError::NoKind { kind });
     }
-    let names = named.names.unwrap_or_default();
+    let names: Vec<String> = named.names.into_iter().flatten().collect();
     let namespace = named.namespace.filter(|namespace| !namespace.is_empty());
     if !names.is_empty() && (named.label_selector.is_some() || named.namespace_selector.is_some()) {
-        return Err("has names and a selector; it is one or the other".to_owned());
+        return Err(RuleError::NamesAndSelector);
     }
     if namespace.is_some() && named.namespace_selector.is_some() {
-        return Err(
-            "has a namespace and a selector of namespaces; it is one or the other".to_owned(),
-        );
+        return Err(RuleError::NamespaceAndSelector);
     }
-    let selector = |selector: Option<LabelSelector>| {
-        Selector::try_from(selector.unwrap_or_default())
-            .map_err(|error| format!("has no label selector: {error}"))
+    let selector = |selector: Option<LabelSelector>| match selector {
+        Some(selector) => Selector::try_from(selector).map_err(RuleError::Selector),
+        None => Ok(Selector::default()),
     };
     let namespaces = named.namespace_selector.map(|it| selector(Some(it)));
     // In version v1, a parent in a namespace receives objects of the same namespace only.
@@ -151,9 +158,7 @@ fn rule_of(named: Named, version: HookVersion, parent: &ObjectMeta) -> Result<Ru
         .filter(|_| version == HookVersion::V1);
     let namespace = match (namespace, own) {
         (Some(namespace), Some(own)) if namespace != own => {
-            return Err(format!(
-                "is in namespace {namespace}; a parent in {own} is shown what is there, but by version v2"
-            ));
+            return Err(RuleError::Elsewhere { namespace, own });
         }
         (namespace, own) => namespace.or(own),
     };

@@ -16,6 +16,9 @@ use oz_core::transient::{Policy, on_role, privileged, review};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::answer::HandedError;
+use super::kind::group;
+
 /// The maximum number of authors of one parent.
 pub const MOST_AUTHORS: usize = 8;
 
@@ -53,11 +56,11 @@ pub struct Target {
 }
 
 impl Target {
-    fn of(resource: &ApiResource, name: Option<&str>) -> Self {
+    fn new(resource: &ApiResource, name: String) -> Self {
         Self {
             group: resource.group.clone(),
             resource: resource.plural.clone(),
-            name: name.unwrap_or_default().to_owned(),
+            name,
         }
     }
 }
@@ -183,7 +186,7 @@ impl Want {
 /// Returns the check whether each author may have an object adopted: its function may then change and delete it.
 pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
     let metadata = &live.object.metadata;
-    let target = Target::of(&live.resource, metadata.name.as_deref());
+    let target = Target::new(&live.resource, live.key().name);
     Want {
         authors: authors.to_vec(),
         namespace: metadata.namespace.clone(),
@@ -194,9 +197,10 @@ pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
 /// Returns the kind that the stamp of a parent covers, in addition to its name.
 #[must_use]
 pub fn stamped_kind(parent: &DynamicObject) -> String {
-    let types = parent.types.clone().unwrap_or_default();
-    let (group, _) = types.api_version.split_once('/').unwrap_or_default();
-    title(&types.kind, group)
+    match &parent.types {
+        Some(types) => title(&types.kind, group(&types.api_version)),
+        None => title("", ""),
+    }
 }
 
 /// Returns the name of a kind with its group, which differs from the names of oz's own kinds.
@@ -246,7 +250,11 @@ pub(super) fn authors_of(
 
 /// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights.
 /// `live` counts, since fields that a function omits keep their values.
-fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<Vec<Want>, String> {
+fn handed(
+    child: &Child,
+    live: Option<&Live>,
+    authors: &[Requester],
+) -> Result<Vec<Want>, HandedError> {
     let is_rbac = child.resource.group == RBAC_GROUP;
     let is_privileged = privileged(&child.resource, &child.object).is_some()
         || live.is_some_and(|live| privileged(&live.resource, &live.object).is_some());
@@ -262,11 +270,11 @@ fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<V
     let data = &child.object.data;
     let bound = |role: &Value| {
         let role = RoleReference::deserialize(role);
-        let role = role.map_err(|error| format!("has a roleRef that is none: {error}"));
+        let role = role.map_err(HandedError::NoRole);
         role.map(|role| want(Act::Bind(role)))
     };
     if !is_rbac {
-        let target = Target::of(&child.resource, metadata.name.as_deref());
+        let target = Target::new(&child.resource, child.key().name);
         let verbs: &'static [&'static str] = match live {
             None => &["create"],
             Some(_) => &["update"],
@@ -283,20 +291,23 @@ fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<V
         "RoleBinding" | "ClusterRoleBinding" => return Ok(vec![bound(&data["roleRef"])?]),
         "Role" => RoleKind::Role,
         "ClusterRole" => RoleKind::ClusterRole,
-        other => return Err(format!("is a {other}, which no function writes")),
+        other => {
+            let kind = other.to_owned();
+            return Err(HandedError::NotWritten { kind });
+        }
     };
     if !data["aggregationRule"].is_null() {
-        return Err("has an aggregationRule: nobody knows what it will permit".to_owned());
+        return Err(HandedError::Aggregated);
     }
     let rules = match &data["rules"] {
         Value::Null => Ok(Vec::new()),
         rules => Vec::<PolicyRule>::deserialize(rules),
     };
-    let rules = rules.map_err(|error| format!("has rules that are none: {error}"))?;
+    let rules = rules.map_err(HandedError::NoRules)?;
     let role = RoleReference {
         api_group: RBAC_GROUP.to_owned(),
         kind,
-        name: metadata.name.clone().unwrap_or_default(),
+        name: child.key().name,
     };
     Ok(vec![want(Act::Write(role, rules))])
 }
@@ -307,7 +318,7 @@ fn handed(child: &Child, live: Option<&Live>, authors: &[Requester]) -> Result<V
 fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     let kind = privileged(&live.resource, &live.object)?;
     let metadata = &live.object.metadata;
-    let target = Target::of(&live.resource, metadata.name.as_deref());
+    let target = Target::new(&live.resource, live.key().name);
     (!kind.is_revoked_by_deletion()).then(|| Want {
         authors: authors.to_vec(),
         namespace: metadata.namespace.clone(),
@@ -344,7 +355,7 @@ impl Judge<'_> {
                 continue;
             };
             let judged = wants
-                .map_err(|error| Failure::invalid("AnswerInvalid", error))
+                .map_err(|error| Failure::invalid("AnswerInvalid", error.to_string()))
                 .and_then(|wants| {
                     // Unproven authors have no permissions.
                     let _: &[Requester] = authors.as_deref().map_err(unproven)?;
@@ -370,7 +381,7 @@ impl Judge<'_> {
         &self,
         step: &Step,
         authors: &[Requester],
-    ) -> Option<(Key, Result<Vec<Want>, String>)> {
+    ) -> Option<(Key, Result<Vec<Want>, HandedError>)> {
         let (key, wants) = match step {
             Step::Apply(child) => {
                 let key = child.key();

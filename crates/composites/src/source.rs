@@ -112,15 +112,12 @@ impl Declaration {
     /// Returns the title of the object among controllers.
     #[must_use]
     pub fn title(&self) -> String {
-        let title = |kind: &str, name: Option<&String>| {
-            format!("{kind} {}", name.map_or("", String::as_str))
+        let kind = match self {
+            Self::CompositeController(_) => "composite",
+            Self::RegoController(_) => RegoController::NAME,
         };
-        match self {
-            Self::CompositeController(source) => title("composite", source.metadata.name.as_ref()),
-            Self::RegoController(source) => {
-                title(RegoController::NAME, source.metadata.name.as_ref())
-            }
-        }
+        let name = self.metadata().name.as_deref();
+        [kind].into_iter().chain(name).collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::core::{Selector, SelectorExt};
 use oz_api::composite::{CompositeControllerStatus, Method};
-use oz_api::conditions;
 use oz_api::encode::hex;
+use oz_api::{Uid, conditions};
 use oz_core::controller::{
     Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
@@ -21,6 +21,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::account::{Account, Accounts};
+use super::answer::unidentified;
 use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
 use super::source::{Declaration, Source};
@@ -220,13 +221,13 @@ impl<S: Source> Composites<S> {
         metadata.deletion_timestamp.is_some() || !self.selector.matches(labels)
     }
 
-    fn stop(&self, uid: &str) -> Step {
+    fn stop(&self, uid: Uid<'_>) -> Step {
         self.effect(uid, None, None, None, Mode::Ends)
     }
 
     fn effect(
         &self,
-        uid: &str,
+        uid: Uid<'_>,
         composite: Option<&S>,
         survey: Option<&Survey>,
         policy: Option<String>,
@@ -259,18 +260,17 @@ impl<S: Source> Composites<S> {
         };
         Step::Effect(Effect {
             port: PORT.to_owned(),
-            key: uid.to_owned(),
+            key: uid.to_string(),
             payload: serde_json::to_value(run).unwrap_or_else(|_| json!({})),
         })
     }
 
     fn not_listed(&self, declared: &Declared) -> String {
-        let named = declared.run_as.as_ref().map(ToString::to_string);
+        let named = declared.run_as.as_ref().unwrap_or(&self.accounts.default);
         let all = std::iter::once(&self.accounts.default).chain(&self.accounts.others);
         let all: Vec<String> = all.map(ToString::to_string).collect();
         format!(
-            "it is to run as {}, which is none of the accounts of composites: {}; see --composite-accounts",
-            named.unwrap_or_default(),
+            "it is to run as {named}, which is none of the accounts of composites: {}; see --composite-accounts",
             all.join(", ")
         )
     }
@@ -278,12 +278,11 @@ impl<S: Source> Composites<S> {
     /// It is not run. What was made before still comes to its end.
     fn refused(
         &self,
+        uid: Uid<'_>,
         composite: &S,
         survey: Option<&Survey>,
-        reason: &'static str,
-        message: String,
+        (reason, message): (&'static str, String),
     ) -> Decision<Standing> {
-        let uid = composite.meta().uid.as_deref().unwrap_or_default();
         let ends = self.effect(uid, Some(composite), survey, None, Mode::Ends);
         Decision {
             plan: Plan::default().then([ends]),
@@ -298,7 +297,7 @@ impl<S: Source> Composites<S> {
     fn surveyed(
         &self,
         now: Timestamp,
-        uid: &str,
+        uid: Uid<'_>,
         (composite, declared): (&S, &Declared),
         survey: &Survey,
     ) -> Decision<Standing> {
@@ -308,12 +307,14 @@ impl<S: Source> Composites<S> {
         };
         if let Err(failure) = &survey.family {
             let message = failure.message.clone();
-            return soon(self.refused(composite, Some(survey), failure.reason, message));
+            let why = (failure.reason, message);
+            return soon(self.refused(uid, composite, Some(survey), why));
         }
         let policy = match &survey.policy {
             Some(Err(failure)) => {
                 let message = failure.message.clone();
-                return soon(self.refused(composite, Some(survey), failure.reason, message));
+                let why = (failure.reason, message);
+                return soon(self.refused(uid, composite, Some(survey), why));
             }
             Some(Ok(found)) => Some(found.clone()),
             None => None,
@@ -380,7 +381,7 @@ impl<S: Source> Composites<S> {
     fn wrong(
         &self,
         now: Timestamp,
-        composite: &S,
+        (uid, composite): (Uid<'_>, &S),
         survey: &Option<Survey>,
         (reason, message): (&'static str, String),
     ) -> Verdict<Box<Declared>, Decision<Standing>> {
@@ -392,11 +393,10 @@ impl<S: Source> Composites<S> {
                 until: None,
             },
             (Ok(_), Some(survey)) if leaving => {
-                let uid = composite.meta().uid.as_deref().unwrap_or_default();
                 Verdict::Decided(self.leave(now, uid, &bare, survey))
             }
             (Ok(_), Some(survey)) => {
-                let mut decision = self.refused(&bare, Some(survey), reason, message);
+                let mut decision = self.refused(uid, &bare, Some(survey), (reason, message));
                 let wake = match survey.kinds {
                     Kinds::Served { hidden: false, .. } => LOOK_AGAIN,
                     _ => LOOK_AGAIN_SOON,
@@ -405,7 +405,7 @@ impl<S: Source> Composites<S> {
                 Verdict::Decided(decision)
             }
             (Err(_), _) => {
-                let mut decision = self.refused(composite, None, reason, message);
+                let mut decision = self.refused(uid, composite, None, (reason, message));
                 if leaving {
                     // Nothing of it has ever run as it is now.
                     decision.plan = decision.plan.then([Step::Release(FINALIZER.to_owned())]);
@@ -419,7 +419,7 @@ impl<S: Source> Composites<S> {
     fn leave(
         &self,
         now: Timestamp,
-        uid: &str,
+        uid: Uid<'_>,
         composite: &S,
         survey: &Survey,
     ) -> Decision<Standing> {
@@ -539,18 +539,18 @@ pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
 /// The rules that an account lacks, as they would be written in a ClusterRole.
 fn rules(account: &Account, lacks: &[ResourceAttributes]) -> String {
     let of = |one: &ResourceAttributes| {
-        let resource = one.resource.clone().unwrap_or_default();
+        let resource = one.resource.clone()?;
         let resource = match &one.subresource {
             Some(subresource) => format!("{resource}/{subresource}"),
             None => resource,
         };
-        (one.group.clone().unwrap_or_default(), resource)
+        Some((one.group.clone()?, resource))
     };
-    let resources: BTreeSet<_> = lacks.iter().map(of).collect();
+    let resources: BTreeSet<_> = lacks.iter().filter_map(of).collect();
     let rules = resources.iter().map(|(group, resource)| {
         let verbs = lacks
             .iter()
-            .filter(|one| of(one) == (group.clone(), resource.clone()));
+            .filter(|one| of(one).is_some_and(|it| it == (group.clone(), resource.clone())));
         let verbs: BTreeSet<_> = verbs.filter_map(|one| one.verb.clone()).collect();
         let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         rule.to_string()
@@ -586,7 +586,15 @@ impl<S: Source> Controller for Composites<S> {
         facts: &Option<Survey>,
         _: &[Live],
     ) -> Verdict<Box<Declared>, Decision<Standing>> {
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let uid = match Uid::from_metadata(object.meta()) {
+            Ok(uid) => uid,
+            Err(error) => {
+                return Verdict::Decided(Decision {
+                    plan: Plan::default().because(unidentified(&error)),
+                    state: Standing::default(),
+                });
+            }
+        };
         let leaving = self.is_leaving(object);
         if leaving && !is_held(object) {
             let plan = Plan::default().then([self.stop(uid)]);
@@ -602,11 +610,11 @@ impl<S: Source> Controller for Composites<S> {
                     "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
                     declared.parent
                 );
-                return self.wrong(now, object, facts, ("ServedNatively", message));
+                return self.wrong(now, (uid, object), facts, ("ServedNatively", message));
             }
             Err(violations) => {
                 let message = Violation::list(&violations);
-                return self.wrong(now, object, facts, ("NotAccepted", message));
+                return self.wrong(now, (uid, object), facts, ("NotAccepted", message));
             }
         };
         match facts {
@@ -628,7 +636,6 @@ impl<S: Source> Controller for Composites<S> {
     ) -> CompositeControllerStatus {
         let mut status = object.standing().cloned().unwrap_or_default();
         let generation = object.meta().generation;
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
         let standing = &decision.state;
         if standing.accepted.is_none() {
             return status;
@@ -655,7 +662,8 @@ impl<S: Source> Controller for Composites<S> {
             status.accepted_digest.clone_from(&status.policy_digest);
         }
         let tally = standing.tally.as_ref().filter(|_| standing.withholds);
-        status.pending = tally.map(|tally| tally.pending.clone()).unwrap_or_default();
+        let pending = tally.into_iter().flat_map(|tally| tally.pending.clone());
+        status.pending = pending.collect();
         let mut set = |type_: &str, (holds, reason, message): (bool, &str, String)| {
             conditions::set(
                 &mut status.conditions,
@@ -677,9 +685,11 @@ impl<S: Source> Controller for Composites<S> {
             standing.accepted.clone().unwrap_or(unknown.clone()),
         );
         set(PERMITTED, standing.permitted.clone().unwrap_or(unknown));
-        let answer = outcome.answers.get(PORT, uid).cloned().unwrap_or_default();
-        let runs: Runs = serde_json::from_value(answer).unwrap_or_default();
-        let running = match (&outcome.failure, runs.running) {
+        let uid = object.meta().uid.as_deref();
+        let answer = uid.and_then(|uid| outcome.answers.get(PORT, uid));
+        let runs = answer.and_then(|answer| serde_json::from_value::<Runs>(answer.clone()).ok());
+        let is_running = runs.is_some_and(|runs| runs.running);
+        let running = match (&outcome.failure, is_running) {
             (_, true) => (true, "Running", "parents are looked after".to_owned()),
             (Some(failure), false) => (false, failure.reason, failure.message.clone()),
             (None, false) => (false, "Stopped", "see the other conditions".to_owned()),
@@ -689,7 +699,7 @@ impl<S: Source> Controller for Composites<S> {
     }
 
     fn orphaned(&self, _: Timestamp, object: Option<&S>, _: &[Live]) -> Plan {
-        let uid = object.and_then(|object| object.meta().uid.as_deref());
+        let uid = object.and_then(|object| Uid::from_metadata(object.meta()).ok());
         Plan::default().then(uid.map(|uid| self.stop(uid)))
     }
 

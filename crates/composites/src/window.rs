@@ -6,6 +6,8 @@ use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
+use super::answer::WindowError;
+
 /// The fields with the first instant and with the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -20,14 +22,13 @@ pub(super) fn checked(
     violations: &mut Vec<Violation>,
 ) -> Window {
     for (field, path) in from.into_iter().chain([until]) {
-        let names = path.strip_prefix('.').unwrap_or_default();
-        let mut names = names.split('.');
-        let first = names.clone().next().unwrap_or_default();
-        if !names.all(|name| !name.is_empty()) {
+        let names = path.strip_prefix('.').map(|names| names.split('.'));
+        let first = names.clone().and_then(|mut names| names.next());
+        if !names.is_some_and(|mut names| names.all(|name| !name.is_empty())) {
             let message = "is no path such as .spec.validUntil";
             violations.push(Violation::of(field, message));
         }
-        if matches!(first, "metadata" | "status") {
+        if matches!(first, Some("metadata" | "status")) {
             let message = "is of metadata or status, which the parent's author does not write";
             violations.push(Violation::of(field, message));
         }
@@ -71,15 +72,13 @@ impl Window {
     ///
     /// # Errors
     /// If the parent has no end of the window, or a field is not an instant.
-    pub(super) fn of(&self, parent: &Value) -> Result<Bounds, String> {
+    pub(super) fn of(&self, parent: &Value) -> Result<Bounds, WindowError> {
         let from = self.from.as_deref();
         let from = from.map(|path| instant(parent, path)).transpose()?;
         let until = instant(parent, &self.until)?;
         if until.is_none() {
-            return Err(format!(
-                "has no {}, until which its children last",
-                name(&self.until)
-            ));
+            let field = name(&self.until);
+            return Err(WindowError::NoEnd { field });
         }
         Ok(Bounds {
             from: from.flatten(),
@@ -97,7 +96,7 @@ fn name(path: &[String]) -> String {
     path.iter().map(|field| format!(".{field}")).collect()
 }
 
-fn instant(parent: &Value, path: &[String]) -> Result<Option<Timestamp>, String> {
+fn instant(parent: &Value, path: &[String]) -> Result<Option<Timestamp>, WindowError> {
     let mut value = parent;
     for field in path {
         value = value.get(field).unwrap_or(&Value::Null);
@@ -106,8 +105,11 @@ fn instant(parent: &Value, path: &[String]) -> Result<Option<Timestamp>, String>
         Value::Null => Ok(None),
         Value::String(text) => match text.parse() {
             Ok(instant) => Ok(Some(instant)),
-            Err(_) => Err(format!("has {:.80?} as {}, no instant", text, name(path))),
+            Err(_) => Err(WindowError::NotAnInstant {
+                text: text.clone(),
+                field: name(path),
+            }),
         },
-        _ => Err(format!("has no text as {}, no instant", name(path))),
+        _ => Err(WindowError::NotAText { field: name(path) }),
     }
 }

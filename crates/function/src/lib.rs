@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use oz_api::rego;
 use oz_composites::declared::{InProcess, Modules};
 use oz_composites::supervise::PolicyFound;
-use oz_composites::{Called, POLICY_FAILED, bundle, compared, ends};
+use oz_composites::{AnswerError, Called, POLICY_FAILED, bundle, compared, ends};
 use oz_core::controller::Failure;
 use oz_rego::{Dialect, Language, Limits, Policy};
 use serde_json::Value;
@@ -114,7 +114,7 @@ pub fn document(
 
 /// Returns the failure that a function's response cannot be read.
 #[must_use]
-pub fn misread(function: &InProcess, error: &str) -> Failure {
+pub fn misread(function: &InProcess, error: &AnswerError) -> Failure {
     let message = format!("data.{}: its answer {error}", function.path);
     Failure::invalid("AnswerInvalid", message)
 }

@@ -294,8 +294,10 @@ fn leave(options: &Options, verb: Verb, directory: &Directory, outcome: Option<&
     let Some(outputs) = outputs.filter(|outputs| *outputs != RunOutputs::default()) else {
         return;
     };
-    if verb == Verb::Runtime && is_missing {
-        let text = serde_json::to_string(&outputs).unwrap_or_default();
+    if verb == Verb::Runtime
+        && is_missing
+        && let Ok(text) = serde_json::to_string(&outputs)
+    {
         let placed = directory.replace(RESULT, format!("{text}\n").as_bytes(), 0o660);
         Complaint::silent().about("result.json is missing", placed);
     }

@@ -25,8 +25,8 @@ pub(crate) struct Metadata {
     completed_at: Option<Timestamp>,
     /// Running, Completed, or Failed if the agent said so.
     status: &'static str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ impl Metadata {
             started_at,
             completed_at: None,
             status: "Running",
-            reason: String::new(),
+            reason: None,
         }
     }
 
@@ -64,7 +64,7 @@ impl Metadata {
         };
         self.reason = failed
             .and_then(|outcome| outcome.summary.clone())
-            .unwrap_or_default();
+            .filter(|summary| !summary.is_empty());
     }
 
     /// Writes it.

@@ -163,8 +163,8 @@ impl Tail {
 
     fn split(&mut self, mut piece: &[u8], line: &mut impl FnMut(Line<'_>)) {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
-            let (head, rest) = piece.split_at(end);
-            piece = rest.get(1..).unwrap_or_default();
+            let head = &piece[..end];
+            piece = &piece[end + 1..];
             if self.partial.is_empty() && !self.is_skipping {
                 line(Line {
                     bytes: head,
@@ -181,7 +181,7 @@ impl Tail {
     /// Adds to the line that has no end yet.
     fn keep(&mut self, piece: &[u8]) {
         let room = MAX_LINE.saturating_sub(self.partial.len());
-        let kept = piece.get(..room.min(piece.len())).unwrap_or_default();
+        let kept = &piece[..room.min(piece.len())];
         self.is_skipping |= kept.len() < piece.len();
         self.partial.extend_from_slice(kept);
     }

@@ -94,7 +94,10 @@ impl Transcript {
         };
         let length = file.metadata().map_or(0, |found| found.len());
         let start = length.saturating_sub(RECENT);
-        let mut bytes = vec![0; usize::try_from(length - start).unwrap_or_default()];
+        let Ok(size) = usize::try_from(length - start) else {
+            return Vec::new();
+        };
+        let mut bytes = vec![0; size];
         if file.read_exact_at(&mut bytes, start).is_err() {
             return Vec::new();
         }

@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use http::request::Builder;
 use parking_lot::Mutex;
 
-use crate::{Allowed, HttpClient, Trust, client};
+use crate::{Allowed, HttpClient, OutboundError, Trust, client};
 
 /// A server, see the module.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the certificate authorities cannot be read.
-    pub fn client(&self) -> Result<HttpClient, String> {
+    pub fn client(&self) -> Result<HttpClient, OutboundError> {
         let trust = match &self.ca_file {
             Some(file) => Trust::Only(read(file)?.into_bytes()),
             None => Trust::System,
@@ -58,12 +58,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the token cannot be read, or is not a token. No message contains it.
-    pub fn authorized(&self, request: Builder) -> Result<Builder, String> {
+    pub fn authorized(&self, request: Builder) -> Result<Builder, OutboundError> {
         let Some(file) = &self.token_file else {
             return Ok(request);
         };
         let token = HeaderValue::from_str(&format!("Bearer {}", read(file)?.trim()));
-        let mut token = token.map_err(|_| format!("{} has no token", file.display()))?;
+        let mut token = token.map_err(|_| OutboundError::NoToken { file: file.clone() })?;
         token.set_sensitive(true);
         Ok(request.header(AUTHORIZATION, token))
     }
@@ -73,7 +73,9 @@ impl Endpoint {
 ///
 /// # Errors
 /// The reason why the file cannot be read, with its path.
-pub fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file)
-        .map_err(|error| format!("failed to read {}: {error}", file.display()))
+pub fn read(file: &Path) -> Result<String, OutboundError> {
+    std::fs::read_to_string(file).map_err(|error| OutboundError::Read {
+        file: file.to_owned(),
+        error,
+    })
 }

@@ -5,6 +5,7 @@
 
 mod address;
 mod endpoint;
+mod error;
 mod resolver;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 pub use endpoint::{Endpoint, read};
+pub use error::OutboundError;
 pub use resolver::Resolver;
 
 /// The time after which an idle connection is closed.
@@ -49,16 +51,16 @@ impl Allowed {
     ///
     /// # Errors
     /// The reason why it may not.
-    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
+    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), OutboundError> {
         let address = address.to_canonical();
         if self.hosts.contains(&host.to_lowercase()) {
             return Ok(());
         }
         if let Some(why) = address::refused(address) {
-            return Err(format!("{address} {why}, where nothing is sent to"));
+            return Err(OutboundError::Refused { address, why });
         }
         if self.api_servers.contains(&address) {
-            return Err(format!("{address} is the API server"));
+            return Err(OutboundError::ApiServer { address });
         }
         Ok(())
     }
@@ -67,10 +69,8 @@ impl Allowed {
     ///
     /// # Errors
     /// The reason why it may not. The message does not contain the URL.
-    pub fn url(&self, text: &str) -> Result<Uri, String> {
-        let url: Uri = text
-            .parse()
-            .map_err(|error| format!("it is no URL: {error}"))?;
+    pub fn url(&self, text: &str) -> Result<Uri, OutboundError> {
+        let url: Uri = text.parse().map_err(OutboundError::NoUrl)?;
         self.check_url(&url)?;
         Ok(url)
     }
@@ -80,13 +80,13 @@ impl Allowed {
     ///
     /// # Errors
     /// The reason why it may not.
-    pub fn check_url(&self, url: &Uri) -> Result<(), String> {
+    pub fn check_url(&self, url: &Uri) -> Result<(), OutboundError> {
         if !matches!(url.scheme_str(), Some("http" | "https")) {
-            return Err("it must begin with http:// or https://".to_owned());
+            return Err(OutboundError::Scheme);
         }
-        let authority = url.authority().ok_or("it names no host")?;
+        let authority = url.authority().ok_or(OutboundError::NoHost)?;
         if authority.as_str().contains('@') {
-            return Err("it must have no user and password".to_owned());
+            return Err(OutboundError::UserInfo);
         }
         let host = authority.host();
         let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -111,7 +111,7 @@ pub enum Trust {
 ///
 /// # Errors
 /// When the trusted PEM contains no certificate.
-pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, String> {
+pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, OutboundError> {
     let mut connector = HttpConnector::new_with_resolver(Resolver::new(allowed));
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -142,15 +142,14 @@ fn trusting(roots: RootCertStore) -> HttpsConnectorBuilder<WantsSchemes> {
     HttpsConnectorBuilder::new().with_tls_config(config)
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+fn roots(pem: &[u8]) -> Result<RootCertStore, OutboundError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("no certificate: {error}"))?;
-        let added = roots.add(certificate);
-        added.map_err(|error| format!("no certificate authority: {error}"))?;
+        let certificate = certificate.map_err(OutboundError::NoCertificate)?;
+        roots.add(certificate).map_err(OutboundError::NoAuthority)?;
     }
     if roots.is_empty() {
-        return Err("it has no certificate".to_owned());
+        return Err(OutboundError::Empty);
     }
     Ok(roots)
 }

@@ -20,13 +20,22 @@ const MAX_DEPTH: usize = 256;
 
 /// The check of a function before the call: the size of its result.
 type Judge = fn(&[Value]) -> Judged;
-type Judged = std::result::Result<(), &'static str>;
+type Judged = std::result::Result<(), Excess>;
 
-const TOO_MANY: &str = "more than 100000 elements by one call";
-const TOO_LONG: &str = "more than 4 MiB of text by one call";
-const TOO_DEEP: &str = "a value that is nested more than 256 levels deep";
-const TOO_FAR: &str = "a number of more than 4096 bits";
-const TOO_WIDE: &str = "a width of more than 999 places";
+/// The result of a call that would be too large.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Excess {
+    #[error("more than 100000 elements by one call")]
+    Elements,
+    #[error("more than 4 MiB of text by one call")]
+    Text,
+    #[error("a value that is nested more than 256 levels deep")]
+    Depth,
+    #[error("a number of more than 4096 bits")]
+    Bits,
+    #[error("a width of more than 999 places")]
+    Width,
+}
 
 const GUARDED: [(&str, u8, Judge); 19] = [
     ("numbers.range", 2, range),
@@ -74,15 +83,15 @@ pub(crate) const STOPPED: &str = "the policy was stopped: ";
 type Builtin = fn(&Span, &[Ref<Expr>], &[Value], bool) -> Result<Value>;
 
 fn guarded(name: &str, builtin: Builtin, judge: Judge, values: &[Value]) -> Result<Value> {
-    if let Err(what) = judge(values) {
-        bail!("{STOPPED}{name} would make {what}");
+    if let Err(excess) = judge(values) {
+        bail!("{STOPPED}{name} would make {excess}");
     }
     let written = (name == "sprintf")
         .then(|| sprintf::arguments(values))
         .flatten();
     let values = written.as_deref().unwrap_or(values);
     let (span, arguments) = &*NOWHERE;
-    let arguments = arguments.get(..values.len()).unwrap_or_default();
+    let arguments = &arguments[..values.len().min(arguments.len())];
     // As in OPA, a failure of a function is undefined.
     Ok(builtin(span, arguments, values, false).unwrap_or(Value::Undefined))
 }
@@ -114,11 +123,11 @@ fn range(values: &[Value]) -> Judged {
         // Numbers with more bits than an instant are far apart, or a range of one.
         let same = values.first() == values.get(1);
         let numbers = values.iter().all(|value| matches!(value, Value::Number(_)));
-        return at_most(!same && numbers, TOO_MANY);
+        return at_most(!same && numbers, Excess::Elements);
     };
     let step = integer(values, 2).map_or(1, i64::unsigned_abs).max(1);
     let elements = from.abs_diff(to) / step;
-    at_most(elements >= MAX_ELEMENTS, TOO_MANY)
+    at_most(elements >= MAX_ELEMENTS, Excess::Elements)
 }
 
 fn addresses(values: &[Value]) -> Judged {
@@ -127,25 +136,28 @@ fn addresses(values: &[Value]) -> Judged {
     };
     let bits: u32 = if address.contains(':') { 128 } else { 32 };
     let prefix = prefix.parse().unwrap_or(bits);
-    at_most(bits.saturating_sub(prefix) > 16, TOO_MANY)
+    at_most(bits.saturating_sub(prefix) > 16, Excess::Elements)
 }
 
 fn joined(values: &[Value]) -> Judged {
     let elements = values
         .iter()
         .map(|value| value.as_array().map_or(0, |array| array.len()));
-    at_most(elements.sum::<usize>() as u64 > MAX_ELEMENTS, TOO_MANY)
+    at_most(
+        elements.sum::<usize>() as u64 > MAX_ELEMENTS,
+        Excess::Elements,
+    )
 }
 
 fn shifted(values: &[Value]) -> Judged {
     let far = integer(values, 1).is_some_and(|shift| shift > MAX_SHIFT);
     let large = matches!(values.first(), Some(Value::Number(n)) if n.as_i128().is_none());
-    at_most(far || large, TOO_FAR)
+    at_most(far || large, Excess::Bits)
 }
 
 fn number(values: &[Value]) -> Judged {
     let text = text(values, 0);
-    at_most(text.len() > 1024 || has_large_exponent(text), TOO_FAR)
+    at_most(text.len() > 1024 || has_large_exponent(text), Excess::Bits)
 }
 
 /// Checks whether a number's exponent has four digits or more: the number would be written out.
@@ -162,7 +174,7 @@ pub(crate) fn has_large_exponent(text: &str) -> bool {
 fn formatted(values: &[Value]) -> Judged {
     let mut digits = text(values, 0).split(|c: char| !c.is_ascii_digit());
     let wide = digits.any(|digits| digits.trim_start_matches('0').len() > 3);
-    at_most(wide, TOO_WIDE)?;
+    at_most(wide, Excess::Width)?;
     written(values)
 }
 
@@ -174,7 +186,7 @@ fn concatenated(values: &[Value]) -> Judged {
         Some(Value::Set(set)) => set.iter().map(length).sum(),
         _ => 0,
     };
-    at_most(bytes > MAX_TEXT, TOO_LONG)
+    at_most(bytes > MAX_TEXT, Excess::Text)
 }
 
 fn replaced(values: &[Value]) -> Judged {
@@ -184,7 +196,7 @@ fn replaced(values: &[Value]) -> Judged {
         return Ok(());
     }
     let bytes = text.matches(old).count().saturating_mul(new.len()) + text.len();
-    at_most(bytes > MAX_TEXT, TOO_LONG)
+    at_most(bytes > MAX_TEXT, Excess::Text)
 }
 
 fn replaced_by_many(values: &[Value]) -> Judged {
@@ -198,12 +210,12 @@ fn replaced_by_many(values: &[Value]) -> Judged {
         _ => 0,
     };
     let bytes = (text(values, 1).len() + 1).saturating_mul(longest.max(1));
-    at_most(bytes > MAX_TEXT / 4, TOO_LONG)
+    at_most(bytes > MAX_TEXT / 4, Excess::Text)
 }
 
 fn replaced_by_pattern(values: &[Value]) -> Judged {
     let bytes = (text(values, 0).len() + 1).saturating_mul(text(values, 2).len() + 1);
-    at_most(bytes > MAX_TEXT / 4, TOO_LONG)
+    at_most(bytes > MAX_TEXT / 4, Excess::Text)
 }
 
 /// Checks values that are serialized, or copied completely: values that share their parts are written as often as they
@@ -216,14 +228,14 @@ fn written(values: &[Value]) -> Judged {
 }
 
 fn weigh(value: &Value, budget: &mut usize, depth: usize) -> Judged {
-    at_most(depth > MAX_DEPTH, TOO_DEEP)?;
+    at_most(depth > MAX_DEPTH, Excess::Depth)?;
     let own = match value {
         Value::String(text) => text.len() + 2,
         // The maximum length of a number in the input.
         Value::Number(_) => 20,
         _ => 4,
     };
-    *budget = budget.checked_sub(own).ok_or(TOO_LONG)?;
+    *budget = budget.checked_sub(own).ok_or(Excess::Text)?;
     match value {
         Value::Array(array) => array
             .iter()
@@ -239,8 +251,8 @@ fn weigh(value: &Value, budget: &mut usize, depth: usize) -> Judged {
     }
 }
 
-fn at_most(is_more: bool, what: &'static str) -> Judged {
-    if is_more { Err(what) } else { Ok(()) }
+fn at_most(is_more: bool, excess: Excess) -> Judged {
+    if is_more { Err(excess) } else { Ok(()) }
 }
 
 fn text(values: &[Value], at: usize) -> &str {

@@ -67,7 +67,7 @@ pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
                 Rule::Default { refr, args, .. } if !args.is_empty() => refr,
                 _ => continue,
             };
-            known.insert(joined(&package, &path(refr).unwrap_or_default()));
+            known.insert(joined(&package, path(refr)));
         }
     }
     known
@@ -93,10 +93,10 @@ pub(crate) fn rules(modules: &[Ref<Module>]) -> Vec<crate::policy::Rule> {
 pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     let refr = syntax::head(ast);
     // The name alone, for `children[child]`.
-    let name = path(refr).or_else(|| path(root(refr))).unwrap_or_default();
+    let name = path(refr).or_else(|| path(root(refr)));
     let span = ast.span();
     crate::policy::Rule {
-        path: joined(&package(module)[1..], &name),
+        path: joined(&package(module)[1..], name),
         file: span.source.get_path().clone(),
         line: span.line,
     }
@@ -135,7 +135,7 @@ impl Names {
             whole.join(".")
         });
         let candidates = [
-            Some(joined(&self.package, path)),
+            Some(joined(&self.package, Some(path.to_vec()))),
             imported,
             Some(path.join(".")),
         ];
@@ -167,8 +167,7 @@ impl Reader<'_> {
                 refr, args, value, ..
             } => {
                 self.expr(value);
-                (!args.is_empty())
-                    .then(|| joined(&self.names.package, &path(refr).unwrap_or_default()))
+                (!args.is_empty()).then(|| joined(&self.names.package, path(refr)))
             }
         }
     }
@@ -192,7 +191,7 @@ impl Reader<'_> {
             } => {
                 args.iter().for_each(|arg| self.expr(arg));
                 self.assign(assign.as_ref());
-                Some(joined(&self.names.package, &path(refr).unwrap_or_default()))
+                Some(joined(&self.names.package, path(refr)))
             }
         }
     }
@@ -309,6 +308,9 @@ impl Reader<'_> {
     }
 }
 
-fn joined(package: &[String], path: &[String]) -> String {
-    [package, path].concat().join(".")
+/// Returns the full path of a name in a package; that of the package itself, if the name is computed.
+fn joined(package: &[String], path: Option<Vec<String>>) -> String {
+    let path = path.into_iter().flatten();
+    let parts: Vec<String> = package.iter().cloned().chain(path).collect();
+    parts.join(".")
 }

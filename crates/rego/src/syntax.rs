@@ -76,9 +76,8 @@ pub(crate) fn root(mut expr: &Expr) -> &Expr {
 
 /// Returns `data` and the path of a module.
 pub(crate) fn package(module: &Module) -> Vec<String> {
-    let mut path = path(&module.package.refr).unwrap_or_default();
-    path.insert(0, "data".to_owned());
-    path
+    let path = path(&module.package.refr).into_iter().flatten();
+    ["data".to_owned()].into_iter().chain(path).collect()
 }
 
 /// Returns the path of `a.b["c"]` as a list; `None` for any other expression.

@@ -108,8 +108,8 @@ impl Policy {
 }
 
 fn is_test(rule: &Rule) -> bool {
-    let name = rule.path.rsplit('.').next().unwrap_or_default();
-    name.starts_with("test_") || name.starts_with("todo_test_")
+    let name = rule.path.rsplit('.').next();
+    name.is_some_and(|name| name.starts_with("test_") || name.starts_with("todo_test_"))
 }
 
 /// Runs one rule directly, not by its path: each rule with the same name is a separate test.

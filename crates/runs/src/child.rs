@@ -1,10 +1,9 @@
 //! The objects of runs and workspaces, which are built as JSON, as children.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use oz_api::harness::GROUP;
-use oz_api::labels;
+use oz_api::{Identity, labels};
 use oz_core::controller::Child;
 use serde_json::{Value, json};
 
@@ -19,20 +18,20 @@ where
 }
 
 /// The reference to the object of a kind of ours that controls a child.
-pub(super) fn owned(kind: &str, owner: &ObjectMeta) -> Value {
+pub(super) fn owned(kind: &str, owner: &Identity<'_>) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1alpha1"),
         "kind": kind,
-        "name": owner.name,
-        "uid": owner.uid,
+        "name": owner.name.as_str(),
+        "uid": owner.uid.as_str(),
         "controller": true,
     })
 }
 
 /// As [`labels::mark`], on metadata as JSON.
-pub(super) fn mark(metadata: &mut Value, kind: &str, owner: &ObjectMeta) {
+pub(super) fn mark(metadata: &mut Value, kind: &str, owner: &Identity<'_>) {
     metadata["labels"][labels::MANAGED_BY] = json!(labels::OZ);
     metadata["labels"][labels::OWNER_KIND] = json!(kind);
-    metadata["labels"][labels::OWNER_UID] = json!(owner.uid);
-    metadata["annotations"][labels::OWNER_NAME] = json!(owner.name);
+    metadata["labels"][labels::OWNER_UID] = json!(owner.uid.as_str());
+    metadata["annotations"][labels::OWNER_NAME] = json!(owner.name.as_str());
 }

@@ -63,7 +63,7 @@ impl FromStr for Hosts {
         if oz_core::validate::dns_subdomain(name).is_err() {
             return Err(HostError::Name);
         }
-        let last = name.rsplit('.').next().unwrap_or_default();
+        let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
         let is_service = name.ends_with(".svc") || name.contains(".svc.");
         // A single word is completed by the resolver, in the namespace's own domain first.
         if INTERNAL.contains(&last) || is_service || !name.contains('.') {
@@ -84,7 +84,7 @@ fn has_port(name: &str) -> bool {
 
 /// What resolvers read as an address though it is not written like one: numbers, `0x` or not, and dots.
 fn is_numeric(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or_default();
+    let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
     let digits = last.strip_prefix("0x").unwrap_or(last);
     let is_hex = digits.len() < last.len() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     !last.is_empty() && (is_hex || last.bytes().all(|byte| byte.is_ascii_digit()))
@@ -141,7 +141,8 @@ pub fn has_port_in(ports: &[i32], port: i32) -> bool {
 
 /// The user, if one is named, and the host with its port, of a URL without its scheme.
 pub(super) fn user_and_host(rest: &str) -> (Option<&str>, &str) {
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = &rest[..end];
     match authority.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
         None => (None, authority),

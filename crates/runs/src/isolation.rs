@@ -33,6 +33,17 @@ const CLOSED: Network = Network {
     ingress: Ingress::None,
 };
 
+/// The reason why pods are not confined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "these NetworkPolicies select its pods as well, and let them reach more than oz does: {}; have them select other pods",
+    list(policies)
+)]
+pub(super) struct Unconfined {
+    /// Names of the NetworkPolicies that open more.
+    policies: Vec<String>,
+}
+
 /// The NetworkPolicies that let the pods of a Job reach more than its own does; none if it is confined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isolation {
@@ -54,10 +65,12 @@ impl Isolation {
             let ObjectMeta {
                 uid, generation, ..
             } = &policy.metadata;
-            let uid = uid.as_deref().unwrap_or_default();
-            format!("{uid}:{}", generation.unwrap_or_default())
+            match generation {
+                Some(generation) => Some(format!("{}:{generation}", uid.as_ref()?)),
+                None => uid.clone(),
+            }
         };
-        let versions: Vec<String> = found.iter().map(version).collect();
+        let versions: Vec<String> = found.iter().filter_map(version).collect();
         let names = found.iter().filter_map(|it| it.metadata.name.clone());
         Self {
             names: names.collect(),
@@ -66,13 +79,9 @@ impl Isolation {
     }
 
     /// Returns why pods are not confined; `None` if they are.
-    pub(super) fn obstacle(&self) -> Option<String> {
-        (!self.names.is_empty()).then(|| {
-            format!(
-                "these NetworkPolicies select its pods as well, and let them reach more than oz does: {}; have them \
-                 select other pods",
-                list(&self.names)
-            )
+    pub(super) fn obstacle(&self) -> Option<Unconfined> {
+        (!self.names.is_empty()).then(|| Unconfined {
+            policies: self.names.clone(),
         })
     }
 
@@ -80,7 +89,7 @@ impl Isolation {
     pub(super) fn fact(&self) -> Fact {
         match self.obstacle() {
             None => Fact::holds(CONFINED, "no other NetworkPolicy lets its pods reach more"),
-            Some(message) => unconfined(message),
+            Some(why) => unconfined(why.to_string()),
         }
     }
 
@@ -92,7 +101,7 @@ impl Isolation {
         about: impl FnOnce(Action, Decision, &'static str, String) -> Record,
     ) -> Option<Record> {
         let (action, note) = (Action::IsolationLost, Decision::Note);
-        let mut record = about(action, note, OTHER_POLICIES, self.obstacle()?);
+        let mut record = about(action, note, OTHER_POLICIES, self.obstacle()?.to_string());
         record.id = Record::id(action, &format!("{uid}/{}", self.versions));
         Some(record.detail("networkPolicies", list(&self.names)))
     }

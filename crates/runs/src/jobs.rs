@@ -38,8 +38,29 @@ pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
     (!has_started(pod)).then(|| after(created, START_WAIT))
 }
 
-/// Why a pod has not started, in a few words; `None` if it merely takes its time.
-pub(super) fn obstacle(pod: &Pod) -> Option<String> {
+/// The reason why a pod has not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotStarted {
+    /// The scheduler finds no node.
+    #[error("no node takes the pod: {}", message.as_deref().unwrap_or("no node has room"))]
+    Unschedulable {
+        /// The words of the scheduler.
+        message: Option<String>,
+    },
+    /// A container cannot run.
+    #[error("container {container} waits: {reason}: {}", message.as_deref().unwrap_or_default())]
+    Waiting {
+        /// Name of the container.
+        container: String,
+        /// Reason of the kubelet.
+        reason: String,
+        /// Its words.
+        message: Option<String>,
+    },
+}
+
+/// Why a pod has not started; `None` if it merely takes its time.
+pub(super) fn obstacle(pod: &Pod) -> Option<NotStarted> {
     let status = pod.status.as_ref()?;
     let unscheduled = status.conditions.iter().flatten().find(|known| {
         known.type_ == "PodScheduled"
@@ -47,8 +68,8 @@ pub(super) fn obstacle(pod: &Pod) -> Option<String> {
             && known.reason.as_deref() == Some("Unschedulable")
     });
     if let Some(unscheduled) = unscheduled {
-        let message = unscheduled.message.as_deref().unwrap_or("no node has room");
-        return Some(format!("no node takes the pod: {message}"));
+        let message = unscheduled.message.clone();
+        return Some(NotStarted::Unschedulable { message });
     }
     let ordinary = status.container_statuses.iter().flatten();
     let mut all = status
@@ -62,7 +83,10 @@ pub(super) fn obstacle(pod: &Pod) -> Option<String> {
         if ["ContainerCreating", "PodInitializing"].contains(&reason) {
             return None;
         }
-        let message = waiting.message.as_deref().unwrap_or_default();
-        Some(format!("container {} waits: {reason}: {message}", one.name))
+        Some(NotStarted::Waiting {
+            container: one.name.clone(),
+            reason: reason.to_owned(),
+            message: waiting.message.clone(),
+        })
     })
 }

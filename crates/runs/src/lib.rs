@@ -26,6 +26,7 @@ pub mod reserved;
 pub mod run;
 pub mod scaffold;
 pub mod seed;
+pub mod stored;
 pub mod template;
 pub mod voucher;
 pub mod workspace;

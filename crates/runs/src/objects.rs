@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::harness::{GROUP, HarnessRun, RunMode};
-use oz_api::labels;
+use oz_api::{Uid, labels};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::child;
 use super::pod::{RUN_LABEL, deadline_seconds};
+use super::stored::Stored;
 use super::template::Resolved;
 
 /// Where brokers are.
@@ -35,17 +35,17 @@ pub const WORKSPACE_KIND: &str = "Workspace";
 /// The NetworkPolicy of a run: nothing gets in, and nothing out but to the broker. It has no owner: the garbage
 /// collector would take it while the pod still has its grace. `sealed` is the decision.
 #[must_use]
-pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value {
+pub fn network_policy(run: &Stored<'_, HarnessRun>, broker: &Broker, sealed: &str) -> Value {
     let mut policy = json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
-            "name": policy_name(name(run)),
-            "namespace": run.metadata.namespace,
-            "labels": {RUN_LABEL: labels::value(name(run))},
+            "name": policy_name(run.name()),
+            "namespace": run.namespace.as_str(),
+            "labels": {RUN_LABEL: labels::value(run.name())},
             "annotations": {labels::GRANT: sealed},
         },
-        "spec": closed_but_for(&run.metadata, &json!([{
+        "spec": closed_but_for(run.identity.uid, &json!([{
             "to": [{
                 "namespaceSelector": {
                     "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
@@ -60,11 +60,11 @@ pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value 
 }
 
 /// What is let in and out of the pods of an object: nothing gets in, and out gets only this.
-pub(super) fn closed_but_for(owner: &ObjectMeta, out: &Value) -> Value {
+pub(super) fn closed_but_for(owner: Uid<'_>, out: &Value) -> Value {
     // What is empty is said: what somebody adds there is seen, and put back.
     json!({
         "podSelector": {
-            "matchLabels": {labels::OWNER_UID: owner.uid},
+            "matchLabels": {labels::OWNER_UID: owner.as_str()},
             "matchExpressions": [],
         },
         "policyTypes": ["Ingress", "Egress"],
@@ -90,7 +90,7 @@ pub fn workspace_name(run: &str) -> String {
 /// by.
 #[must_use]
 pub fn job(
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     template: &Resolved,
     mut pod: Value,
     sealed: &str,
@@ -113,14 +113,14 @@ pub fn job(
 }
 
 /// The Job of a run without its spec.
-pub(super) fn job_metadata(run: &HarnessRun, sealed: &str, voucher: &str) -> Value {
+pub(super) fn job_metadata(run: &Stored<'_, HarnessRun>, sealed: &str, voucher: &str) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": name(run),
-            "namespace": run.metadata.namespace,
-            "labels": {RUN_LABEL: labels::value(name(run))},
+            "name": run.name(),
+            "namespace": run.namespace.as_str(),
+            "labels": {RUN_LABEL: labels::value(run.name())},
             "annotations": {labels::GRANT: sealed, labels::VOUCHER: voucher},
             "ownerReferences": [owned(run)],
         },
@@ -145,14 +145,14 @@ fn queue_labels(run: &HarnessRun) -> impl Iterator<Item = (&String, &String)> {
 
 /// The workspace of a run that names none: it ends with the run.
 #[must_use]
-pub fn workspace(run: &HarnessRun) -> Value {
+pub fn workspace(run: &Stored<'_, HarnessRun>) -> Value {
     let mut workspace = json!({
         "apiVersion": format!("{GROUP}/v1alpha1"),
         "kind": "Workspace",
         "metadata": {
-            "name": workspace_name(name(run)),
-            "namespace": run.metadata.namespace,
-            "labels": {RUN_LABEL: labels::value(name(run))},
+            "name": workspace_name(run.name()),
+            "namespace": run.namespace.as_str(),
+            "labels": {RUN_LABEL: labels::value(run.name())},
             "annotations": {},
             "ownerReferences": [owned(run)],
         },
@@ -162,15 +162,11 @@ pub fn workspace(run: &HarnessRun) -> Value {
     workspace
 }
 
-fn owned(run: &HarnessRun) -> Value {
-    child::owned(KIND, &run.metadata)
+fn owned(run: &Stored<'_, HarnessRun>) -> Value {
+    child::owned(KIND, &run.identity)
 }
 
 /// The marks of a child, on an object and on a Job's pods alike: both are found by them.
-fn mark(metadata: &mut Value, run: &HarnessRun) {
-    child::mark(metadata, KIND, &run.metadata);
-}
-
-fn name(run: &HarnessRun) -> &str {
-    run.metadata.name.as_deref().unwrap_or_default()
+fn mark(metadata: &mut Value, run: &Stored<'_, HarnessRun>) {
+    child::mark(metadata, KIND, &run.identity);
 }

@@ -338,6 +338,11 @@ pub(super) fn variable(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value.replace('$', "$$")})
 }
 
+/// A variable that is empty without a value.
+pub(super) fn optional(name: &str, value: Option<&str>) -> Value {
+    variable(name, value.unwrap_or_default())
+}
+
 /// Appends to an array.
 pub(super) fn append(list: &mut Value, more: impl IntoIterator<Item = Value>) {
     if let Value::Array(list) = list {

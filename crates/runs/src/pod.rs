@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::authority::Endpoint;
 use super::mount::MountPath;
-use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod, variable};
+use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod, optional, variable};
 use super::reserved;
 use super::template::Resolved;
 
@@ -109,8 +109,8 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
 /// Everything in a template that a run's pod cannot have: in its overlay, and where it mounts the workspace.
 #[must_use]
 pub fn violations(template: &Resolved) -> Vec<Violation> {
-    let overlay = template.overlay.as_ref();
-    let mut found = overlay.map(overlay::violations).unwrap_or_default();
+    let overlay = template.overlay.iter();
+    let mut found: Vec<Violation> = overlay.flat_map(overlay::violations).collect();
     found.extend(mount_violation(&template.workspace.mount_path));
     found
 }
@@ -171,10 +171,7 @@ fn agent_env(parts: &Parts<'_>) -> Vec<Value> {
             &format!("{mount}/.paddock/repos.json"),
         ),
         variable("PADDOCK_RUN_NAME", parts.run),
-        variable(
-            "PADDOCK_MODEL",
-            parts.template.model.as_deref().unwrap_or_default(),
-        ),
+        optional("PADDOCK_MODEL", parts.template.model.as_deref()),
         variable("HOME", &format!("{mount}/.home")),
     ]);
     env.extend(sockets());
@@ -189,10 +186,7 @@ fn runtime_env(parts: &Parts<'_>) -> Vec<Value> {
         variable("PADDOCK_RAW_PATH", "/paddock/raw/out"),
         variable("PADDOCK_RUN_NAME", parts.run),
         variable("PADDOCK_RUN_NAMESPACE", parts.namespace),
-        variable(
-            "PADDOCK_WORKSPACE_NAME",
-            parts.workspace.unwrap_or_default(),
-        ),
+        optional("PADDOCK_WORKSPACE_NAME", parts.workspace),
         variable("PADDOCK_TEMPLATE_NAME", parts.template_name),
         variable("PADDOCK_HARNESS_IMAGE", &parts.template.image),
         variable("PADDOCK_TRANSCRIPT_DIR", &transcript(parts)),

@@ -212,6 +212,6 @@ fn speaks_for(policy: &BrokerPolicy, template: &str) -> bool {
 fn accepts(policy: &BrokerPolicy) -> Option<(String, String)> {
     let interception = policy.spec.interception.as_ref()?;
     let accepted = interception.cooperative_accepted.as_ref()?;
-    let name = policy.metadata.name.clone().unwrap_or_default();
+    let name = policy.metadata.name.clone()?;
     accepted.accepted.then(|| (name, accepted.reason.clone()))
 }

@@ -11,14 +11,14 @@ pub fn has_left(run: &HarnessRun) -> bool {
     run.metadata.deletion_timestamp.is_some() || super::run::is_over(run)
 }
 
-/// The workspace that a run works on: that which it names, or one of its own.
+/// The workspace that a run works on: that which it names, or one of its own; `None` if neither has a name yet.
 #[must_use]
-pub fn workspace_of(run: &HarnessRun) -> String {
+pub fn workspace_of(run: &HarnessRun) -> Option<String> {
     let given = run.status.as_ref();
     let given = given.and_then(|status| status.workspace_ref.clone());
     given
         .or_else(|| run.spec.workspace_ref.clone())
-        .unwrap_or_else(|| workspace_name(run.metadata.name.as_deref().unwrap_or_default()))
+        .or_else(|| run.metadata.name.as_deref().map(workspace_name))
 }
 
 /// Those of `all` that come before a run on the workspace that it names, the first first: they are not over, and were

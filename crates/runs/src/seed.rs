@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::host::user_and_host;
 use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
-use super::overlay::{append, confined, confined_pod, variable};
+use super::overlay::{append, confined, confined_pod, optional, variable};
 use super::pod::claim_name;
+use super::stored::Stored;
 use super::{child, reserved};
 
 /// Clones, and writes the list of what was cloned.
@@ -26,6 +27,8 @@ const PASSWD: &str = "seed:x:65532:65532::/tmp:/bin/sh\n";
 const PASSWD_ANNOTATION: &str = "oz.wizardofoz.co/passwd";
 /// How long the Job may take in all, in seconds.
 pub(super) const DEADLINE_SECONDS: i64 = 1800;
+/// The depth of a clone with its whole history.
+const WHOLE_HISTORY: i32 = 0;
 /// How often a pod that failed is made again.
 const RETRIES: i32 = 2;
 
@@ -73,8 +76,8 @@ pub fn digest(workspace: &Workspace) -> String {
 
 /// The Job that fills a workspace, by an image.
 #[must_use]
-pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
-    let name = name(workspace);
+pub fn job(workspace: &Stored<'_, Workspace>, settings: &Settings, image: &str) -> Value {
+    let name = workspace.name();
     let repositories = repositories(workspace);
     let mut volumes = vec![
         json!({"name": reserved::WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(name)}}),
@@ -119,7 +122,7 @@ pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
             "volumes": volumes,
         },
     });
-    child::mark(&mut pod["metadata"], KIND, &workspace.metadata);
+    child::mark(&mut pod["metadata"], KIND, &workspace.identity);
     let mut job = object(workspace, "batch/v1", "Job", &job_name(name));
     job["spec"] = json!({
         "activeDeadlineSeconds": DEADLINE_SECONDS,
@@ -135,7 +138,7 @@ pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
 /// ports of its repositories, but none to what cloud providers serve on link-local addresses, and none to the ranges that
 /// the operator was told: a URL is its author's to write, and the API server's address is one.
 #[must_use]
-pub fn network_policy(workspace: &Workspace, settings: &Settings) -> Value {
+pub fn network_policy(workspace: &Stored<'_, Workspace>, settings: &Settings) -> Value {
     let ports: BTreeSet<u16> = repositories(workspace)
         .iter()
         .map(|it| port(&it.url))
@@ -144,13 +147,13 @@ pub fn network_policy(workspace: &Workspace, settings: &Settings) -> Value {
         .iter()
         .map(|port| json!({"protocol": "TCP", "port": port}))
         .collect();
-    let name = policy_name(name(workspace));
+    let name = policy_name(workspace.name());
     let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
     let out = json!([
         {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         {"to": allowed(&settings.denied), "ports": ports},
     ]);
-    policy["spec"] = closed_but_for(&workspace.metadata, &out);
+    policy["spec"] = closed_but_for(workspace.identity.uid, &out);
     policy
 }
 
@@ -213,23 +216,19 @@ fn without_user(url: &str) -> String {
         return url.to_owned();
     };
     let (user, _) = user_and_host(rest);
-    // What follows the user and its @.
-    let after = user.map_or(rest, |user| rest.get(user.len() + 1..).unwrap_or_default());
-    format!("{scheme}://{after}")
+    let after = user.and_then(|user| rest.strip_prefix(user)?.strip_prefix('@'));
+    format!("{scheme}://{}", after.unwrap_or(rest))
 }
 
 fn variables(number: usize, repository: &Repository) -> [Value; 5] {
     [
         variable("OZ_NUMBER", &number.to_string()),
         variable("OZ_URL", &repository.url),
-        variable("OZ_PATH", repository.path.as_deref().unwrap_or_default()),
-        variable(
-            "OZ_BRANCH",
-            repository.branch.as_deref().unwrap_or_default(),
-        ),
+        optional("OZ_PATH", repository.path.as_deref()),
+        optional("OZ_BRANCH", repository.branch.as_deref()),
         variable(
             "OZ_DEPTH",
-            &repository.depth.unwrap_or_default().to_string(),
+            &repository.depth.unwrap_or(WHOLE_HISTORY).to_string(),
         ),
     ]
 }
@@ -266,24 +265,20 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
 }
 
 /// An object of a workspace, with our marks.
-fn object(workspace: &Workspace, api_version: &str, kind: &str, name: &str) -> Value {
+fn object(workspace: &Stored<'_, Workspace>, api_version: &str, kind: &str, name: &str) -> Value {
     let mut object = json!({
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
             "name": name,
-            "namespace": workspace.metadata.namespace,
-            "labels": {"paddock.dev/workspace": labels::value(self::name(workspace))},
+            "namespace": workspace.namespace.as_str(),
+            "labels": {"paddock.dev/workspace": labels::value(workspace.name())},
             "annotations": {},
-            "ownerReferences": [child::owned(KIND, &workspace.metadata)],
+            "ownerReferences": [child::owned(KIND, &workspace.identity)],
         },
     });
-    child::mark(&mut object["metadata"], KIND, &workspace.metadata);
+    child::mark(&mut object["metadata"], KIND, &workspace.identity);
     object
-}
-
-fn name(workspace: &Workspace) -> &str {
-    workspace.metadata.name.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]

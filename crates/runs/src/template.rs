@@ -133,22 +133,23 @@ pub(super) fn merged(
 ) -> HarnessTemplateSpec {
     let mut all = base.clone();
     all.harness = template.harness.clone().or(all.harness);
-    all.defaults = Some(merged_defaults(
-        template.defaults.clone().unwrap_or_default(),
-        all.defaults.take().unwrap_or_default(),
-    ));
-    all.interactive = Some(merged_interactive(
-        template.interactive.clone().unwrap_or_default(),
-        all.interactive.take().unwrap_or_default(),
-    ));
-    let own = template.requires.clone().unwrap_or_default();
-    let requires = all.requires.get_or_insert_default();
-    for need in own.credentials {
-        if !requires.credentials.contains(&need) {
-            requires.credentials.push(need);
-        }
+    let defaults = all.defaults.get_or_insert_default();
+    if let Some(own) = &template.defaults {
+        *defaults = merged_defaults(own.clone(), std::mem::take(defaults));
     }
-    requires.egress.extend(own.egress);
+    let interactive = all.interactive.get_or_insert_default();
+    if let Some(own) = &template.interactive {
+        *interactive = merged_interactive(own.clone(), std::mem::take(interactive));
+    }
+    let requires = all.requires.get_or_insert_default();
+    if let Some(own) = &template.requires {
+        for need in &own.credentials {
+            if !requires.credentials.contains(need) {
+                requires.credentials.push(need.clone());
+            }
+        }
+        requires.egress.extend(own.egress.iter().cloned());
+    }
     all.pod_template_overlay = template
         .pod_template_overlay
         .clone()

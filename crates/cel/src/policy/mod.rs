@@ -1,6 +1,7 @@
 //! AccessPolicies and the conditions of approval rules, compiled and evaluated.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use oz_core::access::policy::situation::{Active, MAX_BYTES, VARIABLES};
 use oz_core::access::policy::{Judgement, Opinion, Situation, combine, too_many};
 
 use crate::expression::first_line;
-use crate::{Expression, Expressions, time};
+use crate::{CelError, Expression, Expressions, time};
 
 /// The variables with content that other users wrote.
 pub const LARGE: [&str; 6] = [
@@ -42,21 +43,22 @@ pub struct Case {
 impl Case {
     /// Returns the judgement if no access policy could be evaluated, for this reason.
     #[must_use]
-    pub fn failed(&self, when: Option<Result<bool, String>>, why: &str) -> Judgement {
-        self.combined(when, |_| Err(why.to_owned()))
+    pub fn failed(&self, when: Option<Result<bool, impl Display>>, why: &str) -> Judgement {
+        self.combined(when, |_| Err(why))
     }
 
-    fn combined(
+    fn combined<E: Display>(
         &self,
-        when: Option<Result<bool, String>>,
-        matched: impl Fn(&AccessPolicy) -> Result<bool, String>,
+        when: Option<Result<bool, impl Display>>,
+        matched: impl Fn(&AccessPolicy) -> Result<bool, E>,
     ) -> Judgement {
+        let when = when.map(|when| when.map_err(|why| why.to_string()));
         let opinions: Vec<Opinion<'_>> = self
             .policies
             .iter()
             .map(|policy| Opinion {
                 policy,
-                matched: matched(policy),
+                matched: matched(policy).map_err(|why| why.to_string()),
             })
             .collect();
         combine(self.template.clone(), when, &opinions, self.unreadable)
@@ -68,7 +70,7 @@ impl Case {
         &self,
         expressions: &Expressions,
         until: Instant,
-    ) -> Option<Result<bool, String>> {
+    ) -> Option<Result<bool, CelError>> {
         let when = self.when.as_deref()?;
         let asked = Asked::of(&self.situation, expressions, until);
         Some(asked.and_then(|asked| asked.holds(when, None)))
@@ -79,7 +81,7 @@ impl Case {
     #[must_use]
     pub fn judge(
         &self,
-        when: Option<Result<bool, String>>,
+        when: Option<Result<bool, impl Display>>,
         expressions: &Expressions,
         until: Instant,
     ) -> Judgement {
@@ -87,7 +89,7 @@ impl Case {
             return self.failed(when, "there are too many");
         }
         match Asked::of(&self.situation, expressions, until) {
-            Err(why) => self.failed(when, &why),
+            Err(why) => self.failed(when, &why.to_string()),
             Ok(asked) => self.combined(when, |policy| {
                 let zone = policy.spec.time_zone.as_deref();
                 asked.holds(&policy.spec.r#match, zone)
@@ -109,7 +111,7 @@ impl<'a> Asked<'a> {
         situation: &Situation,
         expressions: &'a Expressions,
         until: Instant,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CelError> {
         Ok(Self {
             now: situation.now,
             variables: variables(situation)?,
@@ -118,9 +120,9 @@ impl<'a> Asked<'a> {
         })
     }
 
-    fn holds(&self, text: &str, zone: Option<&str>) -> Result<bool, String> {
+    fn holds(&self, text: &str, zone: Option<&str>) -> Result<bool, CelError> {
         if Instant::now() >= self.until {
-            return Err("time is up".to_owned());
+            return Err(CelError::TimeIsUp);
         }
         let expression = self.expressions.of(text, compile);
         let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
@@ -129,25 +131,23 @@ impl<'a> Asked<'a> {
         let mine = mine.map(|(name, value)| (*name, value.clone()));
         match expression.evaluate(mine.chain([("now", now)]), self.until)? {
             Value::Bool(holds) => Ok(holds),
-            _ => Err("it gives no true or false".to_owned()),
+            _ => Err(CelError::NotBoolean),
         }
     }
 }
 
 /// Compiles an expression of an access policy.
-fn compile(text: &str) -> Result<Expression, String> {
+fn compile(text: &str) -> Result<Expression, CelError> {
     let expression = Expression::compile(text, &LARGE)?;
-    match expression.unknown(&VARIABLES) {
-        None => Ok(expression),
-        Some(unknown) => Err(unknown),
-    }
+    expression.check_names(&VARIABLES)?;
+    Ok(expression)
 }
 
 /// Checks the access policy that a user writes, as far as that is possible without a request.
 ///
 /// # Errors
 /// The field, and the error in it.
-pub fn check(spec: &AccessPolicySpec, until: Instant) -> Result<(), (&'static str, String)> {
+pub fn check(spec: &AccessPolicySpec, until: Instant) -> Result<(), (&'static str, CelError)> {
     let zone = time::zone(spec.time_zone.as_deref()).map_err(|why| ("spec.timeZone", why))?;
     tried(&spec.r#match, zone, until).map_err(|why| ("spec.match", why))
 }
@@ -156,20 +156,22 @@ pub fn check(spec: &AccessPolicySpec, until: Instant) -> Result<(), (&'static st
 ///
 /// # Errors
 /// The reason why the condition cannot be evaluated.
-pub fn check_condition(text: &str, until: Instant) -> Result<(), String> {
+pub fn check_condition(text: &str, until: Instant) -> Result<(), CelError> {
     tried(text, Tz::UTC, until)
 }
 
 /// Evaluates an expression once, for an example request. A real request may have values that the example lacks.
-fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), String> {
+fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), CelError> {
     let expression = compile(text)?;
     let example = Situation::example(Timestamp::UNIX_EPOCH);
     let now = time::instant(example.now, zone)?;
     let variables = variables(&example)?.into_iter().chain([("now", now)]);
     match expression.evaluate(variables, until) {
         Ok(Value::Bool(_)) => Ok(()),
-        Ok(_) => Err("must give true or false".to_owned()),
-        Err(why) if LACKS.iter().any(|lack| why.starts_with(lack)) => Ok(()),
+        Ok(_) => Err(CelError::MustBeBoolean),
+        Err(CelError::Evaluation { line }) if LACKS.iter().any(|lack| line.starts_with(lack)) => {
+            Ok(())
+        }
         Err(why) => Err(why),
     }
 }
@@ -178,13 +180,10 @@ fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), String> {
 const LACKS: [&str; 2] = ["Index out of bounds", "No such key"];
 
 /// Returns all variables except `now`.
-fn variables(situation: &Situation) -> Result<Vec<(&'static str, Value)>, String> {
+fn variables(situation: &Situation) -> Result<Vec<(&'static str, Value)>, CelError> {
     let size = serde_json::to_vec(&situation.variables).map_or(usize::MAX, |text| text.len());
     if size > MAX_BYTES {
-        return Err(format!(
-            "what it is asked about comes to {size} bytes, of which {MAX_BYTES} are looked at: the groups of \
-             whoever asks, or labels and annotations, are too many"
-        ));
+        return Err(CelError::TooLarge { size });
     }
     let mut all = Vec::new();
     for name in LARGE {
@@ -202,26 +201,30 @@ fn variables(situation: &Situation) -> Result<Vec<(&'static str, Value)>, String
     Ok(all)
 }
 
-fn active(active: &[Active]) -> Result<Value, String> {
+fn active(active: &[Active]) -> Result<Value, CelError> {
     let each = active.iter().map(|one| {
-        let plain = serde_json::to_value(one).map_err(|error| error.to_string())?;
+        let plain = serde_json::to_value(one).map_err(|error| CelError::Content {
+            line: error.to_string(),
+        })?;
         let mut fields = fields(&plain)?;
         fields.insert("until".to_owned(), time::instant(one.until, Tz::UTC)?);
         Ok(Value::from(fields))
     });
-    let each: Result<Vec<Value>, String> = each.collect();
+    let each: Result<Vec<Value>, CelError> = each.collect();
     Ok(Value::from(each?))
 }
 
-fn fields(object: &serde_json::Value) -> Result<HashMap<String, Value>, String> {
+fn fields(object: &serde_json::Value) -> Result<HashMap<String, Value>, CelError> {
     let fields = object.as_object().into_iter().flatten();
     fields
         .map(|(name, field)| Ok((name.clone(), value(field)?)))
         .collect()
 }
 
-fn value(plain: &serde_json::Value) -> Result<Value, String> {
-    to_value(plain).map_err(|error| first_line(&error.to_string()))
+fn value(plain: &serde_json::Value) -> Result<Value, CelError> {
+    to_value(plain).map_err(|error| CelError::Content {
+        line: first_line(&error.to_string()),
+    })
 }
 
 #[cfg(test)]

@@ -86,7 +86,11 @@ fn judged(text: &str, zone: Option<&str>) -> Judgement {
         unreadable: 0,
         situation: situation(),
     }
-    .judge(None, &Expressions::default(), soon())
+    .judge(
+        None::<Result<bool, CelError>>,
+        &Expressions::default(),
+        soon(),
+    )
 }
 
 #[test]

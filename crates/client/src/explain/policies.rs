@@ -165,7 +165,7 @@ pub(super) async fn now<R: AccessRequest>(
         };
         match oz_cel::apart(TIMEOUT, work) {
             Ok(judgement) => judged.judgement = Some(judgement),
-            Err(why) => judged.unknown = Some(why),
+            Err(why) => judged.unknown = Some(why.to_string()),
         }
     }
     judged.missing = template.and_then(|template| {

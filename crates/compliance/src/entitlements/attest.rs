@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{COLUMNS, Entitlement, Entitlements, Way};
-use crate::csv;
+use crate::csv::{self, CsvError};
 
 /// Column and field of the decision: keep or remove.
 pub const DECISION: &str = "decision";
@@ -67,6 +67,66 @@ pub struct Decided {
     pub removed: Vec<Line>,
 }
 
+/// The fault in a file with decisions, and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum SheetError {
+    /// The file is no JSON of a list.
+    #[error("it is not what `ozctl audit entitlements -o json` prints: {0}")]
+    NotJson(serde_json::Error),
+    /// The file is no CSV.
+    #[error(transparent)]
+    NotCsv(#[from] CsvError),
+    /// A line is listed twice.
+    #[error("line {line} is there twice")]
+    Twice {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// The lines have another digest.
+    #[error(
+        "its lines are not those of the list with digest {digest}: something but {DECISION} and {RATIONALE} was \
+         changed, added or left out; make the list anew, as JSON if a spreadsheet changed it"
+    )]
+    Changed {
+        /// Digest of the list.
+        digest: String,
+    },
+    /// A field of a line is no text.
+    #[error("line {line}: {field} must be a text")]
+    NoText {
+        /// Number of the line, from 1.
+        line: usize,
+        /// Name of the field.
+        field: &'static str,
+    },
+    /// An element of a JSON is no entitlement.
+    #[error("line {line} is no entitlement: {error}")]
+    NotAnElement {
+        /// Number of the element, from 1.
+        line: usize,
+        /// Error of the parser.
+        error: serde_json::Error,
+    },
+    /// A line of a CSV is no entitlement.
+    #[error("line {line} is no entitlement")]
+    NotALine {
+        /// Number of the line, from 1.
+        line: usize,
+    },
+    /// A column is missing.
+    #[error(
+        "its first line has no column {name}: `ozctl audit entitlements --to-attest -o csv` writes one with all that \
+         are needed"
+    )]
+    NoColumn {
+        /// Name of the column.
+        name: &'static str,
+    },
+    /// The digest is missing.
+    #[error("it has no line {DIGEST}, which is the last of the list")]
+    NoDigest,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
@@ -80,7 +140,7 @@ impl Sheet {
     ///
     /// # Errors
     /// The fault, and the next step.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, SheetError> {
         let sheet = match text.trim_start_matches('\u{feff}').trim_start() {
             json if json.starts_with('{') => Self::of_json(json)?,
             _ => Self::of_csv(text)?,
@@ -88,36 +148,36 @@ impl Sheet {
         let mut all = BTreeSet::new();
         for line in &sheet.lines {
             if !all.insert(line.entitlement.clone()) {
-                return Err(format!("line {} is there twice", line.number));
+                return Err(SheetError::Twice { line: line.number });
             }
         }
         let list = Entitlements::new(all, sheet.gaps.clone());
         if list.digest != sheet.digest {
-            return Err(format!(
-                "its lines are not those of the list with digest {}: something but {DECISION} and {RATIONALE} was \
-                 changed, added or left out; make the list anew, as JSON if a spreadsheet changed it",
-                sheet.digest
-            ));
+            let digest = sheet.digest;
+            return Err(SheetError::Changed { digest });
         }
         Ok(sheet)
     }
 
-    fn of_json(text: &str) -> Result<Self, String> {
-        let listed: Listed = serde_json::from_str(text).map_err(|error| {
-            format!("it is not what `ozctl audit entitlements -o json` prints: {error}")
-        })?;
+    fn of_json(text: &str) -> Result<Self, SheetError> {
+        let listed: Listed = serde_json::from_str(text).map_err(SheetError::NotJson)?;
         let mut lines = Vec::new();
         for (at, mut value) in listed.entitlements.into_iter().enumerate() {
             let number = at + 1;
-            let mut taken =
-                |name: &str| match value.as_object_mut().and_then(|one| one.remove(name)) {
-                    None | Some(Value::Null) => Ok(String::new()),
-                    Some(Value::String(text)) => Ok(text),
-                    Some(_) => Err(format!("line {number}: {name} must be a text")),
-                };
+            let mut taken = |field| match value.as_object_mut().and_then(|one| one.remove(field)) {
+                None | Some(Value::Null) => Ok(String::new()),
+                Some(Value::String(text)) => Ok(text),
+                Some(_) => Err(SheetError::NoText {
+                    line: number,
+                    field,
+                }),
+            };
             let (decision, rationale) = (taken(DECISION)?, taken(RATIONALE)?);
-            let entitlement = serde_json::from_value(value)
-                .map_err(|error| format!("line {number} is no entitlement: {error}"))?;
+            let entitlement =
+                serde_json::from_value(value).map_err(|error| SheetError::NotAnElement {
+                    line: number,
+                    error,
+                })?;
             lines.push(Line {
                 number,
                 entitlement,
@@ -132,25 +192,18 @@ impl Sheet {
         })
     }
 
-    fn of_csv(text: &str) -> Result<Self, String> {
+    fn of_csv(text: &str) -> Result<Self, SheetError> {
         let rows = csv::rows(text)?;
         let mut rows = rows.iter().enumerate();
-        let head = rows
-            .next()
-            .map(|(_, row)| row.as_slice())
-            .unwrap_or_default();
-        let place = |name: &str| {
-            let found = head.iter().position(|cell| cell.eq_ignore_ascii_case(name));
-            found.ok_or_else(|| {
-                format!(
-                    "its first line has no column {name}: `ozctl audit entitlements --to-attest -o csv` writes one \
-                     with all that are needed"
-                )
-            })
+        let head = rows.next().map(|(_, row)| row);
+        let place = |name: &'static str| {
+            let mut cells = head.into_iter().flatten();
+            let found = cells.position(|cell| cell.eq_ignore_ascii_case(name));
+            found.ok_or(SheetError::NoColumn { name })
         };
-        let mut columns = Vec::new();
-        for name in COLUMNS {
-            columns.push(place(name)?);
+        let mut columns = [0; COLUMNS.len()];
+        for (column, name) in columns.iter_mut().zip(COLUMNS) {
+            *column = place(name)?;
         }
         let (decision, rationale) = (place(DECISION)?, place(RATIONALE)?);
         let mut sheet = Self {
@@ -160,9 +213,9 @@ impl Sheet {
         };
         for (at, row) in rows {
             let cell = |place: usize| row.get(place).map_or("", String::as_str);
-            let cells: Vec<&str> = columns.iter().map(|&place| cell(place)).collect();
-            let said = cells.get(SAID).copied().unwrap_or_default();
-            match cells.first().copied().unwrap_or_default() {
+            let cells = columns.map(cell);
+            let said = cells[SAID];
+            match cells[0] {
                 "" if row.iter().all(String::is_empty) => {}
                 DIGEST => said.clone_into(&mut sheet.digest),
                 GAP => {
@@ -171,16 +224,14 @@ impl Sheet {
                 _ => sheet.lines.push(Line {
                     number: at + 1,
                     entitlement: Entitlement::of_cells(&cells)
-                        .ok_or_else(|| format!("line {} is no entitlement", at + 1))?,
+                        .ok_or(SheetError::NotALine { line: at + 1 })?,
                     decision: cell(decision).to_owned(),
                     rationale: cell(rationale).to_owned(),
                 }),
             }
         }
         if sheet.digest.is_empty() {
-            return Err(format!(
-                "it has no line {DIGEST}, which is the last of the list"
-            ));
+            return Err(SheetError::NoDigest);
         }
         Ok(sheet)
     }
@@ -279,16 +330,15 @@ impl Entitlement {
             self.source
         );
         // Names in RBAC may contain any character.
-        let text: String = text
+        let mut text: String = text
             .chars()
             .map(|letter| if letter.is_control() { ' ' } else { letter })
             .collect();
-        text.get(..text.floor_char_boundary(MAX_REASON))
-            .unwrap_or_default()
-            .to_owned()
+        text.truncate(text.floor_char_boundary(MAX_REASON));
+        text
     }
 
-    fn of_cells(cells: &[&str]) -> Option<Self> {
+    fn of_cells(cells: &[&str; COLUMNS.len()]) -> Option<Self> {
         let parts = |cell: &str, by: &str| match cell {
             "" => Vec::new(),
             _ => cell.split(by).map(ToOwned::to_owned).collect(),
@@ -302,10 +352,7 @@ impl Entitlement {
             objects,
             source,
             limits,
-        ] = cells
-        else {
-            return None;
-        };
+        ] = cells;
         Some(Self {
             way: way.parse().ok()?,
             namespace: (*namespace).to_owned(),
@@ -513,7 +560,7 @@ mod tests {
                 "is not what `ozctl audit entitlements -o json` prints",
             ),
         ] {
-            let found = Sheet::read(&text).unwrap_err();
+            let found = Sheet::read(&text).unwrap_err().to_string();
             assert!(found.contains(why), "{why}: {found}");
         }
     }

@@ -81,6 +81,9 @@ pub enum SubjectKind {
     ServiceAccount,
 }
 
+/// The namespace of an entitlement in all namespaces.
+const EVERYWHERE: &str = "";
+
 /// A way of access of one subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

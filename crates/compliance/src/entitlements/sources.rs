@@ -2,17 +2,23 @@
 //! limited time, transient bindings with windows that open later, groups for emergencies.
 
 use jiff::Timestamp;
-use oz_api::{AccessConfig, ApprovalRule};
+use oz_api::{AccessConfig, ApprovalRule, IdentityError};
 use oz_core::kinds::AccessTemplate;
 use oz_core::transient::{Binding, Closes};
 
-use super::{Entitlement, SubjectKind, Way};
+use super::{EVERYWHERE, Entitlement, SubjectKind, Way};
 
 /// Returns the entitlements that a template defines: to request access, and to approve the requests of others.
-#[must_use]
-pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
+///
+/// # Errors
+/// If the template has no namespace: its entitlements would be those in all namespaces.
+pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, IdentityError> {
     let config = template.config();
-    let namespace = template.meta().namespace.clone().unwrap_or_default();
+    let namespace = template.meta().namespace.as_deref();
+    let namespace = namespace.ok_or_else(|| IdentityError::Missing {
+        name: template.name().to_owned(),
+        field: "metadata.namespace",
+    })?;
     let source = format!("{} {namespace}/{}", T::title(), template.name());
     let mut permits: Vec<String> = template
         .hands_out()
@@ -22,7 +28,7 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
     permits.sort();
     let of = |way, kind, subject: &String, source: &str, limits: &str| Entitlement {
         way,
-        namespace: namespace.clone(),
+        namespace: namespace.to_owned(),
         kind,
         subject: subject.clone(),
         permits: permits.clone(),
@@ -63,7 +69,7 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
         let users = users.iter();
         found.extend(users.map(|name| of(Way::Approve, user, name, &source, &limits)));
     }
-    found
+    Ok(found)
 }
 
 /// Returns the conditions between a request and access.
@@ -71,9 +77,11 @@ fn limits(config: &AccessConfig) -> String {
     let mut limits = vec![format!("for at most {}", config.max_duration)];
     if let Some(approval) = &config.approval {
         let rules: Vec<&str> = approval.rules.iter().map(|rule| &rule.name[..]).collect();
-        let when = approval.when.as_ref().map(|when| format!(" where {when}"));
-        let when = when.unwrap_or_default();
-        limits.push(format!("approved by {}{when}", rules.join(" and ")));
+        let mut limit = format!("approved by {}", rules.join(" and "));
+        if let Some(when) = &approval.when {
+            limit.extend([" where ", when]);
+        }
+        limits.push(limit);
     }
     if !config.allow_service_accounts {
         limits.push("no service accounts".to_owned());
@@ -86,7 +94,7 @@ fn limits(config: &AccessConfig) -> String {
 pub fn break_glass(group: &str, source: &str) -> Entitlement {
     Entitlement {
         way: Way::BreakGlass,
-        namespace: String::new(),
+        namespace: EVERYWHERE.to_owned(),
         kind: SubjectKind::Group,
         subject: group.to_owned(),
         permits: vec!["connect to pods of enforcing namespaces".to_owned()],
@@ -103,10 +111,10 @@ pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
         return Vec::new();
     };
     let opens = terms.opens(binding.created());
-    let namespace = binding.namespace().unwrap_or_default();
+    let namespace = binding.namespace().filter(|name| !name.is_empty());
     let source = match namespace {
-        "" => format!("{} {}", binding.kind, binding.name()),
-        _ => format!("{} {namespace}/{}", binding.kind, binding.name()),
+        None => format!("{} {}", binding.kind, binding.name()),
+        Some(namespace) => format!("{} {namespace}/{}", binding.kind, binding.name()),
     };
     let until = match terms.closes {
         Closes::At(until) => format!("until {until}"),
@@ -115,14 +123,14 @@ pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
     let subjects = terms.subjects.iter();
     subjects
         .filter_map(|subject| {
-            let own = subject.namespace.as_deref().unwrap_or_default();
+            let own = subject.namespace.as_deref().filter(|own| !own.is_empty());
             Some(Entitlement {
                 way: Way::Waiting,
-                namespace: namespace.to_owned(),
+                namespace: namespace.unwrap_or(EVERYWHERE).to_owned(),
                 kind: subject.kind.parse().ok()?,
                 subject: match own {
-                    "" => subject.name.clone(),
-                    own => format!("{own}/{}", subject.name),
+                    None => subject.name.clone(),
+                    Some(own) => format!("{own}/{}", subject.name),
                 },
                 permits: vec![format!("{} {}", terms.role.kind, terms.role.name)],
                 objects: Vec::new(),

@@ -8,9 +8,10 @@ use k8s_openapi::api::rbac::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt as _};
+use oz_api::{IdentityError, Name};
 use oz_core::connect::copied;
 
-use super::{Entitlement, SubjectKind, Way};
+use super::{EVERYWHERE, Entitlement, SubjectKind, Way};
 
 /// Namespace (none for cluster-wide objects) and name.
 pub type Key = (Option<String>, String);
@@ -35,26 +36,39 @@ pub struct Rbac {
     granted: BTreeSet<Key>,
 }
 
-fn key(metadata: ObjectMeta) -> Key {
-    (metadata.namespace, metadata.name.unwrap_or_default())
+fn key(metadata: &ObjectMeta) -> Result<Key, IdentityError> {
+    let name = Name::from_metadata(metadata)?;
+    Ok((metadata.namespace.clone(), name.to_string()))
 }
 
 impl Rbac {
     /// Adds the Roles.
-    pub fn roles(&mut self, roles: Vec<Role>) {
+    ///
+    /// # Errors
+    /// If one has no name.
+    pub fn roles(&mut self, roles: Vec<Role>) -> Result<(), IdentityError> {
         for role in roles {
-            let rules = role.rules.unwrap_or_default().into_iter();
+            let rules = role.rules.into_iter().flatten();
             let given = rules.map(|rule| Given { rule, from: None }).collect();
-            self.roles.insert(key(role.metadata), given);
+            self.roles.insert(key(&role.metadata)?, given);
         }
+        Ok(())
     }
 
     /// Adds the ClusterRoles, all at once, since some are aggregated from others.
-    pub fn cluster_roles(&mut self, roles: &[ClusterRole]) {
-        for role in roles {
-            let name = role.metadata.name.clone().unwrap_or_default();
+    ///
+    /// # Errors
+    /// If one has no name.
+    pub fn cluster_roles(&mut self, roles: &[ClusterRole]) -> Result<(), IdentityError> {
+        let all: Result<Vec<_>, _> = roles
+            .iter()
+            .map(|role| Ok((Name::from_metadata(&role.metadata)?, role)))
+            .collect();
+        let all = all?;
+        for (name, role) in &all {
+            let name = name.to_string();
             let mut given = Vec::new();
-            collect(role, roles, &mut BTreeSet::from([name.clone()]), &mut given);
+            collect(role, &all, &mut BTreeSet::from([name.clone()]), &mut given);
             // The aggregation controller writes the aggregated rules among the role's own rules.
             let theirs: Vec<PolicyRule> = given.iter().map(|one| one.rule.clone()).collect();
             let own = role.rules.iter().flatten();
@@ -62,26 +76,42 @@ impl Rbac {
             given.extend(own.map(|rule| Given { rule, from: None }));
             self.roles.insert((None, name), given);
         }
+        Ok(())
     }
 
     /// Adds the RoleBindings.
-    pub fn role_bindings(&mut self, bindings: Vec<RoleBinding>) {
-        let bindings = bindings.into_iter().map(|one| Binding {
-            key: key(one.metadata),
-            role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        });
-        self.bindings.extend(bindings);
+    ///
+    /// # Errors
+    /// If one has no name.
+    pub fn role_bindings(&mut self, bindings: Vec<RoleBinding>) -> Result<(), IdentityError> {
+        let bindings = bindings.into_iter();
+        self.bind(bindings.map(|one| (one.metadata, one.role_ref, one.subjects)))
     }
 
     /// Adds the ClusterRoleBindings.
-    pub fn cluster_role_bindings(&mut self, bindings: Vec<ClusterRoleBinding>) {
-        let bindings = bindings.into_iter().map(|one| Binding {
-            key: key(one.metadata),
-            role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        });
-        self.bindings.extend(bindings);
+    ///
+    /// # Errors
+    /// If one has no name.
+    pub fn cluster_role_bindings(
+        &mut self,
+        bindings: Vec<ClusterRoleBinding>,
+    ) -> Result<(), IdentityError> {
+        let bindings = bindings.into_iter();
+        self.bind(bindings.map(|one| (one.metadata, one.role_ref, one.subjects)))
+    }
+
+    fn bind(
+        &mut self,
+        bindings: impl Iterator<Item = (ObjectMeta, RoleRef, Option<Vec<Subject>>)>,
+    ) -> Result<(), IdentityError> {
+        for (metadata, role, subjects) in bindings {
+            self.bindings.push(Binding {
+                key: key(&metadata)?,
+                role,
+                subjects: subjects.into_iter().flatten().collect(),
+            });
+        }
+        Ok(())
     }
 
     /// Marks the bindings of grants and transient bindings: their rights expire.
@@ -144,7 +174,8 @@ impl Rbac {
                 if permits.is_empty() {
                     continue;
                 }
-                let mut objects = rule.resource_names.clone().unwrap_or_default();
+                let objects = rule.resource_names.iter().flatten().cloned();
+                let mut objects: Vec<String> = objects.collect();
                 objects.sort();
                 objects.dedup();
                 ways.entry((from.as_ref(), objects))
@@ -168,7 +199,7 @@ impl Rbac {
                 let subjects = binding.subjects.iter().filter_map(subject);
                 found.extend(subjects.map(|(kind, subject)| Entitlement {
                     way,
-                    namespace: namespace.clone().unwrap_or_default(),
+                    namespace: namespace.as_deref().unwrap_or(EVERYWHERE).to_owned(),
                     kind,
                     subject,
                     permits: permits.iter().cloned().collect(),
@@ -185,21 +216,22 @@ impl Rbac {
 /// Collects the rules of the roles from which a ClusterRole is aggregated, recursively.
 fn collect(
     role: &ClusterRole,
-    roles: &[ClusterRole],
+    roles: &[(Name<'_>, &ClusterRole)],
     seen: &mut BTreeSet<String>,
     given: &mut Vec<Given>,
 ) {
     let aggregation = role.aggregation_rule.iter();
+    let none = BTreeMap::new();
     let selectors = aggregation.flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     for selector in selectors {
         // An invalid selector selects no role, as in the aggregation controller.
         let Ok(selector) = Selector::try_from(selector.clone()) else {
             continue;
         };
-        for other in roles {
-            let labels = other.metadata.labels.clone().unwrap_or_default();
-            let name = other.metadata.name.clone().unwrap_or_default();
-            if !selector.matches(&labels) || !seen.insert(name.clone()) {
+        for (name, other) in roles {
+            let name = name.to_string();
+            let labels = other.metadata.labels.as_ref().unwrap_or(&none);
+            if !selector.matches(labels) || !seen.insert(name.clone()) {
                 continue;
             }
             let rules = other.rules.iter().flatten().cloned();
@@ -224,10 +256,10 @@ fn collect(
 fn subject(subject: &Subject) -> Option<(SubjectKind, String)> {
     let kind: SubjectKind = subject.kind.parse().ok()?;
     let name = match kind {
-        SubjectKind::ServiceAccount => {
-            let namespace = subject.namespace.as_deref().unwrap_or_default();
-            format!("{namespace}/{}", subject.name)
-        }
+        SubjectKind::ServiceAccount => match &subject.namespace {
+            Some(namespace) => format!("{namespace}/{}", subject.name),
+            None => format!("/{}", subject.name),
+        },
         SubjectKind::User | SubjectKind::Group => subject.name.clone(),
     };
     Some((kind, name))

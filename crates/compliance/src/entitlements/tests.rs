@@ -38,11 +38,11 @@ fn bound(rbac: &mut Rbac, namespace: Option<&str>, name: &str, role: (&str, &str
     match namespace {
         Some(_) => {
             let binding: RoleBinding = serde_json::from_value(binding).unwrap();
-            rbac.role_bindings(vec![binding]);
+            rbac.role_bindings(vec![binding]).unwrap();
         }
         None => {
             let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
-            rbac.cluster_role_bindings(vec![binding]);
+            rbac.cluster_role_bindings(vec![binding]).unwrap();
         }
     }
 }
@@ -76,7 +76,8 @@ fn lines(lines: &[&str]) -> BTreeSet<String> {
 fn given(rule: Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let in_one = |namespace| {
         let mut rbac = Rbac::default();
-        rbac.cluster_roles(&[cluster_role("r", std::slice::from_ref(&rule), json!({}))]);
+        rbac.cluster_roles(&[cluster_role("r", std::slice::from_ref(&rule), json!({}))])
+            .unwrap();
         let devs = [subject("Group", "devs")];
         bound(&mut rbac, namespace, "b", ("ClusterRole", "r"), &devs);
         told(&rbac.into_pods())
@@ -210,7 +211,7 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
         ),
     ];
     let mut rbac = Rbac::default();
-    rbac.cluster_roles(&roles);
+    rbac.cluster_roles(&roles).unwrap();
     let ops = [subject("User", "olga")];
     bound(&mut rbac, Some("shop"), "b", ("ClusterRole", "admin"), &ops);
     bound(&mut rbac, Some("shop"), "c", ("ClusterRole", "round"), &ops);
@@ -231,7 +232,7 @@ fn what_grants_made_is_told_apart_and_a_role_that_is_not_there_gives_nothing() {
     let exec = rule(&[""], &["pods/exec"], &["create"], &["web-0"]);
     let role = json!({ "metadata": { "name": "r", "namespace": "shop" }, "rules": [exec] });
     let role: Role = serde_json::from_value(role).unwrap();
-    rbac.roles(vec![role]);
+    rbac.roles(vec![role]).unwrap();
     let who = [
         subject("User", "alice"),
         subject("ServiceAccount", "ci/runner"),
@@ -267,7 +268,8 @@ fn who_may_ask_for_transient_bindings_is_told_for_each_role() {
     for (name, rule) in [("ask", create), ("named", named), ("read", read)] {
         let mut role = Rbac::default();
         std::mem::swap(&mut role, &mut rbac);
-        rbac.cluster_roles(&[cluster_role(name, &[rule], json!({}))]);
+        rbac.cluster_roles(&[cluster_role(name, &[rule], json!({}))])
+            .unwrap();
         let who = [subject("Group", name)];
         bound(&mut rbac, Some("shop"), "b", ("ClusterRole", name), &who);
         let found = rbac.holders("create", group, "transientrolebindings");
@@ -303,7 +305,7 @@ fn template() -> ExecAccessTemplate {
 
 #[test]
 fn a_template_names_who_may_ask_and_who_may_approve() {
-    let found = of_template(&template());
+    let found = of_template(&template()).unwrap();
     let rows: Vec<(Way, &str, &str)> = found
         .iter()
         .map(|one| (one.way, one.subject.as_str(), one.source.as_str()))
@@ -333,7 +335,7 @@ fn a_template_names_who_may_ask_and_who_may_approve() {
 
 #[test]
 fn a_list_has_one_digest_and_tells_what_it_lacks() {
-    let rows: Vec<Entitlement> = of_template(&template());
+    let rows: Vec<Entitlement> = of_template(&template()).unwrap();
     let list = |rows: &[Entitlement], gaps: &[&str]| {
         let gaps = gaps.iter().map(|&gap| gap.to_owned()).collect();
         Entitlements::new(rows.iter().cloned().collect(), gaps)

@@ -152,16 +152,13 @@ fn cell(entry: &Entry, column: &str) -> String {
         "time" => entry.record.time.to_string(),
         "action" => entry.record.action.to_string(),
         "decision" => entry.record.decision.to_string(),
-        "by" => {
-            let user = entry.record.user.as_ref();
-            user.map_or_else(String::new, |user| user.user.clone())
-        }
+        "by" => csv::optional(entry.record.user.as_ref().map(|user| &user.user)),
         "kind" => request.kind.clone(),
         "namespace" => request.namespace.clone(),
         "request" | "name" => request.name.clone(),
         "uid" => request.uid.clone(),
         "record" => entry.link.digest.clone(),
-        detail => details.get(detail).cloned().unwrap_or_default(),
+        detail => csv::optional(details.get(detail)),
     }
 }
 
@@ -287,26 +284,21 @@ impl Accounts {
 impl RequestAccount {
     fn take(&mut self, record: &Record, times: u64) {
         let Record { request, user, .. } = record;
-        fill(&mut self.kind, &request.kind);
-        fill(&mut self.namespace, &request.namespace);
-        fill(&mut self.name, &request.name);
-        fill(&mut self.template, &record.template);
-        let user = user.as_ref().map_or("", |user| &user.user);
-        fill(
-            &mut self.ticket,
-            record.details.get("ticket").map_or("", |it| it),
-        );
+        let user = user.as_ref().map(|user| &user.user);
+        fill(&mut self.kind, Some(&request.kind));
+        fill(&mut self.namespace, Some(&request.namespace));
+        fill(&mut self.name, Some(&request.name));
+        fill(&mut self.template, Some(&record.template));
+        fill(&mut self.ticket, record.details.get("ticket"));
         match record.action {
             Action::AccessGranted | Action::EmergencyGranted => {
-                user.clone_into(&mut self.requester);
+                self.requester = csv::optional(user);
                 self.granted = Some(record.time);
                 self.until = record.until;
-                let digest = record.template_digest.clone();
-                self.template_digest = digest.unwrap_or_default();
-                let approved = record.details.get("approvedBy").cloned();
-                self.approved_by = approved.unwrap_or_default();
+                self.template_digest = csv::optional(record.template_digest.as_ref());
+                self.approved_by = csv::optional(record.details.get("approvedBy"));
                 self.emergency = record.action == Action::EmergencyGranted;
-                self.reason = record.details.get("reason").cloned().unwrap_or_default();
+                self.reason = csv::optional(record.details.get("reason"));
                 self.pod(record);
             }
             Action::TargetPinned => self.pod(record),
@@ -330,11 +322,10 @@ impl RequestAccount {
     fn pod(&mut self, record: &Record) {
         let Some(pod) = &record.pod else { return };
         self.pod.clone_from(&pod.name);
-        self.container = pod.container.clone().unwrap_or_default();
+        self.container = csv::optional(pod.container.as_ref());
     }
 
     fn cells(&self) -> [String; 18] {
-        let instant = |at: Option<Timestamp>| at.map_or_else(String::new, |at| at.to_string());
         [
             self.kind.clone(),
             self.namespace.clone(),
@@ -351,9 +342,9 @@ impl RequestAccount {
                 true => "nobody (emergency)".to_owned(),
                 false => self.approved_by.clone(),
             },
-            instant(self.granted),
-            instant(self.until),
-            instant(self.ended),
+            csv::optional(self.granted),
+            csv::optional(self.until),
+            csv::optional(self.ended),
             self.ended_by.clone(),
             self.sessions.to_string(),
             self.sessions_refused.to_string(),
@@ -362,9 +353,11 @@ impl RequestAccount {
 }
 
 /// Sets a value if it is not known yet.
-fn fill(known: &mut String, told: &str) {
-    if known.is_empty() {
-        told.clone_into(known);
+fn fill(known: &mut String, told: Option<&String>) {
+    if known.is_empty()
+        && let Some(told) = told
+    {
+        known.clone_from(told);
     }
 }
 

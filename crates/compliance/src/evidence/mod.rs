@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use accounts::{Accounts, RequestAccount};
 pub use controls::controls;
 pub use sample::{Sample, rank};
-pub use seal::{Seal, SealError, SealOrder, sealed};
-pub use sums::Sums;
+pub use seal::{OrderError, Seal, SealError, SealOrder, sealed};
+pub use sums::{Difference, Sums};
 
 /// The format of a bundle, by which a program detects whether it can check the bundle.
 pub const FORMAT: &str = "oz-evidence/v1";

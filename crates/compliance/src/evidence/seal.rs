@@ -24,6 +24,20 @@ pub struct SealOrder {
     pub by: String,
 }
 
+/// The reason for which an entry is not an order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The text is no order as JSON.
+    #[error("{error}")]
+    NotJson {
+        /// Error of the parser.
+        error: String,
+    },
+    /// The key is not the digest in the order.
+    #[error("its key must be the digest that it names, 64 digits in hexadecimal")]
+    Key,
+}
+
 impl SealOrder {
     /// Returns the key of the order in the ConfigMap.
     #[must_use]
@@ -35,17 +49,17 @@ impl SealOrder {
     ///
     /// # Errors
     /// The reason for which the entry is not an order.
-    pub fn read(key: &str, text: &str) -> Result<Self, String> {
-        let order: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    pub fn read(key: &str, text: &str) -> Result<Self, OrderError> {
+        let order: Self = serde_json::from_str(text).map_err(|error| OrderError::NotJson {
+            error: error.to_string(),
+        })?;
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let is_digest = order
             .sums
             .strip_prefix("sha256:")
             .is_some_and(|digest| digest.len() == 64 && digest.bytes().all(hex));
         if !is_digest || order.key() != key {
-            return Err(
-                "its key must be the digest that it names, 64 digits in hexadecimal".to_owned(),
-            );
+            return Err(OrderError::Key);
         }
         Ok(order)
     }

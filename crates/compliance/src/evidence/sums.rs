@@ -3,6 +3,20 @@
 use oz_api::encode::hex;
 use sha2::{Digest as _, Sha256};
 
+/// The first difference between the sums of files and a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// The text has another line for a file.
+    #[error("{name} is not the file that was summed up")]
+    File {
+        /// Name of the file.
+        name: String,
+    },
+    /// The text has lines for further files.
+    #[error("it names files that are not there")]
+    More,
+}
+
 /// The digests of files, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums(Vec<(String, String)>);
@@ -28,20 +42,21 @@ impl Sums {
         format!("sha256:{}", hex(&Sha256::digest(self.text())))
     }
 
-    /// Returns a description of the first line in which a text differs.
+    /// Returns the first line in which a text differs; `None` if it is the content of the file.
     #[must_use]
-    pub fn difference(&self, text: &str) -> Option<String> {
-        let own = self.text();
-        if own == text {
+    pub fn difference(&self, text: &str) -> Option<Difference> {
+        if self.text() == text {
             return None;
         }
         let mut stated = text.lines();
-        for (name, digest) in &self.0 {
-            let line = stated.next().unwrap_or_default();
-            if line != format!("{digest}  {name}") {
-                return Some(format!("{name} is not the file that was summed up"));
-            }
-        }
-        Some("it names files that are not there".to_owned())
+        let mut files = self.0.iter();
+        let changed = files.find(|(name, digest)| {
+            let own = format!("{digest}  {name}");
+            stated.next() != Some(own.as_str())
+        });
+        Some(match changed {
+            Some((name, _)) => Difference::File { name: name.clone() },
+            None => Difference::More,
+        })
     }
 }

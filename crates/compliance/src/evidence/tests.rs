@@ -377,9 +377,19 @@ fn sums_tell_which_file_is_another() {
     sums.add("b", "11".to_owned());
     assert_eq!(sums.difference(&sums.text()), None);
     let changed = sums.text().replace("11", "12");
-    assert!(sums.difference(&changed).unwrap().starts_with("b "));
+    assert!(
+        sums.difference(&changed)
+            .unwrap()
+            .to_string()
+            .starts_with("b ")
+    );
     let more = sums.text() + "22  c\n";
-    assert!(sums.difference(&more).unwrap().contains("not there"));
+    assert!(
+        sums.difference(&more)
+            .unwrap()
+            .to_string()
+            .contains("not there")
+    );
 }
 
 #[test]

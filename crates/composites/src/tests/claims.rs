@@ -207,3 +207,16 @@ fn a_parent_without_a_selector_says_so() {
         assert!(obstacle.message.contains(said), "{obstacle}");
     }
 }
+
+#[test]
+fn pass_over_a_parent_without_identity_fails_and_adopts_nothing() {
+    let mut world = selecting();
+    world.stray(json!({"name": "a", "namespace": "dev", "uid": "a", "labels": {"crew": "one"}}));
+    world.facts.alive = Some(Ok(true));
+    world.answers(&json!({"children": []}));
+    world.parent.metadata.uid = None;
+    let plan = world.plan(at(0));
+    let failure = plan.obstacle.unwrap();
+    assert!(failure.message.contains("metadata.uid"), "{failure}");
+    assert!(plan.stages.is_empty(), "{:?}", plan.stages);
+}

@@ -101,9 +101,9 @@ fn blocks(content: &RawValue, role: &str) -> Vec<Draft> {
     if let Ok(text) = serde_json::from_str::<String>(content.get()) {
         return vec![said(role, &text)];
     }
-    let blocks: First<Block<'_>> = serde_json::from_str(content.get()).unwrap_or_default();
-    let drafts = blocks.0.iter();
-    drafts.filter_map(|block| of_block(block, role)).collect()
+    let blocks: Option<First<Block<'_>>> = serde_json::from_str(content.get()).ok();
+    let blocks = blocks.iter().flat_map(|first| &first.0);
+    blocks.filter_map(|block| of_block(block, role)).collect()
 }
 
 fn said(role: &str, text: &str) -> Draft {
@@ -119,10 +119,10 @@ fn of_block(block: &Block<'_>, role: &str) -> Option<Draft> {
         "text" if !block.text.is_empty() => Some(said(role, &block.text)),
         "tool_use" => Some(tool(block)),
         "tool_result" if block.is_error => {
-            let content = block.content.map_or("", RawValue::get);
+            let content = block.content.map(|raw| cut::cut(raw.get(), MAX_INPUT));
             let draft = Draft::new("Error", "a tool failed")
                 .field("id", &block.tool_use_id)
-                .field("content", &cut::cut(content, MAX_INPUT));
+                .optional("content", content);
             Some(draft)
         }
         _ => None,
@@ -130,23 +130,22 @@ fn of_block(block: &Block<'_>, role: &str) -> Option<Draft> {
 }
 
 fn tool(block: &Block<'_>) -> Draft {
-    let raw = block.input.map_or("", RawValue::get);
-    let input: Input = serde_json::from_str(raw).unwrap_or_default();
+    let raw = block.input.map(RawValue::get);
+    let input: Option<Input> = raw.and_then(|raw| serde_json::from_str(raw).ok());
+    let input = input.unwrap_or_default();
     let path = [&input.file_path, &input.notebook_path];
     let path = path.into_iter().find(|path| !path.is_empty());
-    let path = path.map_or("", String::as_str);
-    let about = [path, &input.description, &input.command, &input.pattern];
-    let about = about.into_iter().find(|text| !text.is_empty());
-    let is_edit = EDITORS.contains(&block.name.as_str()) && !path.is_empty();
+    let others = [&input.description, &input.command, &input.pattern];
+    let mut about = path.into_iter().chain(others);
+    let mut summary = format!("{} ", block.name);
+    summary.extend(about.find(|text| !text.is_empty()).map(String::as_str));
+    let is_edit = EDITORS.contains(&block.name.as_str()) && path.is_some();
     let type_ = if is_edit { "FileEdit" } else { "ToolUse" };
-    Draft::new(
-        type_,
-        &format!("{} {}", block.name, about.unwrap_or_default()),
-    )
-    .field("tool", &block.name)
-    .field("id", &block.id)
-    .field("path", path)
-    .field("input", &cut::cut(raw, MAX_INPUT))
+    Draft::new(type_, &summary)
+        .field("tool", &block.name)
+        .field("id", &block.id)
+        .optional("path", path)
+        .optional("input", raw.map(|raw| cut::cut(raw, MAX_INPUT)))
 }
 
 /// The end of a session. What it answered stays in the workspace, as all answers do; an image that wants it in the
@@ -160,20 +159,19 @@ fn result(written: &Written<'_>) -> Draft {
     if let Some(turns) = written.num_turns {
         said += &format!(", {turns} turns");
     }
-    let answer = written.result.map(RawValue::get).unwrap_or_default();
-    let answer: String = serde_json::from_str(answer).unwrap_or_default();
-    let number = |number: Option<u64>| number.map_or_else(String::new, |value| value.to_string());
-    let cost = written.total_cost_usd;
+    let answer = written.result.map(RawValue::get);
+    let answer: Option<String> = answer.and_then(|raw| serde_json::from_str(raw).ok());
+    let number = |number: Option<u64>| number.map(|value| value.to_string());
     let mut draft = Draft::new("Result", &said)
         .field("subtype", &written.subtype)
         .field("isError", if has_failed { "true" } else { "" })
-        .field("turns", &number(written.num_turns))
-        .field("durationMs", &number(written.duration_ms))
-        .field(
+        .optional("turns", number(written.num_turns))
+        .optional("durationMs", number(written.duration_ms))
+        .optional(
             "costUsd",
-            &cost.map_or_else(String::new, |cost| cost.to_string()),
+            written.total_cost_usd.map(|cost| cost.to_string()),
         )
-        .field("content", &answer);
+        .optional("content", answer);
     draft.outcome = Some(Outcome {
         has_failed,
         summary: Some(said),

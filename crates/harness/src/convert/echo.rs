@@ -47,10 +47,8 @@ pub(super) fn convert(text: &str) -> Option<Vec<Draft>> {
         }
         Kind::Result => {
             let count = written.files_changed;
-            let mut draft = Draft::new("Result", &written.summary).field(
-                "filesChanged",
-                &count.map_or_else(String::new, |count| count.to_string()),
-            );
+            let mut draft = Draft::new("Result", &written.summary)
+                .optional("filesChanged", count.map(|count| count.to_string()));
             draft.outcome = Some(Outcome {
                 has_failed: false,
                 summary: Some(written.summary).filter(|summary| !summary.is_empty()),

@@ -77,6 +77,14 @@ impl Draft {
         self
     }
 
+    /// Adds a field, unless it is absent or empty.
+    fn optional(self, name: &str, value: Option<impl AsRef<str>>) -> Self {
+        match value {
+            Some(value) => self.field(name, value.as_ref()),
+            None => self,
+        }
+    }
+
     fn message(role: &str, text: &str) -> Self {
         Self::new("Message", text)
             .field("role", role)

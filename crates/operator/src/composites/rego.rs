@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_composites::declared::{Declared, InProcess, Modules};
 use oz_composites::supervise::PolicyFound;
-use oz_composites::{Called, POLICY_FAILED, Refused, bundle};
+use oz_composites::{AnswerError, Called, POLICY_FAILED, Refused, bundle};
 use oz_core::controller::{Failure, FailureClass};
 use oz_rego::{Dialect, Policy};
 use oz_runtime::{Feeds, Kind, Selection, Store, Subscription};
@@ -113,12 +113,12 @@ impl Policies {
     }
 
     /// Calls a function for now, and decodes the result with `read`.
-    pub(crate) async fn document<T, E: Display>(
+    pub(crate) async fn document<T>(
         &self,
         function: &InProcess,
         request: Value,
         now: Timestamp,
-        read: impl FnOnce(&Value) -> Result<T, E>,
+        read: impl FnOnce(&Value) -> Result<T, AnswerError>,
     ) -> Result<T, Refused> {
         let policy = self.policy(function).await?;
         let asked = function.clone();

@@ -47,7 +47,10 @@ impl Port for ReportsPort {
                     let message = format!("failed to read what a parent told: {error}");
                     Failure::invalid("PayloadInvalid", message)
                 })?;
-            let uid = report.composite.clone();
+            let uid = report.composite.clone().ok_or_else(|| {
+                let message = "failed to read what a parent told: it names no composite";
+                Failure::invalid("PayloadInvalid", message)
+            })?;
             if self.reports.told(&uid, &effect.key, report) {
                 self.reports.look_later(&uid, &self.told);
             }
@@ -95,7 +98,9 @@ impl Reports {
             let mut known = known.lock();
             if counts && *known != store.len() {
                 *known = store.len();
-                this.look_later(&uid, &signal);
+                if let Some(uid) = &uid {
+                    this.look_later(uid, &signal);
+                }
             }
         })
     }

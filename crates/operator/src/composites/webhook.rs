@@ -14,9 +14,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::body::Incoming;
 use jiff::{SignedDuration, Timestamp};
-use oz_composites::Refused;
 use oz_composites::declared::Call;
 use oz_composites::protocol::MAX_ANSWER;
+use oz_composites::{AnswerError, Refused};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
 use oz_outbound::{Allowed, HttpClient, Trust};
@@ -64,12 +64,12 @@ impl Webhooks {
     }
 
     /// Calls a function with a request, and decodes the response with `read`.
-    pub(crate) async fn call<T, E: Display>(
+    pub(crate) async fn call<T>(
         &self,
         call: &Call,
         request: &Value,
         now: Timestamp,
-        read: impl FnOnce(&Value) -> Result<T, E>,
+        read: impl FnOnce(&Value) -> Result<T, AnswerError>,
     ) -> Result<T, Refused> {
         let what = || format!("failed to ask {}", call.url);
         let answer = tokio::time::timeout(call.timeout, self.ask(call, request, now));

@@ -78,7 +78,7 @@ impl Observe<Runs> for HarnessRuns {
             .related(&self.workspaces, |workspace, runs| {
                 let (namespace, name) = (workspace.namespace(), workspace.name_any());
                 waiting(runs, |run| {
-                    run.metadata.namespace == namespace && workspace_of(run) == name
+                    run.metadata.namespace == namespace && workspace_of(run).as_ref() == Some(&name)
                 })
             })
             .related(&self.runs, |run, runs| {
@@ -137,7 +137,8 @@ impl Observe<Runs> for HarnessRuns {
         let policies = self
             .policies
             .select(|policy| policy.metadata.namespace.as_deref() == namespace);
-        let workspace = self.workspaces.get(namespace, &workspace_of(run));
+        let workspace = workspace_of(run);
+        let workspace = workspace.and_then(|name| self.workspaces.get(namespace, &name));
         let workspace = workspace.filter(|workspace| is_for(workspace, run));
         Facts {
             ahead: workspace

@@ -75,7 +75,7 @@ impl Observe<Workspaces> for HarnessWorkspaces {
                     policy.is_some_and(|policy| {
                         // Only its owner identifies the run of an object from the original.
                         let owner = labels::owner_uid(&policy.metadata);
-                        holder.uid.is_empty() || owner == Some(&holder.uid)
+                        holder.uid.is_none() || owner == holder.uid.as_deref()
                     })
                 }));
             }

@@ -110,7 +110,8 @@ impl Server {
             let until = Instant::now() + JUDGE_TIMEOUT;
             let judge =
                 move || oz_cel::ticket::accepts(&accept, status.as_u16(), body.as_ref(), until);
-            oz_cel::apart(JUDGE_TIMEOUT, judge).and_then(|judged| judged)
+            let judged = oz_cel::apart(JUDGE_TIMEOUT, judge).and_then(|judged| judged);
+            judged.map_err(|why| why.to_string())
         };
         let judged = tokio::task::spawn_blocking(work).await;
         match judged.unwrap_or_else(|error| Err(error.to_string())) {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use oz_api::{AccessConfig, AccessPolicySpec};
-use oz_cel::{COMMAND, Expression};
+use oz_cel::{COMMAND, CelError, Expression};
 use oz_core::kinds::{Entry, Role};
 use oz_core::validate::{self, Violation};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn template(config: &Value) -> Vec<Violation> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    let wrong = |field: &str, why: String| {
+    let wrong = |field: &str, why: CelError| {
         let field = format!("spec.accessConfig.{field}");
         Violation::of(field, format!("cannot be evaluated: {why}"))
     };
@@ -58,13 +58,13 @@ fn policy(spec: &Value) -> Vec<Violation> {
     match tried(check) {
         Ok(Ok(())) => Vec::new(),
         Ok(Err((field, why))) => vec![Violation::of(field, format!("cannot be evaluated: {why}"))],
-        Err(why) => vec![Violation::of("spec.match", why)],
+        Err(why) => vec![Violation::of("spec.match", why.to_string())],
     }
 }
 
 /// Runs a check on a separate thread, since other authors wrote the expression.
 fn tried<T: Send + 'static>(
-    check: impl FnOnce(Instant) -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
+    check: impl FnOnce(Instant) -> Result<T, CelError> + Send + 'static,
+) -> Result<T, CelError> {
     oz_cel::apart(TIMEOUT, move || check(Instant::now() + TIMEOUT))?
 }

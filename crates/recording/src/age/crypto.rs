@@ -132,7 +132,7 @@ impl Cipher {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let opened = self.0.open_in_place(nonce, Aad::empty(), &mut to[from..]);
         let length = opened.ok().map(|plain| plain.len());
-        to.truncate(from + length.unwrap_or_default());
+        to.truncate(length.map_or(from, |length| from + length));
         length.is_some()
     }
 }

@@ -88,8 +88,9 @@ fn unwrap(
     header: &Header<'_>,
     identities: &[Identity],
 ) -> Result<Option<zeroize::Zeroizing<Vec<u8>>>, AgeError> {
-    let kind = |stanza: &Stanza| stanza.arguments.first().cloned().unwrap_or_default();
-    if header.stanzas.len() > 1 && header.stanzas.iter().any(|one| kind(one) == "scrypt") {
+    let is_kind =
+        |stanza: &Stanza, kind: &str| stanza.arguments.first().is_some_and(|one| one == kind);
+    if header.stanzas.len() > 1 && header.stanzas.iter().any(|one| is_kind(one, "scrypt")) {
         return Err(AgeError::Malformed(
             "a passphrase stands beside other recipients",
         ));
@@ -98,7 +99,7 @@ fn unwrap(
     for stanza in header
         .stanzas
         .iter()
-        .filter(|one| kind(one) == keys::STANZA)
+        .filter(|one| is_kind(one, keys::STANZA))
     {
         let wrapped = keys::Wrapped::read(stanza)?;
         for identity in identities {

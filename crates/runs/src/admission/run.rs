@@ -18,8 +18,9 @@ pub const MAX_PROMPT: usize = 256 * 1024;
 pub fn run(run: &HarnessRun) -> Vec<Violation> {
     let mut found = Found::default();
     let spec = &run.spec;
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    if name.len() > MAX_NAME {
+    if let Some(name) = run.metadata.name.as_deref()
+        && name.len() > MAX_NAME
+    {
         let message = format!("must be at most {MAX_NAME} characters: its Job has the same name");
         found.value("metadata.name", message, name);
     }
@@ -56,8 +57,10 @@ pub fn run(run: &HarnessRun) -> Vec<Violation> {
         }
     }
     overrides(&mut found, run);
-    let reason = spec.reason.as_deref().unwrap_or_default();
-    found.0.extend(readable("spec.reason", reason));
+    let reason = spec.reason.iter();
+    found
+        .0
+        .extend(reason.flat_map(|reason| readable("spec.reason", reason)));
     found.0
 }
 
@@ -167,8 +170,10 @@ pub fn run_of_template(
     {
         let message =
             format!("runs of template {name} may not use it: its templates do not name that");
-        let workspace = run.spec.workspace_ref.as_deref().unwrap_or_default();
-        found.value("spec.workspaceRef", message, workspace);
+        match &run.spec.workspace_ref {
+            Some(workspace) => found.value("spec.workspaceRef", message, workspace),
+            None => found.add("spec.workspaceRef", message),
+        }
     }
     found.0
 }

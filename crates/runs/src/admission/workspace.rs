@@ -145,7 +145,7 @@ fn parts(path: &str) -> Option<Vec<&str>> {
 fn paths(found: &mut Found, repositories: &[&Repository]) {
     let mut seen: Vec<Vec<&str>> = Vec::new();
     for (number, one) in repositories.iter().enumerate() {
-        let Some(parts) = one.path.as_deref().and_then(parts) else {
+        let Some((path, parts)) = one.path.as_ref().and_then(|it| Some((it, parts(it)?))) else {
             continue;
         };
         if seen
@@ -153,7 +153,6 @@ fn paths(found: &mut Found, repositories: &[&Repository]) {
             .any(|other| other.starts_with(&parts) || parts.starts_with(other))
         {
             let message = "must be neither the path of another repository, nor inside or around it";
-            let path = one.path.as_deref().unwrap_or_default();
             found.value(format!("spec.seed.repos[{number}].path"), message, path);
         }
         seen.push(parts);

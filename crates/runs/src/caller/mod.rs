@@ -96,11 +96,18 @@ pub fn requester(review: &TokenReviewStatus) -> Option<Requester> {
     let mut audiences = review.audiences.iter().flatten();
     let is_ours = audiences.any(|audience| audience == BROKER_AUDIENCE);
     let user = review.user.as_ref()?;
-    (is_ours && review.authenticated == Some(true)).then(|| Requester {
-        user: user.username.clone().unwrap_or_default(),
-        uid: user.uid.clone().unwrap_or_default(),
-        groups: user.groups.clone().unwrap_or_default(),
-    })
+    if !is_ours || review.authenticated != Some(true) {
+        return None;
+    }
+    let mut requester = Requester {
+        user: user.username.clone()?,
+        groups: user.groups.iter().flatten().cloned().collect(),
+        ..Requester::default()
+    };
+    if let Some(uid) = &user.uid {
+        requester.uid.clone_from(uid);
+    }
+    Some(requester)
 }
 
 /// When a token ends, as it says itself; only of one that the API server has accepted, which signed that.

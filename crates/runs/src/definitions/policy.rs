@@ -100,7 +100,7 @@ impl Controller for Policies {
         after: &PolicyStatus,
     ) -> Vec<Transition> {
         let before = before.map(|status| status.conditions.as_slice());
-        let (before, after) = (before.unwrap_or_default(), after.conditions.as_slice());
+        let after = after.conditions.as_slice();
         let of_discovery = of_discovery(object, before, after);
         let names = ["PolicyReady", "PolicyNotReady"];
         // That its discovery has ended is told once.
@@ -156,10 +156,10 @@ fn told(discovery: Discovery) -> (&'static str, String) {
 /// The event for a change of what the discovery lets through, if there is one.
 fn of_discovery(
     object: &BrokerPolicy,
-    before: &[Condition],
+    before: Option<&[Condition]>,
     after: &[Condition],
 ) -> Option<Transition> {
-    let then = conditions::find(before, DISCOVERY_ACTIVE);
+    let then = before.and_then(|before| conditions::find(before, DISCOVERY_ACTIVE));
     let now = conditions::find(after, DISCOVERY_ACTIVE)?;
     let was = then.map_or(reason::NO_DISCOVERY, |then| then.reason.as_str());
     // Another end is another discovery; other words of ours for the same are none.

@@ -89,7 +89,7 @@ pub(super) fn set(
 
 /// The event for a change of [`READY`], if it is one: `names` are its reasons, if it can be used and if not.
 pub(super) fn transition(
-    before: &[Condition],
+    before: Option<&[Condition]>,
     after: &[Condition],
     names: [&'static str; 2],
     action: &'static str,
@@ -97,11 +97,13 @@ pub(super) fn transition(
     let now = conditions::find(after, READY)?;
     let [ready, not_ready] = names;
     let holds = now.status == "True";
-    conditions::is_news(before, now).then(|| Transition {
-        warning: !holds,
-        reason: if holds { ready } else { not_ready },
-        action,
-        note: now.message.clone(),
-        due: None,
-    })
+    before
+        .is_none_or(|before| conditions::is_news(before, now))
+        .then(|| Transition {
+            warning: !holds,
+            reason: if holds { ready } else { not_ready },
+            action,
+            note: now.message.clone(),
+            due: None,
+        })
 }

@@ -225,12 +225,6 @@ fn transitions(
 ) -> Vec<Transition> {
     let before = before.map(|status| status.conditions.as_slice());
     let names = ["TemplateReady", "TemplateNotReady"];
-    ready::transition(
-        before.unwrap_or_default(),
-        &after.conditions,
-        names,
-        "VerifyTemplate",
-    )
-    .into_iter()
-    .collect()
+    let ready = ready::transition(before, &after.conditions, names, "VerifyTemplate");
+    ready.into_iter().collect()
 }

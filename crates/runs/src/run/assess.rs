@@ -8,7 +8,7 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
     RunMode, RunPhase, TemplateKind, Workspace, WorkspacePhase,
 };
-use oz_api::{AccessLock, Requester, conditions, encode};
+use oz_api::{AccessLock, IdentityError, Name, Requester, Uid, conditions, encode};
 use oz_core::access::lock::{self, Access, LOCKED, Locks, NotAdmitted};
 use oz_core::access::stamp::{self, StampError};
 use oz_core::controller::Failure;
@@ -18,7 +18,7 @@ use oz_core::validate::Violation;
 use serde_json::Value;
 
 use super::Runs;
-use super::decided::{Decided, HeldWorkspace, reference};
+use super::decided::{Decided, HeldWorkspace};
 use super::drift::lasting;
 use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
 use crate::authority::Endpoint;
@@ -26,6 +26,7 @@ use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::objects::{self, KIND, policy_name};
 use crate::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::policy::Matching;
+use crate::stored::{Stored, unidentified};
 use crate::template::{self, Resolved, Unresolved};
 use crate::{admission, jobs, requires, voucher};
 
@@ -140,7 +141,7 @@ impl Runs {
     pub(super) fn assess(
         &self,
         now: Timestamp,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
     ) -> Result<State, Question> {
@@ -160,7 +161,7 @@ impl Runs {
                 let job = objects::job(run, &template, pod, seen.sealed, &new.voucher);
                 let isolation = isolation(run, facts, seen, Some(&job));
                 if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
-                    let end = RunEnd::new(RunPhase::Failed, NOT_CONFINED, why);
+                    let end = RunEnd::new(RunPhase::Failed, NOT_CONFINED, why.to_string());
                     return Ok(State::Ended(end, None, decided()));
                 }
                 let known = seen.decided.as_ref();
@@ -186,7 +187,7 @@ impl Runs {
     fn begun(
         &self,
         now: Timestamp,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
     ) -> Result<State, Question> {
@@ -243,7 +244,7 @@ impl Runs {
     fn must_end(
         &self,
         now: Timestamp,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
         isolation: &Isolation,
@@ -285,13 +286,18 @@ impl Runs {
             return Some(drift("its NetworkPolicy was replaced by another"));
         }
         if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
-            return Some(RunEnd::new(RunPhase::Cancelled, NOT_CONFINED, why));
+            return Some(RunEnd::new(
+                RunPhase::Cancelled,
+                NOT_CONFINED,
+                why.to_string(),
+            ));
         }
         if self
             .ready_until(seen)
             .is_some_and(|until| has_come(now, until))
         {
             let why = seen.newest().and_then(jobs::obstacle);
+            let why = why.map(|why| why.to_string());
             let prompt = run.spec.prompt_from.as_ref().map(|_| prompt_source(run));
             let why = why
                 .or(prompt)
@@ -315,7 +321,7 @@ impl Runs {
     fn undecided(
         &self,
         now: Timestamp,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         facts: &Facts,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let own = admission::run(run);
@@ -338,9 +344,8 @@ impl Runs {
             facts.policies.iter().map(AsRef::as_ref),
             &run.spec.template_ref.name,
         );
-        let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
         let name = &run.spec.template_ref.name;
-        requires::admitted(name, namespace, &template, &policies, now)
+        requires::admitted(name, run.namespace.as_str(), &template, &policies, now)
             .map_err(|lacking| refused("PolicyMissing", lacking.to_string()))?;
         let workspace = facts.workspace.as_deref();
         let found = admission::run_of_template(run, &template, &policies, workspace);
@@ -348,7 +353,7 @@ impl Runs {
             return Err(invalid(&found));
         }
         if let Some(most) = policies.concurrent_runs()
-            && facts.older >= usize::try_from(most).unwrap_or_default()
+            && !usize::try_from(most).is_ok_and(|most| facts.older < most)
         {
             let message = format!(
                 "as many runs as a BrokerPolicy's limits.concurrentRuns lets ({most}) came before it; it begins \
@@ -365,10 +370,11 @@ impl Runs {
         let template = &rendered.template;
         let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
         let base = facts.base.as_ref().map(|base| &base.spec);
-        let voucher = voucher::sign(&self.keys, &reference(run))
+        let reference = run.reference(KIND);
+        let voucher = voucher::sign(&self.keys, &reference)
             .map_err(|error| waiting("SealFailed", error.to_string()))?;
         let decided = Decided {
-            run: reference(run),
+            run: reference,
             submitter,
             spec_digest: spec_digest(run),
             template: format!("{kind}/{name}"),
@@ -394,7 +400,7 @@ impl Runs {
     /// The pod of a run that may begin.
     fn rendered(
         &self,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         facts: &Facts,
         template: Resolved,
         held: Option<&HeldWorkspace>,
@@ -405,8 +411,8 @@ impl Runs {
             return Err(waiting("BrokerUnavailable", message));
         };
         let parts = Parts {
-            namespace: run.metadata.namespace.as_deref().unwrap_or_default(),
-            run: run.metadata.name.as_deref().unwrap_or_default(),
+            namespace: run.namespace.as_str(),
+            run: run.name(),
             template_name: &run.spec.template_ref.name,
             template: &template,
             workspace: held.map(|held| held.name.as_str()),
@@ -445,8 +451,13 @@ struct Rendered {
 }
 
 /// Finds what opens more to the pods of a run: to those that exist, and to those that its Job makes next.
-fn isolation(run: &HarnessRun, facts: &Facts, seen: &Seen<'_>, job: Option<&Value>) -> Isolation {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
+fn isolation(
+    run: &Stored<'_, HarnessRun>,
+    facts: &Facts,
+    seen: &Seen<'_>,
+    job: Option<&Value>,
+) -> Isolation {
+    let name = run.name();
     let there = seen.job.as_ref().map(|(live, _)| &live.object.data["spec"]);
     let job = there.or(job.map(|job| &job["spec"]));
     let next = job.map(|spec| pod_labels(name, &spec["template"]["metadata"]));
@@ -492,7 +503,7 @@ pub fn is_over(run: &HarnessRun) -> bool {
 /// The template of a run; one that is not there is waited for.
 fn chosen<'a>(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     facts: &'a Facts,
 ) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Otherwise> {
     let own = facts.template.as_ref().map(|template| &template.spec);
@@ -512,7 +523,7 @@ fn chosen<'a>(
 
 fn resolved(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     facts: &Facts,
     spec: &HarnessTemplateSpec,
 ) -> Result<Resolved, Otherwise> {
@@ -527,7 +538,7 @@ fn resolved(
 /// It may come with the next file that somebody applies.
 fn not_there_yet(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     reason: &'static str,
     message: String,
 ) -> Otherwise {
@@ -541,17 +552,13 @@ fn not_there_yet(
 }
 
 /// Until when a run waits for its template.
-pub(super) fn waits_until(run: &HarnessRun) -> Timestamp {
-    let created = run.metadata.creation_timestamp.as_ref();
-    after(
-        created.map(|time| time.0).unwrap_or_default(),
-        TEMPLATE_WAIT,
-    )
+pub(super) fn waits_until(run: &Stored<'_, HarnessRun>) -> Timestamp {
+    after(run.identity.created, TEMPLATE_WAIT)
 }
 
 /// The workspace of a run that may begin; `None` if it has none.
 fn workspace_of(
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     template: &Resolved,
     facts: &Facts,
 ) -> Result<Option<HeldWorkspace>, Otherwise> {
@@ -568,8 +575,9 @@ fn workspace_of(
             ),
         });
     };
-    let name = workspace.metadata.name.clone().unwrap_or_default();
-    let uid = workspace.metadata.uid.clone().unwrap_or_default();
+    let metadata = &workspace.metadata;
+    let name = Name::from_metadata(metadata).map_err(|error| unheld(&error))?;
+    let uid = Uid::from_metadata(metadata).map_err(|error| unheld(&error))?;
     let status = workspace.status.clone().unwrap_or_default();
     if workspace.metadata.deletion_timestamp.is_some() {
         let message = format!("Workspace {name} is being deleted: name another");
@@ -578,8 +586,8 @@ fn workspace_of(
     match status.phase {
         Some(WorkspacePhase::Failed) => {
             let why = conditions::find(&status.conditions, "Ready");
-            let why = why.map_or_else(String::new, |ready| format!(": {}", ready.message));
-            let message = format!("Workspace {name} cannot be used{why}");
+            let mut message = format!("Workspace {name} cannot be used");
+            message.extend(why.map(|ready| format!(": {}", ready.message)));
             return Err(refused("WorkspaceFailed", message));
         }
         Some(WorkspacePhase::Active) => {}
@@ -589,8 +597,11 @@ fn workspace_of(
             return Err(waiting("WorkspaceSeeding", message));
         }
     }
-    if status.active_run_uid == run.metadata.uid {
-        return Ok(Some(HeldWorkspace { name, uid }));
+    if status.active_run_uid.as_deref() == Some(run.uid()) {
+        return Ok(Some(HeldWorkspace {
+            name: name.to_string(),
+            uid: uid.to_string(),
+        }));
     }
     match (status.active_run_ref, facts.ahead) {
         (None, 0) => Err(State::Next.into()),
@@ -604,6 +615,10 @@ fn workspace_of(
             Err(waiting("WorkspaceBusy", message))
         }
     }
+}
+
+fn unheld(error: &IdentityError) -> Otherwise {
+    State::Waiting(unidentified(error)).into()
 }
 
 /// How many may be before a run that is told of each of them.
@@ -662,10 +677,14 @@ pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
 fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
     let (_, job) = seen.job.as_ref()?;
     let status = job.status.as_ref()?;
-    let active = status.active.unwrap_or_default();
-    let counted = active + status.succeeded.unwrap_or_default() + status.failed.unwrap_or_default();
-    let is_hidden = active > 0 && seen.pods.len() < usize::try_from(counted).unwrap_or_default();
-    is_hidden.then(|| after(seen.job_started().unwrap_or_default(), POD_WAIT))
+    let counts = [status.active, status.succeeded, status.failed];
+    let counted = usize::try_from(counts.into_iter().flatten().sum::<i32>());
+    let is_hidden = status.active.is_some_and(|active| active > 0)
+        && counted.is_ok_and(|counted| seen.pods.len() < counted);
+    is_hidden.then(|| {
+        let started = seen.job_started();
+        started.map_or(Timestamp::UNIX_EPOCH, |started| after(started, POD_WAIT))
+    })
 }
 
 /// When a pod that the Job counts and that is not seen is looked for, if there is one.
@@ -706,10 +725,7 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
         "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };
-    let message = completed.message.split(existing::NOT_OVER).next();
-    Some(RunEnd::new(
-        phase,
-        &completed.reason,
-        message.unwrap_or_default(),
-    ))
+    let message = completed.message.split_once(existing::NOT_OVER);
+    let message = message.map_or(completed.message.as_str(), |(message, _)| message);
+    Some(RunEnd::new(phase, &completed.reason, message))
 }

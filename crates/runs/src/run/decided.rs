@@ -10,7 +10,8 @@ use oz_core::lifecycle::window::after;
 use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{Broker, KIND};
+use crate::objects::Broker;
+use crate::stored::Stored;
 
 const PURPOSE: Purpose = Purpose::HarnessRun;
 
@@ -75,10 +76,9 @@ impl Decided {
     }
 
     /// The decision that an object carries for the run with this UID, in its namespace.
-    pub(super) fn open(keys: &Keys, live: &Live, run: &HarnessRun) -> Option<Self> {
+    pub(super) fn open(keys: &Keys, live: &Live, run: &Stored<'_, HarnessRun>) -> Option<Self> {
         let decided = Self::open_any(keys, live)?;
-        let is_of = decided.run.uid == run.metadata.uid.as_deref().unwrap_or_default();
-        is_of.then_some(decided)
+        (decided.run.uid == run.uid()).then_some(decided)
     }
 
     /// The decision that an object carries, for whatever run of its namespace it was made.
@@ -135,16 +135,5 @@ impl Decided {
             Some(reason) => record.detail("reason", reason.as_str()),
             None => record,
         }
-    }
-}
-
-/// The run, for records.
-pub(super) fn reference(run: &HarnessRun) -> RequestRef {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    RequestRef {
-        kind: KIND.to_owned(),
-        namespace: text(&run.metadata.namespace),
-        name: text(&run.metadata.name),
-        uid: text(&run.metadata.uid),
     }
 }

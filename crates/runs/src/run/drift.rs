@@ -13,11 +13,12 @@ use super::decided::Decided;
 use super::existing::Seen;
 use crate::child::child;
 use crate::objects;
+use crate::stored::Stored;
 
 /// The NetworkPolicy as it should be; its `uid` is that of the one that is there.
 pub(super) fn policy(
     decided: &Decided,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     sealed: &str,
     there: Option<&Live>,
 ) -> Option<Child> {
@@ -39,7 +40,11 @@ pub(super) fn has_drifted(live: &Live, desired: &Child) -> bool {
 }
 
 /// What was changed of a NetworkPolicy that writing our fields again would leave as it is.
-pub(super) fn lasting(decided: &Decided, run: &HarnessRun, live: &Live) -> Option<&'static str> {
+pub(super) fn lasting(
+    decided: &Decided,
+    run: &Stored<'_, HarnessRun>,
+    live: &Live,
+) -> Option<&'static str> {
     if is_held(&live.object.metadata) {
         return Some("a finalizer was put on its NetworkPolicy");
     }
@@ -66,7 +71,11 @@ fn is_same(live: &Live, desired: &Child) -> bool {
 
 /// The Job with what was changed of it put back; `None` if nothing was. Its pod template cannot be changed: the API
 /// server lets nobody.
-pub(super) fn job(decided: &Decided, run: &HarnessRun, seen: &Seen<'_>) -> Option<Child> {
+pub(super) fn job(
+    decided: &Decided,
+    run: &Stored<'_, HarnessRun>,
+    seen: &Seen<'_>,
+) -> Option<Child> {
     let (live, _) = seen.job.as_ref()?;
     let mut spec = live.object.data.get("spec")?.clone();
     let mut ours = json!({

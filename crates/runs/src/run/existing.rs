@@ -14,6 +14,7 @@ use super::decided::Decided;
 use crate::jobs::{condition, is_active};
 use crate::objects::policy_name;
 use crate::reserved;
+use crate::stored::Stored;
 
 /// Phase, reason and message of the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,26 +59,26 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    pub(super) fn of(keys: &Keys, run: &HarnessRun, live: &'a [Live]) -> Self {
+    pub(super) fn of(keys: &Keys, run: &Stored<'_, HarnessRun>, live: &'a [Live]) -> Self {
         let mut seen = Self::default();
-        let (name, uid) = (run.metadata.name.as_deref(), run.metadata.uid.as_deref());
+        let (name, uid) = (run.name(), run.uid());
         for one in live {
             if let Some(pod) = one.parse::<Pod>() {
                 if is_of_job(&pod, name) {
                     seen.pods.push((one, pod));
                 }
             } else if let Some(job) = one.parse::<Job>() {
-                let is_owned = drift::is_owned(&job.metadata, uid.unwrap_or_default());
+                let is_owned = drift::is_owned(&job.metadata, uid);
                 let is_ours = is_owned || Decided::open(keys, one, run).is_some();
-                if is_ours && job.metadata.name.as_deref() == name {
+                if is_ours && job.metadata.name.as_deref() == Some(name) {
                     seen.job = Some((one, Box::new(job)));
                 }
             } else if one.parse::<NetworkPolicy>().is_some()
-                && one.object.metadata.name.as_deref() == name.map(policy_name).as_deref()
+                && one.object.metadata.name.as_ref() == Some(&policy_name(name))
             {
                 seen.take(keys, one, run);
                 seen.is_confined = seen.decided.is_some();
-                let is_marked = labels::owner_uid(&one.object.metadata) == uid;
+                let is_marked = labels::owner_uid(&one.object.metadata) == Some(uid);
                 match seen.is_confined || is_marked {
                     true => seen.policy = Some(one),
                     false => seen.is_displaced = true,
@@ -93,12 +94,15 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    fn take(&mut self, keys: &Keys, live: &'a Live, run: &HarnessRun) {
+    fn take(&mut self, keys: &Keys, live: &'a Live, run: &Stored<'_, HarnessRun>) {
+        let Some(sealed) = Decided::sealed(live) else {
+            return;
+        };
         if let Some(decided) = Decided::open(keys, live, run) {
-            self.sealed = Decided::sealed(live).unwrap_or_default();
+            self.sealed = sealed;
             self.decided = Some(decided);
         } else {
-            self.is_retired |= Decided::sealed(live).is_some_and(seal::is_retired);
+            self.is_retired |= seal::is_retired(sealed);
         }
     }
 
@@ -197,18 +201,20 @@ pub(super) fn deadline_exceeded() -> RunEnd {
 }
 
 /// Whether a pod was made by the Job of a run: marks are labels, which others can write too.
-fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
+fn is_of_job(pod: &Pod, run: &str) -> bool {
     let controller = labels::controller(&pod.metadata);
-    controller.is_some_and(|job| job.kind == "Job" && Some(job.name.as_str()) == run)
+    controller.is_some_and(|job| job.kind == "Job" && job.name == run)
 }
 
 /// Whether a pod of a run's Job runs without the label by which its NetworkPolicy confines it.
 #[must_use]
 pub fn is_hidden(pod: &Pod, run: &HarnessRun) -> bool {
     let metadata = &run.metadata;
-    is_of_job(pod, metadata.name.as_deref())
+    let name = metadata.name.as_deref();
+    name.is_some_and(|name| is_of_job(pod, name))
         && is_active(pod)
-        && labels::owner_uid(&pod.metadata) != metadata.uid.as_deref()
+        && labels::owner_uid(&pod.metadata)
+            .is_none_or(|owner| Some(owner) != metadata.uid.as_deref())
 }
 
 /// The end of a run that was deleted.

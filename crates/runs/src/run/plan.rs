@@ -15,13 +15,14 @@ use oz_trail::{Action, Decision as Decision_, Record};
 use serde_json::Value;
 
 use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
-use super::decided::{Decided, reference};
+use super::decided::Decided;
 use super::existing::{self, RunEnd, Seen};
 use super::{Runs, drift, report};
 use crate::child::child;
 use crate::isolation::{Isolation, LOOK_AGAIN};
 use crate::jobs::is_active;
-use crate::objects::{self, policy_name};
+use crate::objects::{self, KIND, policy_name};
+use crate::stored::{Stored, unidentified};
 
 /// The finalizers of the original, which stored objects may have still.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
@@ -53,6 +54,16 @@ impl Controller for Runs {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
+        let stored = match Stored::new(run) {
+            Ok(stored) => stored,
+            Err(error) => {
+                let failure = unidentified(&error);
+                let plan = Plan::default().because(failure.clone());
+                let state = State::Waiting(failure);
+                return Verdict::Decided(Decision { plan, state });
+            }
+        };
+        let run = &stored;
         let seen = Seen::of(&self.keys, run, live);
         let state = match self.assess(now, run, facts, &seen) {
             Ok(state) => state,
@@ -107,12 +118,13 @@ impl Controller for Runs {
     }
 
     fn is_decided(&self, run: &HarnessRun, live: &[Live]) -> bool {
-        is_over(run) || Seen::of(&self.keys, run, live).decided.is_some()
+        let is_decided = |run| Seen::of(&self.keys, &run, live).decided.is_some();
+        is_over(run) || Stored::new(run).is_ok_and(is_decided)
     }
 
     fn lasts_until(&self, run: Option<&HarnessRun>, live: &[Live]) -> Option<Timestamp> {
-        let run = run?;
-        let seen = Seen::of(&self.keys, run, live);
+        let run = Stored::new(run?).ok()?;
+        let seen = Seen::of(&self.keys, &run, live);
         until(seen.decided.as_ref()?, &seen)
     }
 
@@ -161,7 +173,7 @@ impl Runs {
     /// whoever would give its workspace to another.
     fn confining(
         &self,
-        run: &HarnessRun,
+        run: &Stored<'_, HarnessRun>,
         decided: &Decided,
         opened: Option<Step>,
         seen: &Seen<'_>,
@@ -185,7 +197,7 @@ impl Runs {
 /// What somebody changed is put back.
 fn going_on(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     decided: &Decided,
     opened: Option<Step>,
     pending: Pending,
@@ -204,8 +216,8 @@ fn going_on(
         // Each change is a fact of its own.
         let metadata = there.map(|there| &there.object.metadata);
         let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
-        let changed = format!("{}/{what}/{}", decided.run.uid, version.unwrap_or_default());
-        record.id = Record::id(action, &changed);
+        let changed = [decided.run.uid.as_str(), what].into_iter().chain(version);
+        record.id = Record::id(action, &changed.collect::<Vec<_>>().join("/"));
         Step::Record(record.detail("object", what))
     };
     let look = (seen.policy.is_none()).then(|| look_for_policy(run));
@@ -237,7 +249,7 @@ fn going_on(
 /// Everything that runs is told to end.
 fn ending(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     end: &RunEnd,
     decided: Option<&Decided>,
     seen: &Seen<'_>,
@@ -271,7 +283,11 @@ fn ending(
     }
 }
 
-fn waiting(now: Timestamp, run: &HarnessRun, obstacle: &oz_core::controller::Failure) -> Plan {
+fn waiting(
+    now: Timestamp,
+    run: &Stored<'_, HarnessRun>,
+    obstacle: &oz_core::controller::Failure,
+) -> Plan {
     let plan = Plan::default().because(obstacle.clone());
     let until = waits_until(run);
     match obstacle.reason == "TemplateNotFound" && !has_come(now, until) {
@@ -310,7 +326,7 @@ fn opened_record(now: Timestamp, decided: &Decided, isolation: &Isolation) -> Op
 /// Nothing runs any more: that is put on record, and then nothing needs to be confined.
 fn ended(
     now: Timestamp,
-    run: &HarnessRun,
+    run: &Stored<'_, HarnessRun>,
     end: &RunEnd,
     decided: Option<&Decided>,
     seen: &Seen<'_>,
@@ -326,13 +342,13 @@ fn ended(
     let record = match decided {
         Some(decided) => ended_record(now, end, decided),
         None => Record {
-            request: reference(run),
+            request: run.reference(KIND),
             template: run.spec.template_ref.name.clone(),
             ..Record::about(
                 now,
                 action,
                 what,
-                run.metadata.uid.as_deref().unwrap_or_default(),
+                run.uid(),
                 &end.reason,
                 end.message.as_str(),
             )
@@ -397,18 +413,14 @@ fn deleted<'a>(objects: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
     stay.map(|live| Step::Delete(live.reference())).collect()
 }
 
-fn look_for_policy(run: &HarnessRun) -> Step {
-    let name = policy_name(run.metadata.name.as_deref().unwrap_or_default());
-    let namespace = run.metadata.namespace.as_deref();
+fn look_for_policy(run: &Stored<'_, HarnessRun>) -> Step {
+    let (namespace, name) = (Some(run.namespace.as_str()), policy_name(run.name()));
     Step::Look(Sought::named::<NetworkPolicy>(namespace, name))
 }
 
-fn look_for_job(run: &HarnessRun) -> Step {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    Step::Look(Sought::named::<Job>(
-        run.metadata.namespace.as_deref(),
-        name,
-    ))
+fn look_for_job(run: &Stored<'_, HarnessRun>) -> Step {
+    let namespace = Some(run.namespace.as_str());
+    Step::Look(Sought::named::<Job>(namespace, run.name()))
 }
 
 fn ended_record(now: Timestamp, end: &RunEnd, decided: &Decided) -> Record {

@@ -14,6 +14,7 @@ use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
 use crate::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::jobs::{has_started, obstacle, told_from};
+use crate::stored::Stored;
 
 /// Condition: its template is known.
 const TEMPLATE_RESOLVED: &str = "TemplateResolved";
@@ -84,6 +85,10 @@ pub(super) fn report(
     let mut status = run.status.clone().unwrap_or_default();
     let generation = run.metadata.generation;
     let failure = outcome.failure.as_ref();
+    let seen = || {
+        let run = Stored::new(run).ok()?;
+        Some(Seen::of(&runs.keys, &run, &outcome.live))
+    };
     let mut conditions = Conditions {
         status: &mut status,
         generation,
@@ -100,7 +105,9 @@ pub(super) fn report(
             }
         }
         State::Startable(decided, _, isolation) | State::Begun(decided, _, isolation) => {
-            let seen = Seen::of(&runs.keys, run, &outcome.live);
+            let Some(seen) = seen() else {
+                return status;
+            };
             let is_quiet = match state {
                 State::Begun(_, pending, _) => pending.quiet_until.is_some(),
                 _ => !has_come(now, decided.told_at()),
@@ -117,7 +124,9 @@ pub(super) fn report(
         }
         State::Ended(end, at, decided) => match failure {
             None => {
-                let seen = Seen::of(&runs.keys, run, &outcome.live);
+                let Some(seen) = seen() else {
+                    return status;
+                };
                 if let Some(decided) = decided.as_ref().filter(|_| seen.has_begun(run)) {
                     goes_on(&mut conditions, run, decided, &seen, None);
                 }
@@ -131,7 +140,7 @@ pub(super) fn report(
             }
         },
     }
-    status.phase = Some(status.phase.unwrap_or_default());
+    status.phase.get_or_insert_default();
     status.observed_generation = generation;
     status
 }
@@ -230,7 +239,7 @@ fn pod(conditions: &mut Conditions<'_>, seen: &Seen<'_>) {
         (Some(pod), None) => {
             let is_late = told_from(pod).is_some_and(|from| has_come(conditions.now, from));
             match obstacle(pod).filter(|_| is_late) {
-                Some(why) => conditions.set(POD_READY, false, NOT_STARTED, why),
+                Some(why) => conditions.set(POD_READY, false, NOT_STARTED, why.to_string()),
                 None => conditions.set(POD_READY, false, "Starting", "the pod is starting"),
             }
         }
@@ -260,7 +269,8 @@ pub(super) fn transitions(
     before: Option<&HarnessRunStatus>,
     after: &HarnessRunStatus,
 ) -> Vec<Transition> {
-    let phase_before = before.and_then(|status| status.phase).unwrap_or_default();
+    let phase = |status: &HarnessRunStatus| status.phase.unwrap_or_default();
+    let (phase_before, phase) = (before.map_or(RunPhase::Pending, phase), phase(after));
     let had_job = before.is_some_and(|status| status.job_name.is_some());
     let mut told = Vec::new();
     let mut tell = |warning, reason, action, note: String| {
@@ -272,7 +282,6 @@ pub(super) fn transitions(
             due: None,
         });
     };
-    let phase = after.phase.unwrap_or_default();
     let new_job = after.job_name.as_ref().filter(|_| !had_job);
     if let Some(job) = new_job {
         let runs = match phase {
@@ -295,18 +304,20 @@ pub(super) fn transitions(
     if phase == phase_before {
         return told;
     }
-    let completed = conditions::find(&after.conditions, COMPLETED);
-    let why = completed
-        .map_or("", |completed| completed.message.as_str())
-        .to_owned();
-    match phase {
+    let (warning, reason) = match phase {
         // One event tells of both, where one status does.
-        RunPhase::Running if new_job.is_some() => {}
-        RunPhase::Running => tell(false, "Running", "Start", "the agent runs".to_owned()),
-        RunPhase::Succeeded => tell(false, "Succeeded", "End", why),
-        RunPhase::Failed => tell(true, "Failed", "End", why),
-        RunPhase::Cancelled => tell(true, "Cancelled", "End", why),
-        RunPhase::Pending | RunPhase::Idle => {}
+        RunPhase::Running if new_job.is_some() => return told,
+        RunPhase::Running => {
+            tell(false, "Running", "Start", "the agent runs".to_owned());
+            return told;
+        }
+        RunPhase::Succeeded => (false, "Succeeded"),
+        RunPhase::Failed => (true, "Failed"),
+        RunPhase::Cancelled => (true, "Cancelled"),
+        RunPhase::Pending | RunPhase::Idle => return told,
+    };
+    if let Some(completed) = conditions::find(&after.conditions, COMPLETED) {
+        tell(warning, reason, "End", completed.message.clone());
     }
     told
 }

@@ -14,6 +14,7 @@ use crate::isolation::Isolation;
 use crate::objects::workspace_name;
 use crate::pod::claim_name;
 use crate::queue::{has_left, place};
+use crate::stored::Stored;
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +34,8 @@ pub struct Facts {
 pub struct Waiting {
     /// Its name.
     pub name: String,
-    /// Its UID.
-    pub uid: String,
+    /// Its UID; `None` for a holder that the original recorded.
+    pub uid: Option<String>,
 }
 
 /// What must be found out before a workspace goes from one run to the next.
@@ -88,34 +89,38 @@ pub fn queue<'a>(
         .filter(|run| wants(run, workspace) && !has_left(run))
         .collect();
     wanting.sort_by(|one, other| place(one).cmp(&place(other)));
-    let waiting = |run: &HarnessRun| Waiting {
-        name: run.metadata.name.clone().unwrap_or_default(),
-        uid: run.metadata.uid.clone().unwrap_or_default(),
+    let waiting = |run: &HarnessRun| {
+        Some(Waiting {
+            name: run.metadata.name.clone()?,
+            uid: Some(run.metadata.uid.clone()?),
+        })
     };
-    wanting.into_iter().map(waiting).collect()
+    wanting.into_iter().filter_map(waiting).collect()
 }
 
 /// Whether a run is to work on a workspace: it names it, or it was made for it.
 fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
-    let name = workspace.metadata.name.as_deref().unwrap_or_default();
+    let Some(name) = &workspace.metadata.name else {
+        return false;
+    };
     if run.metadata.namespace != workspace.metadata.namespace {
         return false;
     }
-    match &run.spec.workspace_ref {
-        Some(named) => named == name,
-        None => {
-            let run_name = run.metadata.name.as_deref().unwrap_or_default();
+    match (&run.spec.workspace_ref, &run.metadata.name) {
+        (Some(named), _) => named == name,
+        (None, Some(run_name)) => {
             let mut owners = workspace.metadata.owner_references.iter().flatten();
-            workspace_name(run_name) == name
+            workspace_name(run_name) == *name
                 && owners.any(|owner| Some(&owner.uid) == run.metadata.uid.as_ref())
         }
+        (None, None) => false,
     }
 }
 
 pub(super) fn assess(
     now: Timestamp,
     controller: &Workspaces,
-    workspace: &Workspace,
+    workspace: &Stored<'_, Workspace>,
     facts: &Facts,
     live: &[Live],
 ) -> Result<State, Question> {
@@ -130,7 +135,7 @@ pub(super) fn assess(
     let isolation = seeding.isolation(workspace, controller, &facts.network_policies, live);
     let obstacle = isolation.as_ref().and_then(Isolation::obstacle);
     let seeding = match obstacle {
-        Some(why) if controller.require_confined => seeding.unconfined(why),
+        Some(why) if controller.require_confined => seeding.unconfined(why.to_string()),
         _ => seeding,
     };
     let usable = usable(workspace, claim.as_ref(), claim_phase.as_deref());
@@ -158,11 +163,11 @@ pub(super) fn assess(
 
 /// Whether runs can have it.
 fn usable(
-    workspace: &Workspace,
+    workspace: &Stored<'_, Workspace>,
     claim: Option<&PersistentVolumeClaim>,
     phase: Option<&str>,
 ) -> Result<(), (WorkspacePhase, &'static str, String)> {
-    let name = claim_name(workspace.metadata.name.as_deref().unwrap_or_default());
+    let name = claim_name(workspace.name());
     let told = workspace
         .status
         .as_ref()
@@ -187,7 +192,7 @@ fn holder(workspace: &Workspace, facts: &Facts) -> Result<Option<Waiting>, Quest
     let held = status.and_then(|status| {
         Some(Waiting {
             name: status.active_run_ref.clone()?,
-            uid: status.active_run_uid.clone().unwrap_or_default(),
+            uid: status.active_run_uid.clone().filter(|uid| !uid.is_empty()),
         })
     });
     let Some(held) = held else { return Ok(None) };
@@ -203,8 +208,11 @@ fn holder(workspace: &Workspace, facts: &Facts) -> Result<Option<Waiting>, Quest
 }
 
 /// The claim of a workspace, if it is there.
-pub(super) fn claim_of(workspace: &Workspace, live: &[Live]) -> Option<PersistentVolumeClaim> {
-    let name = claim_name(workspace.metadata.name.as_deref().unwrap_or_default());
+pub(super) fn claim_of(
+    workspace: &Stored<'_, Workspace>,
+    live: &[Live],
+) -> Option<PersistentVolumeClaim> {
+    let name = claim_name(workspace.name());
     let mut claims = live.iter().filter_map(Live::parse::<PersistentVolumeClaim>);
     claims.find(|claim| claim.metadata.name.as_deref() == Some(&name))
 }

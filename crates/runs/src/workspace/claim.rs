@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::KIND;
 use crate::child;
 use crate::pod::claim_name;
+use crate::stored::Stored;
 
 /// The claim of a workspace, which owns it. A copy has its content by the storage class.
 #[must_use]
-pub fn claim(workspace: &Workspace) -> Value {
-    let metadata = &workspace.metadata;
-    let name = metadata.name.as_deref().unwrap_or_default();
+pub fn claim(workspace: &Stored<'_, Workspace>) -> Value {
+    let name = workspace.name();
     let storage = &workspace.spec.storage;
     let mut spec = json!({
         "accessModes": [storage.access_mode.to_string()],
@@ -38,13 +38,13 @@ pub fn claim(workspace: &Workspace) -> Value {
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": claim_name(name),
-            "namespace": metadata.namespace,
+            "namespace": workspace.namespace.as_str(),
             "labels": {"paddock.dev/workspace": labels::value(name)},
             "annotations": {},
-            "ownerReferences": [child::owned(KIND, metadata)],
+            "ownerReferences": [child::owned(KIND, &workspace.identity)],
         },
         "spec": spec,
     });
-    child::mark(&mut claim["metadata"], KIND, metadata);
+    child::mark(&mut claim["metadata"], KIND, &workspace.identity);
     claim
 }

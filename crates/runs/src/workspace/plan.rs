@@ -8,13 +8,14 @@ use oz_core::controller::{
 };
 use oz_core::lifecycle::drift::{has_finalizer, is_owned};
 use oz_core::lifecycle::window::has_come;
-use oz_trail::{Record, RequestRef};
+use oz_trail::Record;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
 use super::seeding::{Parts, Seeding, is_to_go, told_from};
 use super::{FINALIZER, KIND, Workspaces, claim, report};
 use crate::child::child;
 use crate::isolation::LOOK_AGAIN;
+use crate::stored::{Stored, unidentified};
 
 impl Controller for Workspaces {
     type Object = Workspace;
@@ -40,6 +41,15 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
+        let stored = match Stored::new(workspace) {
+            Ok(stored) => stored,
+            Err(error) => {
+                let plan = Plan::default().because(unidentified(&error));
+                let state = State::default();
+                return Verdict::Decided(Decision { plan, state });
+            }
+        };
+        let workspace = &stored;
         let state = match assess(now, self, workspace, facts, live) {
             Ok(state) => state,
             Err(question) => {
@@ -111,26 +121,19 @@ impl Controller for Workspaces {
 }
 
 /// The record of what lets the pods that fill a workspace reach more than oz does, which is written once.
-fn opened(now: Timestamp, workspace: &Workspace, state: &State) -> Option<Step> {
-    let metadata = &workspace.metadata;
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let uid = text(&metadata.uid);
+fn opened(now: Timestamp, workspace: &Stored<'_, Workspace>, state: &State) -> Option<Step> {
+    let uid = workspace.uid();
     let isolation = state.isolation.as_ref()?;
-    let record = isolation.record(&uid, |action, decision, reason, message| Record {
-        request: RequestRef {
-            kind: KIND.to_owned(),
-            namespace: text(&metadata.namespace),
-            name: text(&metadata.name),
-            uid: uid.clone(),
-        },
-        ..Record::about(now, action, decision, &uid, reason, message)
+    let record = isolation.record(uid, |action, decision, reason, message| Record {
+        request: workspace.reference(KIND),
+        ..Record::about(now, action, decision, uid, reason, message)
     });
     record.map(Step::Record)
 }
 
 /// The claim is made once; one that the original made gets our marks. Its spec stays as it is: somebody may have
 /// given it more room.
-fn claimed(workspace: &Workspace, state: &State, live: &[Live]) -> Option<Step> {
+fn claimed(workspace: &Stored<'_, Workspace>, state: &State, live: &[Live]) -> Option<Step> {
     if state.phase == WorkspacePhase::Terminating {
         return None;
     }
@@ -139,18 +142,17 @@ fn claimed(workspace: &Workspace, state: &State, live: &[Live]) -> Option<Step> 
     let status = workspace.status.as_ref();
     match there {
         Some(there) => {
-            let uid = workspace.metadata.uid.as_deref().unwrap_or_default();
             claim
                 .object
                 .metadata
                 .uid
                 .clone_from(&there.object.metadata.uid);
             claim.object.data = serde_json::json!({});
-            is_owned(&there.object.metadata, uid).then_some(Step::Apply(claim))
+            is_owned(&there.object.metadata, workspace.uid()).then_some(Step::Apply(claim))
         }
         // It is lost, or its labels are: then it is not watched.
         None if status.is_some_and(|status| status.pvc_name.is_some()) => {
-            let (name, namespace) = (claim.key().name, workspace.metadata.namespace.as_deref());
+            let (name, namespace) = (claim.key().name, Some(workspace.namespace.as_str()));
             Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
                 namespace, name,
             )))

@@ -60,14 +60,12 @@ pub(super) fn report(
         }
     }
     if !matches!(state.seeding, Seeding::Unneeded | Seeding::Refused(..)) {
-        let name = workspace.metadata.name.as_deref().unwrap_or_default();
-        status.seed_job_name = Some(job_name(name));
+        status.seed_job_name = workspace.metadata.name.as_deref().map(job_name);
     }
     status.phase = Some(state.phase);
     status.observed_generation = generation;
     if state.phase != WorkspacePhase::Terminating {
-        let name = workspace.metadata.name.as_deref().unwrap_or_default();
-        status.pvc_name = Some(claim_name(name));
+        status.pvc_name = workspace.metadata.name.as_deref().map(claim_name);
     }
     match &state.holder {
         Holder::Same(_) => {}
@@ -84,7 +82,7 @@ pub(super) fn report(
 
 fn held(status: &mut WorkspaceStatus, run: &Waiting, now: Timestamp) {
     status.active_run_ref = Some(run.name.clone());
-    status.active_run_uid = Some(run.uid.clone());
+    status.active_run_uid.clone_from(&run.uid);
     status.last_activity = Some(now);
     if status.last_counted_run.as_ref() != Some(&run.name) {
         status.last_counted_run = Some(run.name.clone());
@@ -139,16 +137,18 @@ pub(super) fn transitions(
         let note = "its repositories are to be cloned".to_owned();
         told.push(tell(false, "SeedStarted", "Fill", note));
     }
-    if let Some((_, outcome)) = seeding_ended(before, after) {
-        let note = seeded(after).map_or_else(String::new, |it| it.message.clone());
+    if let Some((_, outcome)) = seeding_ended(before, after)
+        && let Some(seeded) = seeded(after)
+    {
+        let note = seeded.message.clone();
         told.push(match outcome {
             SeedOutcome::Succeeded => tell(false, "Seeded", "Fill", note),
             SeedOutcome::Failed => tell(true, "SeedFailed", "Fill", note),
         });
     } else if after.phase == Some(WorkspacePhase::Failed) && phase_before != after.phase {
         let ready = conditions::find(&after.conditions, READY);
-        let why = ready.map_or_else(String::new, |ready| ready.message.clone());
-        told.push(tell(true, "WorkspaceFailed", "Fill", why));
+        let why = ready.map(|ready| ready.message.clone());
+        told.extend(why.map(|why| tell(true, "WorkspaceFailed", "Fill", why)));
     }
     if after.phase == Some(WorkspacePhase::Terminating) && phase_before != after.phase {
         let holder = after.active_run_ref.as_deref();

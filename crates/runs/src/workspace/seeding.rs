@@ -19,11 +19,12 @@ use super::{KIND, Workspaces};
 use crate::admission;
 use crate::child::child;
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
-use crate::jobs::{self, condition, is_active};
+use crate::jobs::{self, NotStarted, condition, is_active};
 use crate::seed::{
     DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, policy_name,
     repositories,
 };
+use crate::stored::Stored;
 
 /// Condition: it is filled.
 pub(super) const SEEDED: &str = "Seeded";
@@ -45,7 +46,7 @@ pub enum Seeding {
     /// Its Job is to be made, by this image.
     Wanted(String),
     /// Its Job is there and goes on; what keeps its pod from starting, if that takes long.
-    Running(Option<String>),
+    Running(Option<Delay>),
     /// Its Job is being ended, since it is not confined: the message.
     Stopping(String),
     /// Its Job has failed: the message.
@@ -54,10 +55,39 @@ pub enum Seeding {
     Done,
 }
 
+/// The reason why a pod that is late clones nothing yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Delay {
+    /// The pod has not started.
+    #[error(transparent)]
+    Pod(#[from] NotStarted),
+    /// Kubernetes does not say in a pod's status that a Secret is missing.
+    #[error(
+        "Pod {pod} has not started; see that these Secrets of its credentialsSecretRefs exist: {secrets}"
+    )]
+    Secrets {
+        /// Name of the pod.
+        pod: String,
+        /// Names of the Secrets.
+        secrets: String,
+    },
+}
+
+/// The reason why Secrets are not handed to the seed of a workspace: nobody has asked whether its author may read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): check \
+     that the webhook is registered and running, then create the workspace again"
+)]
+struct Unstamped {
+    /// Reason for which its stamp proves nothing.
+    reason: &'static str,
+}
+
 impl Seeding {
     pub(super) fn of(
         now: Timestamp,
-        workspace: &Workspace,
+        workspace: &Stored<'_, Workspace>,
         controller: &Workspaces,
         live: &[Live],
     ) -> Self {
@@ -83,12 +113,12 @@ impl Seeding {
             );
             return Self::Refused("CredentialsNotServed", message);
         }
-        let name = job_name(workspace.metadata.name.as_deref().unwrap_or_default());
+        let name = job_name(workspace.name());
         let mut jobs = live.iter().filter_map(Live::parse::<Job>);
         let job = jobs.find(|job| job.metadata.name.as_deref() == Some(&name));
         let Some(job) = job else {
             if let Some(why) = unstamped(workspace, &controller.keys) {
-                return Self::Refused("NotStamped", why);
+                return Self::Refused("NotStamped", why.to_string());
             }
             let missing = "the operator knows no image with git to clone by: set harness.gitImage of its chart";
             return match &controller.seeds.image {
@@ -110,12 +140,12 @@ impl Seeding {
     /// Finds what opens more to the pods that fill a workspace; `None` if there are none, and are to be none.
     pub(super) fn isolation(
         &self,
-        workspace: &Workspace,
+        workspace: &Stored<'_, Workspace>,
         controller: &Workspaces,
         policies: &[Arc<NetworkPolicy>],
         live: &[Live],
     ) -> Option<Isolation> {
-        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        let name = workspace.name();
         let made = match self {
             Self::Wanted(image) => job(workspace, &controller.seeds, image)["spec"].take(),
             Self::Running(_) => {
@@ -182,8 +212,8 @@ pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
     jobs::told_from(&pod).filter(|_| !has_begun)
 }
 
-/// Why a pod that is late clones nothing yet. Kubernetes does not say in a pod's status that a Secret is missing.
-fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<String> {
+/// Why a pod that is late clones nothing yet.
+fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<Delay> {
     told_from(live).filter(|from| has_come(now, *from))?;
     let pod = newest_pod(live)?;
     let needed = repositories(workspace)
@@ -192,25 +222,25 @@ fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<String>
     let mut needed: Vec<&str> = needed.map(|secret| secret.name.as_str()).collect();
     needed.sort_unstable();
     needed.dedup();
-    let needed = needed.join(", ");
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let secrets = (!needed.is_empty()).then(|| {
-        format!("Pod {name} has not started; see that these Secrets of its credentialsSecretRefs exist: {needed}")
-    });
-    jobs::obstacle(&pod).or(secrets)
+    if let Some(obstacle) = jobs::obstacle(&pod) {
+        return Some(obstacle.into());
+    }
+    if needed.is_empty() {
+        return None;
+    }
+    Some(Delay::Secrets {
+        pod: pod.metadata.name?,
+        secrets: needed.join(", "),
+    })
 }
 
-/// Why Secrets are not handed to the seed of a workspace: nobody has asked whether its author may read them.
-fn unstamped(workspace: &Workspace, keys: &Keys) -> Option<String> {
+fn unstamped(workspace: &Workspace, keys: &Keys) -> Option<Unstamped> {
     if !names_secrets(workspace) {
         return None;
     }
     let stamped = stamp::verify(keys, KIND, &workspace.metadata, &digest(workspace));
     let reason = stamped.err()?.reason();
-    Some(format!(
-        "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): \
-         check that the webhook is registered and running, then create the workspace again"
-    ))
+    Some(Unstamped { reason })
 }
 
 fn why_it_failed(job: &Job, live: &[Live]) -> String {
@@ -263,7 +293,7 @@ impl<'a> Parts<'a> {
     /// The stages that fill a workspace, or those that clear up: the pods go before what confines them.
     pub(super) fn steps(
         &self,
-        workspace: &Workspace,
+        workspace: &Stored<'_, Workspace>,
         seeding: &Seeding,
         phase: WorkspacePhase,
         settings: &Settings,

@@ -153,6 +153,6 @@ fn before_a_run_are_the_older_ones_of_its_workspace_that_are_not_over() {
     assert_eq!(names(&all[1]), ["first", "a"]);
     assert_eq!(names(&all[3]), Vec::<&str>::new());
     assert_eq!(names(&all[6]), Vec::<&str>::new());
-    assert_eq!(workspace_of(&all[1]), "cage");
-    assert_eq!(workspace_of(&all[6]), "alone-ws");
+    assert_eq!(workspace_of(&all[1]).as_deref(), Some("cage"));
+    assert_eq!(workspace_of(&all[6]).as_deref(), Some("alone-ws"));
 }

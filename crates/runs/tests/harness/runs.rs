@@ -473,3 +473,34 @@ fn a_lock_refuses_a_run_that_has_not_begun_and_one_that_cannot_be_read_holds_it_
         Verdict::Need { .. } => panic!("a question"),
     }
 }
+
+#[test]
+fn pass_over_a_run_without_identity_fails_and_makes_nothing() {
+    type Change = fn(&mut HarnessRun);
+    let cases: [(Change, &str); 4] = [
+        (|it| it.metadata.name = None, "metadata.name"),
+        (|it| it.metadata.namespace = None, "metadata.namespace"),
+        (|it| it.metadata.uid = None, "metadata.uid"),
+        (
+            |it| it.metadata.creation_timestamp = None,
+            "metadata.creationTimestamp",
+        ),
+    ];
+    for (change, field) in cases {
+        let mut submitted = Submitted::new(json!({}));
+        change(&mut submitted.run);
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = submitted;
+        let decision = controller.decide(now(), &run, &facts, &[]);
+        let decision = decision.decided().unwrap();
+        assert!(decision.plan.stages.is_empty(), "{field}");
+        assert!(
+            matches!(&decision.state, State::Waiting(why) if why.message.contains(field)),
+            "{field}: {:?}",
+            decision.state
+        );
+    }
+}

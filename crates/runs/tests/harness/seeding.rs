@@ -12,7 +12,7 @@ use oz_runs::workspace::{Facts, SeedOutcome, State, Workspaces, seeding_ended};
 use serde_json::{Value, json};
 
 use crate::now;
-use crate::seeds::{job, settings, workspace};
+use crate::seeds::{self, job, settings, workspace};
 use crate::world::live;
 
 pub(crate) fn controller() -> Workspaces {
@@ -116,7 +116,7 @@ fn words(plan: &Plan) -> Vec<String> {
 fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
     let one = workspace(json!([{"url": "https://git.test/a.git"}]));
     let controller = controller();
-    let policy = || with_status(seed::network_policy(&one, &settings()), json!({}));
+    let policy = || with_status(seeds::policy(&one), json!({}));
     let job = |status: Value| with_status(job(&one), status);
     let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
 
@@ -178,7 +178,7 @@ fn one_that_goes_ends_what_fills_it_first() {
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     one.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
     let controller = controller();
-    let policy = with_status(seed::network_policy(&one, &settings()), json!({}));
+    let policy = with_status(seeds::policy(&one), json!({}));
     let running = with_status(
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "birds"}}),
         json!({"phase": "Running"}),

@@ -7,11 +7,14 @@ use std::process::{Command, Output};
 
 use oz_api::harness::Workspace;
 use oz_runs::seed::{self, Settings};
+use oz_runs::stored::Stored;
 use serde_json::{Value, json};
 
 pub(crate) fn workspace(repos: Value) -> Workspace {
     serde_json::from_value(json!({
-        "metadata": {"name": "cage", "namespace": "birds", "uid": "u-1"},
+        "metadata": {
+            "name": "cage", "namespace": "birds", "uid": "u-1", "creationTimestamp": crate::now(),
+        },
         "spec": {"storage": {"size": "1Gi"}, "seed": {"repos": repos}},
     }))
     .unwrap()
@@ -25,8 +28,16 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
+pub(crate) fn policy(workspace: &Workspace) -> Value {
+    seed::network_policy(&Stored::new(workspace).unwrap(), &settings())
+}
+
 pub(crate) fn job(workspace: &Workspace) -> Value {
-    seed::job(workspace, &settings(), "git@sha256:0")
+    seed::job(
+        &Stored::new(workspace).unwrap(),
+        &settings(),
+        "git@sha256:0",
+    )
 }
 
 #[test]
@@ -36,7 +47,7 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
         {"url": "ssh://git@git.test:2222/b.git", "path": "b", "credentialsSecretRef": {"name": "key"}},
     ]));
     insta::assert_yaml_snapshot!("seed-job", job(&two));
-    insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two, &settings()));
+    insta::assert_yaml_snapshot!("seed-policy", policy(&two));
 }
 
 /// Folders on this machine: repositories, and a workspace.

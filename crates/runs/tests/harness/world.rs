@@ -21,7 +21,9 @@ pub(crate) fn run(fields: Value) -> HarnessRun {
     spec.as_object_mut()
         .unwrap()
         .retain(|_, value| !value.is_null());
-    let metadata = json!({"name": "squawk", "namespace": "birds", "uid": "u-1"});
+    let metadata = json!({
+        "name": "squawk", "namespace": "birds", "uid": "u-1", "creationTimestamp": crate::now(),
+    });
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 

@@ -87,14 +87,15 @@ impl Policies {
         let work = move |expressions: &Expressions| {
             let compile = |text: &str| Expression::compile(text, &COMMAND);
             let expression = expressions.of(&asked, compile);
-            let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
+            let expression = expression.as_ref().as_ref().map_err(ToString::to_string)?;
             let variables = [
                 ("argv", command.argv.into()),
                 ("tty", Value::Bool(command.tty)),
                 ("stdin", Value::Bool(command.stdin)),
                 ("container", command.container.into()),
             ];
-            expression.evaluate(variables, until)
+            let value = expression.evaluate(variables, until);
+            value.map_err(|why| why.to_string())
         };
         let answer = self.in_turn(namespace, policy, work).await?;
         answer.map_err(PolicyError::failed)

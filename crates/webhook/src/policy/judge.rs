@@ -184,7 +184,7 @@ impl Judges {
         let work = move |expressions: &Expressions| mine.condition(expressions, until);
         let answer = self.conditions.in_turn(namespace, &when, work).await;
         match answer {
-            Ok(answer) => answer,
+            Ok(answer) => answer.map(|answer| answer.map_err(|why| why.to_string())),
             Err(why) => Some(Err(why.to_string())),
         }
     }

@@ -76,7 +76,10 @@ impl PolicyValidator {
             return Err(invalid(AccessPolicy::title(), &violations));
         }
         let (spec, until) = (policy.spec.clone(), Instant::now() + POLICY_TIMEOUT);
-        let work = move |_: &Expressions| oz_cel::policy::check(&spec, until);
+        let work = move |_: &Expressions| {
+            let checked = oz_cel::policy::check(&spec, until);
+            checked.map_err(|(field, why)| (field, why.to_string()))
+        };
         let compiled = apart((), Expressions::default(), work).await;
         let compiled = compiled.unwrap_or_else(|late| Err(("spec.match", late.to_string())));
         if let Err((field, why)) = compiled {

@@ -51,7 +51,7 @@ pub(super) struct Attest {
 impl Attest {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let text = self.read()?;
-        let sheet = Sheet::read(&text).map_err(|why| self.failed("use", &why))?;
+        let sheet = Sheet::read(&text).map_err(|why| self.failed("use", &why.to_string()))?;
         let all = sheet.lines.len();
         context.print(&format!("Decided: {} of {all} lines.\n", sheet.decided()))?;
         let decided = match sheet.attested(&text) {

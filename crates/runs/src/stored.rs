@@ -1,0 +1,68 @@
+//! Runs and workspaces that the API server stores.
+
+use std::ops::Deref;
+
+use kube::Resource;
+use oz_api::{Identity, IdentityError, Namespace};
+use oz_core::controller::Failure;
+use oz_trail::RequestRef;
+
+/// Reason of a pass over an object without an identity.
+const UNIDENTIFIED: &str = "Unidentified";
+
+/// An object of a namespace, with the identity under which the API server stores it. A pass creates it once, where it
+/// receives the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a, K> {
+    object: &'a K,
+    /// The identity of the object.
+    pub identity: Identity<'a>,
+    /// The namespace of the object.
+    pub namespace: Namespace<'a>,
+}
+
+impl<'a, K: Resource> Stored<'a, K> {
+    /// Identifies an object.
+    ///
+    /// # Errors
+    /// If the object lacks a namespace, a name, a UID or a time of creation.
+    pub fn new(object: &'a K) -> Result<Self, IdentityError> {
+        let identity = Identity::try_from(object.meta())?;
+        Ok(Self {
+            object,
+            identity,
+            namespace: identity.namespace()?,
+        })
+    }
+
+    pub(crate) const fn name(&self) -> &'a str {
+        self.identity.name.as_str()
+    }
+
+    pub(crate) const fn uid(&self) -> &'a str {
+        self.identity.uid.as_str()
+    }
+
+    /// Returns the object, for records.
+    pub(crate) fn reference(&self, kind: &str) -> RequestRef {
+        RequestRef {
+            kind: kind.to_owned(),
+            namespace: self.namespace.to_string(),
+            name: self.name().to_owned(),
+            uid: self.uid().to_owned(),
+        }
+    }
+}
+
+impl<K> Deref for Stored<'_, K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        self.object
+    }
+}
+
+/// Returns the failure that ends a pass over an object without an identity.
+pub(crate) fn unidentified(error: &IdentityError) -> Failure {
+    Failure::invalid(UNIDENTIFIED, error.to_string())
+}

@@ -65,6 +65,7 @@ pub use emergency::{
     Finding, RecordsSoFar, ReviewConfig, ReviewStatus, Reviewed, Reviewers,
 };
 pub use ending::{EndReason, Ending};
+pub use identity::{Identity, IdentityError, Name, Namespace, Uid};
 pub use kinds::access_lock::{AccessLock, AccessLockSpec};
 pub use kinds::access_policy::{AccessPolicy, AccessPolicySpec};
 pub use kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
@@ -79,7 +80,6 @@ pub use kinds::transient_cluster_role_binding::{
     TransientClusterRoleBinding, TransientClusterRoleBindingSpec,
 };
 pub use kinds::transient_role_binding::{TransientRoleBinding, TransientRoleBindingSpec};
-pub use identity::{Identity, IdentityError, Name, Namespace, Uid};
 pub use lock::{LockTarget, LockedTemplate};
 pub use moderation::ModerationConfig;
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};

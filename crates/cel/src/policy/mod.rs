@@ -51,7 +51,7 @@ impl Case {
         when: Option<Result<bool, String>>,
         matched: impl Fn(&AccessPolicy) -> Result<bool, String>,
     ) -> Judgement {
-        let opinions: Vec<Opinion<'_>> = self
+        let opinions: Vec<Opinion<'_, _>> = self
             .policies
             .iter()
             .map(|policy| Opinion {

@@ -150,7 +150,7 @@ fn claimed(workspace: &Workspace, state: &State, live: &[Live]) -> Option<Step> 
         }
         // It is lost, or its labels are: then it is not watched.
         None if status.is_some_and(|status| status.pvc_name.is_some()) => {
-            let (name, namespace) = (claim.key().name, workspace.metadata.namespace.as_deref());
+            let (name, namespace) = (claim.key().name?, workspace.metadata.namespace.as_deref());
             Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
                 namespace, name,
             )))

@@ -59,14 +59,34 @@ impl GoDuration {
     }
 }
 
+/// The reason why the value of a flag is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// It is not a duration.
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    /// It is less than zero.
+    #[error("must not be negative")]
+    Negative,
+    /// It is zero or less.
+    #[error("must be greater than zero")]
+    NotPositive,
+}
+
+impl From<FlagError> for String {
+    fn from(error: FlagError) -> Self {
+        error.to_string()
+    }
+}
+
 /// Parses the value of a flag that may be zero.
 ///
 /// # Errors
 /// The reason why the value is invalid.
-pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+pub fn not_negative(text: &str) -> Result<SignedDuration, FlagError> {
+    let duration: GoDuration = text.parse()?;
     if duration.is_negative() {
-        return Err("must not be negative".to_owned());
+        return Err(FlagError::Negative);
     }
     Ok(duration.into())
 }
@@ -75,7 +95,7 @@ pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
 ///
 /// # Errors
 /// The reason why the value is invalid.
-pub fn wait(text: &str) -> Result<std::time::Duration, String> {
+pub fn wait(text: &str) -> Result<std::time::Duration, FlagError> {
     not_negative(text).map(SignedDuration::unsigned_abs)
 }
 
@@ -83,10 +103,10 @@ pub fn wait(text: &str) -> Result<std::time::Duration, String> {
 ///
 /// # Errors
 /// The reason why the value is invalid.
-pub fn positive(text: &str) -> Result<SignedDuration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+pub fn positive(text: &str) -> Result<SignedDuration, FlagError> {
+    let duration: GoDuration = text.parse()?;
     if !duration.is_positive() {
-        return Err("must be greater than zero".to_owned());
+        return Err(FlagError::NotPositive);
     }
     Ok(duration.into())
 }

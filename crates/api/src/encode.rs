@@ -26,7 +26,7 @@ pub fn digest<T: Serialize>(value: &T) -> String {
 /// Checks whether a text has the form of a result of [`digest`].
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
-    let digits = text.strip_prefix("sha256:").unwrap_or_default();
     let is_digit = |letter: u8| letter.is_ascii_digit() || (b'a'..=b'f').contains(&letter);
-    digits.len() == 64 && digits.bytes().all(is_digit)
+    let digits = text.strip_prefix("sha256:");
+    digits.is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit))
 }

@@ -139,19 +139,35 @@ impl<'a> Name<'a> {
     }
 }
 
-impl<'a> Uid<'a> {
-    /// Returns the UID of an object of which neither the namespace nor the time of creation counts.
+impl<'a> Namespace<'a> {
+    /// Returns the namespace of an object of a namespaced kind that may not be stored yet.
     ///
     /// # Errors
-    /// If it has no name or no UID.
+    /// If it has none.
     pub fn from_metadata(metadata: &'a ObjectMeta) -> Result<Self, IdentityError> {
-        let name = Name::from_metadata(metadata)?;
-        present(metadata.uid.as_deref())
-            .map(Self)
-            .ok_or_else(|| IdentityError::Missing {
-                name: name.to_string(),
-                field: "metadata.uid",
-            })
+        let namespace = present(metadata.namespace.as_deref()).map(Self);
+        namespace.ok_or_else(|| missing(metadata, "metadata.namespace"))
+    }
+}
+
+impl<'a> Uid<'a> {
+    /// Returns the UID of an object of which no more is needed than that.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn from_metadata(metadata: &'a ObjectMeta) -> Result<Self, IdentityError> {
+        let uid = present(metadata.uid.as_deref()).map(Self);
+        uid.ok_or_else(|| missing(metadata, "metadata.uid"))
+    }
+}
+
+fn missing(metadata: &ObjectMeta, field: &'static str) -> IdentityError {
+    match Name::from_metadata(metadata) {
+        Ok(name) => IdentityError::Missing {
+            name: name.to_string(),
+            field,
+        },
+        Err(nameless) => nameless,
     }
 }
 

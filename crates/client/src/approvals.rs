@@ -113,7 +113,7 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
     let judgement = stamp::told(request.meta()).and_then(|stamp| stamp.judgement);
     let config = policy::approval(judgement.as_ref(), template)?;
     let who = requester(request)?;
-    let candidate = request.view().candidate();
+    let candidate = request.stored().ok()?.candidate();
     let asked = Asked::of(&candidate, &who, &template.spec_digest(), &config)?;
     let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
     if !open || read.is_answered(&candidate) {
@@ -171,7 +171,8 @@ pub async fn waiting_bindings<K: transient::Kind>(
     let pending: Vec<K> = parsed
         .filter(|binding| {
             let view = binding.view();
-            view.candidate(own_namespace).phase == Phase::Pending
+            view.status
+                .is_none_or(|status| status.phase == Phase::Pending)
                 && policy::told(view.metadata)
                 && view.metadata.deletion_timestamp.is_none()
         })
@@ -204,7 +205,7 @@ fn of_binding<K: transient::Kind>(
     own_namespace: &str,
     read: &Read<'_>,
 ) -> Option<Waiting> {
-    let view = binding.view();
+    let view = binding.stored().ok()?;
     let stamp = stamp::told(view.metadata)?;
     let config = policy::rules(stamp.judgement.as_ref())?;
     let asked = view.asked(own_namespace, &stamp.requester, &config)?;
@@ -218,7 +219,7 @@ fn of_binding<K: transient::Kind>(
     Some(Waiting {
         about: AccessRequestReference {
             kind: K::title().parse::<ApprovedKind>().ok()?,
-            name: candidate.name().to_owned(),
+            name: candidate.identity.name.to_string(),
             uid: binding.uid()?,
         },
         namespace: binding.namespace().unwrap_or_default(),

@@ -113,8 +113,12 @@ impl Reading<'_> {
     ) -> Result<()> {
         let now = Timestamp::now();
         let bindings = self.all::<B>(title).await?;
-        let waiting = bindings.iter();
-        found.extend(waiting.flat_map(|one| sources::waiting(&one.view(), now)));
+        for binding in &bindings {
+            match binding.stored() {
+                Ok(binding) => found.extend(sources::waiting(&binding, now)),
+                Err(error) => self.gap(title, &error.to_string()),
+            }
+        }
         Ok(())
     }
 

@@ -27,30 +27,45 @@ pub struct FrontProxy {
     groups: Vec<String>,
 }
 
+/// The reason why the ConfigMap cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontProxyError {
+    /// An entry is missing.
+    #[error(
+        "ConfigMap {NAMESPACE}/{CONFIG_MAP} has no entry {0}; start the API server with its \
+         --requestheader flags"
+    )]
+    NoEntry(&'static str),
+    /// An entry is not a list.
+    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP}, {name}: {error}")]
+    Unreadable {
+        /// Name of the entry.
+        name: &'static str,
+        /// The reason.
+        error: serde_json::Error,
+    },
+    /// The list of headers is empty.
+    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP} names no header of user names")]
+    NoUserHeader,
+}
+
 impl FrontProxy {
     /// Reads the ConfigMap.
     ///
     /// # Errors
     /// If an entry is missing or cannot be read. The error names the entry.
-    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, String> {
-        let entry = |name: &str| {
+    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, FrontProxyError> {
+        let entry = |name| {
             let value = data.get(name).filter(|value| !value.trim().is_empty());
-            value.ok_or_else(|| {
-                format!(
-                    "ConfigMap {NAMESPACE}/{CONFIG_MAP} has no entry {name}; start the API server with its \
-                     --requestheader flags"
-                )
-            })
+            value.ok_or(FrontProxyError::NoEntry(name))
         };
-        let list = |name: &str| -> Result<Vec<String>, String> {
+        let list = |name| -> Result<Vec<String>, FrontProxyError> {
             let read = serde_json::from_str(entry(name)?);
-            read.map_err(|error| format!("ConfigMap {NAMESPACE}/{CONFIG_MAP}, {name}: {error}"))
+            read.map_err(|error| FrontProxyError::Unreadable { name, error })
         };
         let users = list("requestheader-username-headers")?;
         if users.is_empty() {
-            return Err(format!(
-                "ConfigMap {NAMESPACE}/{CONFIG_MAP} names no header of user names"
-            ));
+            return Err(FrontProxyError::NoUserHeader);
         }
         Ok(Self {
             authorities: entry("requestheader-client-ca-file")?.clone(),
@@ -58,7 +73,10 @@ impl FrontProxy {
             users,
             groups: list("requestheader-group-headers")?,
             // The entry is absent before Kubernetes 1.32.
-            uids: list("requestheader-uid-headers").unwrap_or_default(),
+            uids: list("requestheader-uid-headers")
+                .into_iter()
+                .flatten()
+                .collect(),
         })
     }
 

@@ -114,8 +114,11 @@ pub fn reason<'a>(
 /// Returns the denial for a session that a user ended; `by` is the name of that user.
 #[must_use]
 pub fn ended(by: &str, reason: Option<&str>) -> Refusal {
-    let why = reason.map(|why| format!(": {why}")).unwrap_or_default();
-    Refusal::new("EndedByHand", format!("{by} ended this session{why}"))
+    let message = match reason {
+        Some(why) => format!("{by} ended this session: {why}"),
+        None => format!("{by} ended this session"),
+    };
+    Refusal::new("EndedByHand", message)
 }
 
 /// Returns the notice for the user of a session when a viewer starts or stops to watch the session.

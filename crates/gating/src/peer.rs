@@ -75,7 +75,7 @@ impl Word {
         if text.len() > MAX_LENGTH {
             return None;
         }
-        let path = target.split('?').next().unwrap_or_default();
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
         live::read(path)?;
         let sealed = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let word: Self = seal::open(keys, PURPOSE, &sealed).ok()?;

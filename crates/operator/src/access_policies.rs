@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use oz_api::AccessPolicy;
 use oz_core::access::policy::MAX_POLICIES;
-use oz_core::access::policy::status::{Checked, Compiled, Policies};
+use oz_core::access::policy::status::{Checked, Compiled, NotCompiled, Policies};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
@@ -52,9 +52,12 @@ impl Observe<Policies> for AccessPolicies {
         };
         let compiled = match tokio::task::spawn_blocking(compile).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err((field, why)))) => Err(format!("{field}: cannot be evaluated: {why}")),
-            Ok(Err(why)) => Err(format!("spec.match: {why}")),
-            Err(error) => Err(format!("spec.match: {error}")),
+            Ok(Ok(Err((field, why)))) => Err(NotCompiled::Field {
+                field: field.to_string(),
+                why: why.to_string(),
+            }),
+            Ok(Err(why)) => Err(NotCompiled::Attempt(why.to_string())),
+            Err(error) => Err(NotCompiled::Attempt(error.to_string())),
         };
         *facts = Some(Checked {
             compiled,

@@ -11,10 +11,9 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
 use oz_api::{AccessRequestApproval, Phase, labels};
 use oz_core::access::approval::{self, Candidate};
-use oz_core::access::grant::object_name;
 use oz_core::access::kind::{FactsOf, Kind, MAX_ANSWERS, MAX_POLICIES, Question};
 use oz_core::access::policy;
-use oz_core::access::request::Request;
+use oz_core::access::request::StoredRequest;
 use oz_core::controller::{Failure, Live};
 use oz_core::kinds::AccessRequest;
 use oz_core::transient;
@@ -36,7 +35,10 @@ pub(crate) async fn answer<K: Kind>(
     match question {
         Question::Deletion => facts.is_deleted = Some(is_deleted(cx, request).await),
         Question::Predecessor => {
-            facts.predecessor = Some(predecessor(cx, &request.view()).await);
+            facts.predecessor = Some(match request.stored() {
+                Ok(request) => predecessor(cx, &request).await,
+                Err(error) => Err(Failure::unidentified(&error)),
+            });
         }
         Question::SameStamp => facts.same_stamp = Some(stamps.same(cx.now(), requests, request)),
         Question::Policies => {
@@ -44,8 +46,10 @@ pub(crate) async fn answer<K: Kind>(
             facts.policies = Some(cx.list(request.namespace().as_deref(), &first).await);
         }
         Question::Approvals => {
-            let candidate = request.view().candidate();
-            facts.confirmed = Some(approvals(cx, &candidate).await);
+            facts.confirmed = Some(match request.stored() {
+                Ok(request) => approvals(cx, &request.candidate()).await,
+                Err(error) => Err(Failure::unidentified(&error)),
+            });
         }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
         // Each kind reads the part of a workload that it requires; the process manages names, and
@@ -78,7 +82,7 @@ pub(crate) async fn approvals(
     cx: &Cx,
     candidate: &Candidate<'_>,
 ) -> Result<Vec<AccessRequestApproval>, Failure> {
-    let about = labels::value(candidate.uid());
+    let about = labels::value(candidate.identity.uid.as_str());
     let selection = ListParams::default()
         .labels(&format!("{}={about}", labels::REQUEST_UID))
         .limit(MAX_ANSWERS);
@@ -98,7 +102,9 @@ pub(crate) fn answered<K: Kind>(
     template: Option<&K::Template>,
     request: &K::Request,
 ) -> Vec<AccessRequestApproval> {
-    let view = request.view();
+    let Ok(view) = request.stored() else {
+        return Vec::new();
+    };
     let asks = |template: &K::Template| policy::asks(&view, template);
     if view.phase() != Phase::Pending || !template.is_some_and(asks) {
         return Vec::new();
@@ -124,8 +130,11 @@ pub(crate) fn about<R: AccessRequest>(
     requests: &Store<R>,
 ) -> Vec<Arc<R>> {
     let found = requests.by_uid(&answer.spec.access_request_ref.uid);
-    let found = found.filter(|request| approval::is_about(answer, &request.view().candidate()));
-    found.into_iter().collect()
+    let is_about = |request: &Arc<R>| {
+        let request = request.stored();
+        request.is_ok_and(|request| approval::is_about(answer, &request.candidate()))
+    };
+    found.filter(is_about).into_iter().collect()
 }
 
 /// Returns the transient bindings of a kind to which an approval or denial refers. Approvals and
@@ -136,17 +145,19 @@ pub(crate) fn about_bindings<K: transient::Kind>(
     let namespace = Arc::clone(own_namespace);
     move |answer, bindings| {
         let found = bindings.by_uid(&answer.spec.access_request_ref.uid);
-        let is_about =
-            |binding: &Arc<K>| approval::is_about(answer, &binding.view().candidate(&namespace));
+        let is_about = |binding: &Arc<K>| {
+            let binding = binding.stored();
+            binding.is_ok_and(|binding| approval::is_about(answer, &binding.candidate(&namespace)))
+        };
         found.filter(is_about).into_iter().collect()
     }
 }
 
 /// Returns the objects with the name of the request's grant, regardless of their creator. Objects
 /// from the program that oz replaces have no mark, and so are in no store.
-async fn predecessor(cx: &Cx, request: &Request<'_>) -> Result<Vec<Live>, Failure> {
+async fn predecessor(cx: &Cx, request: &StoredRequest<'_>) -> Result<Vec<Live>, Failure> {
     let metadata = request.metadata;
-    let name = object_name(oz_engine::name(metadata)?, request.uid());
+    let name = request.object_name();
     let mut kinds = vec![ApiResource::erase::<RoleBinding>(&())];
     if request.makes_pod {
         kinds.push(ApiResource::erase::<Pod>(&()));

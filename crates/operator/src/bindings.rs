@@ -37,7 +37,9 @@ impl<K: Kind> Bindings<K> {
     /// Returns the approvals and denials of a pending binding from a watch, if access policies
     /// require approval.
     fn answers(&self, object: &K) -> Vec<AccessRequestApproval> {
-        let view = object.view();
+        let Ok(view) = object.stored() else {
+            return Vec::new();
+        };
         let candidate = view.candidate(&self.namespace);
         if candidate.phase != Phase::Pending || !policy::told(candidate.metadata) {
             return Vec::new();
@@ -80,9 +82,10 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));
             }
             Question::Approvals => {
-                let view = object.view();
-                let candidate = view.candidate(&self.namespace);
-                facts.confirmed = Some(approvals(cx, &candidate).await);
+                facts.confirmed = Some(match object.stored() {
+                    Ok(view) => approvals(cx, &view.candidate(&self.namespace)).await,
+                    Err(error) => Err(Failure::unidentified(&error)),
+                });
             }
             Question::Lookup(want) => {
                 let namespace = want.namespace.as_deref();

@@ -97,7 +97,7 @@ impl Emergencies {
         let count = emergency::unreviewed(
             &shared.keys,
             &place.requester,
-            uid,
+            Some(uid),
             reviews.iter().map(AsRef::as_ref),
             records
                 .iter()

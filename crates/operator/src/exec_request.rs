@@ -50,7 +50,7 @@ impl ExecRequests {
         let name = active.pod_name.clone()?;
         let pod = self.pods.get(request.metadata.namespace.as_deref(), &name);
         (pod.is_some() || self.pods.is_ready()).then(|| PodSeen {
-            uid: pod.map(|pod| pod.uid().to_owned()),
+            uid: pod.and_then(|pod| pod.uid().map(ToOwned::to_owned)),
             name,
         })
     }

@@ -77,7 +77,8 @@ pub(crate) fn keep_bindings<K: transient::Kind>() -> Keep<K> {
 
 fn marks_of_binding<K: transient::Kind>(binding: &K) -> Vec<u64> {
     // The caller checks for each result whether its window is open by now.
-    let waits = binding.view().waiting(Timestamp::MIN).is_some();
+    let waits = binding.stored();
+    let waits = waits.is_ok_and(|binding| binding.waiting(Timestamp::MIN).is_some());
     let user = stamp::flow(binding.meta());
     let mark = waits.then(|| By::Waits(&user).mark());
     mark.into_iter().collect()

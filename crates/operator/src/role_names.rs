@@ -82,7 +82,9 @@ impl RoleNames {
 
     /// Records the name of a request.
     pub(crate) fn note<K: Kind>(&self, request: &K::Request) {
-        let request = request.view();
+        let Ok(request) = request.stored() else {
+            return;
+        };
         let told = request.status.and_then(|status| status.role_name.as_ref());
         if let Some(role) = told
             && !request.phase().is_terminal()
@@ -103,7 +105,9 @@ impl RoleNames {
         if !self.hold() {
             return RoleName::default();
         }
-        let request = request.view();
+        let Ok(request) = request.stored() else {
+            return RoleName::default();
+        };
         let Some(namespace) = request.metadata.namespace.clone() else {
             return RoleName::default();
         };
@@ -132,9 +136,9 @@ impl RoleNames {
     /// Records that another object has the name of a Role. Returns whether another name would be
     /// tried.
     pub(crate) fn is_taken(&self, key: &Key) -> bool {
-        if key.kind != Role::kind(&()) {
+        let Some(name) = key.name.as_ref().filter(|_| key.kind == Role::kind(&())) else {
             return false;
-        }
+        };
         let Some(namespace) = key.namespace.clone() else {
             return false;
         };
@@ -142,7 +146,7 @@ impl RoleNames {
         let taken = names
             .entry(namespace)
             .or_default()
-            .is_taken(&key.name, self.0.began.elapsed());
+            .is_taken(name, self.0.began.elapsed());
         if taken {
             tracing::info!(%key, "a name that is reserved for a grant is taken; another is tried");
         }

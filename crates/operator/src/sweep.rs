@@ -14,6 +14,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource};
+use oz_api::Uid;
 use oz_audit::{Sink as _, Trail};
 use oz_core::access::leftover::{self, Finding, Hidden};
 use oz_core::access::seal::Keys;
@@ -205,9 +206,16 @@ impl Sweeper {
             .partition(|hidden| hidden.target.resource.kind == "Role");
         let mut recorded = HashSet::new();
         for hidden in bindings.into_iter().chain(roles) {
-            let (kind, name) = (&hidden.target.resource.kind, &hidden.target.name);
+            let kind = &hidden.target.resource.kind;
             let namespace = &hidden.target.namespace;
-            if let Err(error) = self.remove(hidden).await {
+            let (name, uid) = match hidden.target.identified() {
+                Ok((name, uid)) => (name.as_str(), uid),
+                Err(error) => {
+                    tracing::warn!(kind, namespace, %error, "failed to end what had lost its labels");
+                    continue;
+                }
+            };
+            if let Err(error) = self.remove(hidden, name, uid).await {
                 tracing::warn!(kind, namespace, name, %error, "failed to end what had lost its labels");
                 continue;
             }
@@ -222,7 +230,7 @@ impl Sweeper {
         }
     }
 
-    async fn remove(&self, hidden: &Hidden) -> kube::Result<()> {
+    async fn remove(&self, hidden: &Hidden, name: &str, uid: Uid<'_>) -> kube::Result<()> {
         let target = &hidden.target;
         let api: Api<DynamicObject> = match &target.namespace {
             Some(namespace) => {
@@ -234,17 +242,16 @@ impl Sweeper {
             // A finalizer keeps it; with its labels restored, its controller sees it from now on.
             let parameters = PatchParams::apply("oz/sweep").force();
             let patch = Patch::Apply(&disarmed.object);
-            api.patch_metadata(&target.name, &parameters, &patch)
-                .await?;
+            api.patch_metadata(name, &parameters, &patch).await?;
         }
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: Some(target.uid.clone()),
+                uid: Some(uid.to_string()),
                 resource_version: None,
             }),
             ..DeleteParams::default()
         };
-        match api.delete(&target.name, &parameters).await {
+        match api.delete(name, &parameters).await {
             Err(kube::Error::Api(status)) if !status.is_not_found() && !status.is_conflict() => {
                 Err(kube::Error::Api(status))
             }

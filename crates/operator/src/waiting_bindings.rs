@@ -40,7 +40,9 @@ impl<K: Kind> FindWaiting for Store<K> {
             requester.is_ok_and(|requester| requester.user == user)
         };
         let theirs = self.marked(By::Waits(user).mark(), is_theirs);
-        let windows = theirs.iter().map(|binding| binding.view().waiting(now));
+        let windows = theirs
+            .iter()
+            .map(|binding| binding.stored().ok()?.waiting(now));
         windows.flatten().collect()
     }
 }

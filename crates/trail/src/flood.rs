@@ -45,7 +45,7 @@ pub enum Admitted {
 /// The fields in which records that are counted together are always equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    user: String,
+    user: Option<String>,
     namespace: String,
     action: Action,
     decision: Decision,
@@ -54,7 +54,7 @@ struct Kind {
     peer: Option<String>,
     /// UID of the request of a session, by which the operator finds it at the end of the grant, and the way of
     /// connecting.
-    session: Option<(String, String)>,
+    session: Option<(String, Option<String>)>,
 }
 
 /// The counts of one kind.
@@ -129,23 +129,24 @@ fn particulars(record: &Record) -> [u8; 32] {
         // two.
         let length = part.and_then(|part| u64::try_from(part.len()).ok());
         digest.update(length.unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(part.map_or("", String::as_str));
+        if let Some(part) = part {
+            digest.update(part);
+        }
     }
     digest.finalize().into()
 }
 
 impl Kind {
     fn of(record: &Record) -> Self {
-        let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
         let session = match record.action {
-            Action::SessionOpened => Some((record.request.uid.clone(), detail("way"))),
+            Action::SessionOpened => {
+                let way = record.details.get("way").cloned();
+                Some((record.request.uid.clone(), way))
+            }
             _ => None,
         };
         Self {
-            user: record
-                .user
-                .as_ref()
-                .map_or_else(String::new, |user| user.user.clone()),
+            user: record.user.as_ref().map(|user| user.user.clone()),
             namespace: record.request.namespace.clone(),
             action: record.action,
             decision: record.decision,
@@ -308,8 +309,8 @@ impl Counting {
         let time = record.time;
         let mut sample = format!("{}: {}", record.request.name, record.message);
         if anybody {
-            let user = record.user.as_ref().map_or("", |user| &user.user);
-            sample = format!("{user}: {}: {sample}", record.reason);
+            let user = record.user.iter().map(|user| user.user.as_str());
+            sample = user.chain([": ", &record.reason, ": ", &sample]).collect();
         }
         let mut news = true;
         if let Some(about) = &mut self.about {
@@ -408,8 +409,8 @@ fn subject(record: &Record, anybody: bool) -> String {
     }
     let pod = record.pod.as_ref().map(|pod| &pod.name);
     let named = [pod, Some(&record.template), Some(&record.request.name)];
-    let mut named = named.into_iter().flatten().filter(|name| !name.is_empty());
-    let mut subject = named.next().cloned().unwrap_or_default();
+    let named = named.into_iter().flatten().find(|name| !name.is_empty());
+    let mut subject = named.unwrap_or(&record.request.name).clone();
     subject.truncate(subject.floor_char_boundary(253));
     subject
 }

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use jiff::{Timestamp, Unit};
-use oz_api::Requester;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::schema::timestamp;
+use oz_api::{Identity, IdentityError, Name, Requester, Uid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -100,6 +101,40 @@ pub struct RequestRef {
 }
 
 impl RequestRef {
+    /// Creates the reference to a stored object. That to a cluster-scoped object has no namespace.
+    #[must_use]
+    pub fn stored(kind: &str, identity: Identity<'_>) -> Self {
+        let mut reference = Self {
+            kind: kind.to_owned(),
+            name: identity.name.to_string(),
+            uid: identity.uid.to_string(),
+            ..Self::default()
+        };
+        if let Some(namespace) = identity.namespace {
+            namespace.as_str().clone_into(&mut reference.namespace);
+        }
+        reference
+    }
+
+    /// Creates the reference to an object at admission, as far as the API server has completed it.
+    #[must_use]
+    pub fn new_object(kind: &str, metadata: &ObjectMeta) -> Self {
+        let mut reference = Self {
+            kind: kind.to_owned(),
+            ..Self::default()
+        };
+        for (text, known) in [
+            (&mut reference.namespace, &metadata.namespace),
+            (&mut reference.name, &metadata.name),
+            (&mut reference.uid, &metadata.uid),
+        ] {
+            if let Some(known) = known {
+                text.clone_from(known);
+            }
+        }
+        reference
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -115,6 +150,20 @@ pub struct PodRef {
     /// Container, when access is for one only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+}
+
+impl PodRef {
+    /// Creates the reference to a stored pod, and to one of its containers if access is for one only.
+    ///
+    /// # Errors
+    /// If the pod is not stored.
+    pub fn stored(pod: &ObjectMeta, container: Option<String>) -> Result<Self, IdentityError> {
+        Ok(Self {
+            name: Name::from_metadata(pod)?.to_string(),
+            uid: Uid::from_metadata(pod)?.to_string(),
+            container,
+        })
+    }
 }
 
 impl Record {

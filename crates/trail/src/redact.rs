@@ -62,7 +62,10 @@ pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
     let mut masking = Masking::default();
     if !record {
         // A user may pass the whole command line as one word.
-        let program = program.split_whitespace().next().unwrap_or_default();
+        let program = program.trim_start();
+        let program = program
+            .split_once(char::is_whitespace)
+            .map_or(program, |(program, _)| program);
         let mut kept = vec![short(&masking.argument(program))];
         match arguments.len() {
             0 => {}

@@ -26,7 +26,7 @@ pub(crate) fn admitted<R: AccessRequest>(
         ),
         None => format!("{user} asks for access by template {}", request.template),
     };
-    let record = request.record(
+    let record = request.admission(
         now,
         Action::RequestCreated,
         Decision::Allow,
@@ -65,7 +65,7 @@ pub(crate) fn refused<R: AccessRequest>(
     rejection: &Rejection,
 ) -> Record {
     let (reason, message) = (&rejection.reason, &rejection.message);
-    let record = request.record(now, Action::RequestDenied, Decision::Deny, reason, message);
+    let record = request.admission(now, Action::RequestDenied, Decision::Deny, reason, message);
     with_review(record, review)
 }
 

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Notes, Rejection, Review};
+use oz_api::IdentityError;
 use oz_core::access::denial::Denial;
 use oz_core::validate::{MetadataBounds, Violation, metadata};
 
@@ -69,6 +70,11 @@ pub(crate) fn forbidden(reason: &'static str, field: &str, message: &str) -> Rej
         "FieldValueForbidden",
         message.to_owned(),
     )
+}
+
+/// Returns the rejection because of an object without identity.
+pub(crate) fn unidentified(error: IdentityError) -> Rejection {
+    Rejection::new(500, "NotStored", error.to_string())
 }
 
 /// Returns a denial by the rules as the response of a hook, with its reason and message.

@@ -342,13 +342,14 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
         return Ok(None);
     };
     if let Some(requester) = requester(&found) {
+        let created = found.stored().map(|found| found.created());
         let stamp = Unsaved {
             requester: &requester,
             kind: R::title().to_owned(),
             namespace: Some(&cluster.namespace),
             name,
             spec_digest: found.spec_digest(),
-            at: found.view().created(),
+            at: created.map_err(|error| Failure::new(error.to_string()))?,
             judgement: None,
         }
         .stamp()?;

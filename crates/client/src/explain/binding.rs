@@ -18,8 +18,8 @@ use oz_core::access::stamp;
 use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
 use oz_core::lifecycle::window::has_come;
 use oz_core::transient::{
-    BindableRoles, Binding, Facts, Kind, Listed, Lookup, Policy, Position, RolePattern, Terms,
-    Transient, may_bind,
+    BindableRoles, Binding, Facts, Kind, Listed, Lookup, Policy, Position, RolePattern,
+    StoredBinding, Terms, Transient, may_bind,
 };
 
 use super::operator::{Flags, Source};
@@ -82,7 +82,9 @@ pub struct View {
 /// Explains a binding.
 pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
     let now = Timestamp::now();
-    let binding = object.view();
+    let binding = object
+        .stored()
+        .map_err(|error| Failure::new(error.to_string()))?;
     // The requester in the webhook's stamp; only the operator can verify the stamp, and its status reports the result.
     let requester = stamp::of(binding.metadata)
         .and_then(|text| serde_json::from_str::<Requester>(text).ok())
@@ -149,7 +151,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             namespace: binding.namespace().map(ToOwned::to_owned),
             name: binding.name().to_owned(),
             status: binding.status.cloned(),
-            terms: binding.terms.ok(),
+            terms: binding.terms.as_ref().ok().cloned(),
         },
         requester,
         rules,
@@ -217,7 +219,7 @@ fn seconds(at: Timestamp) -> Timestamp {
     at.round(jiff::Unit::Second).unwrap_or(at)
 }
 
-fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
+fn window(terms: &Terms, binding: &StoredBinding<'_>, now: Timestamp) -> Rule {
     if let Some(why) = terms.never() {
         return Rule::new("window", Some(false), why);
     }
@@ -337,7 +339,7 @@ fn planned<K: Kind>(
     now: Timestamp,
 ) -> Result<Plan> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let view = object.view();
+    let view = object.stored().map_err(|error| failed(&error))?;
     let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
     if let Some(fields) = value.as_object_mut() {
         fields.remove("status");

@@ -170,7 +170,7 @@ pub(super) async fn now<R: AccessRequest>(
     }
     judged.missing = template.and_then(|template| {
         let config = policy::approval(judged.judgement.as_ref(), template)?;
-        let candidate = request.view().candidate();
+        let candidate = request.stored().ok()?.candidate();
         let asked = Asked::of(&candidate, requester, &template.spec_digest(), &config)?;
         match decide(&asked, &[], now) {
             Verdict::Waiting { missing, .. } => {

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use oz_api::{AccessConfig, ApprovalRule, IdentityError};
 use oz_core::kinds::AccessTemplate;
-use oz_core::transient::{Binding, Closes};
+use oz_core::transient::{Closes, StoredBinding};
 
 use super::{EVERYWHERE, Entitlement, SubjectKind, Way};
 
@@ -106,7 +106,7 @@ pub fn break_glass(group: &str, source: &str) -> Entitlement {
 
 /// Returns the subjects of a transient binding if its window opens after `now`.
 #[must_use]
-pub fn waiting(binding: &Binding<'_>, now: Timestamp) -> Vec<Entitlement> {
+pub fn waiting(binding: &StoredBinding<'_>, now: Timestamp) -> Vec<Entitlement> {
     let (Ok(terms), Some(_)) = (&binding.terms, binding.waiting(now)) else {
         return Vec::new();
     };

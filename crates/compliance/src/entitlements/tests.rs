@@ -381,7 +381,7 @@ fn windows_to_come_are_listed_with_each_subject_until_they_open() {
     }))
     .unwrap();
     let at = |text: &str| text.parse().unwrap();
-    let found = waiting(&binding.view(), at("2026-01-02T00:00:00Z"));
+    let found = waiting(&binding.stored().unwrap(), at("2026-01-02T00:00:00Z"));
     let rows: Vec<_> = found.iter().map(Entitlement::cells).collect();
     let row = |kind: &str, subject: &str| {
         [
@@ -400,11 +400,11 @@ fn windows_to_come_are_listed_with_each_subject_until_they_open() {
         rows,
         [row("User", "alice"), row("ServiceAccount", "ci/runner")]
     );
-    assert!(waiting(&binding.view(), at("2026-01-03T00:00:00Z")).is_empty());
+    assert!(waiting(&binding.stored().unwrap(), at("2026-01-03T00:00:00Z")).is_empty());
     let mut over = binding;
     over.status = Some(BindingStatus {
         phase: Phase::Denied,
         ..BindingStatus::default()
     });
-    assert!(waiting(&over.view(), at("2026-01-02T00:00:00Z")).is_empty());
+    assert!(waiting(&over.stored().unwrap(), at("2026-01-02T00:00:00Z")).is_empty());
 }

@@ -153,8 +153,8 @@ impl World {
             }
             Step::Delete(target) => {
                 self.live
-                    .retain(|live| live.object.metadata.uid.as_ref() != Some(&target.uid));
-                format!("delete {}", target.name)
+                    .retain(|live| live.object.metadata.uid != target.uid);
+                format!("delete {}", target.name.as_deref().unwrap())
             }
             Step::Hold(finalizer) => {
                 let finalizers = self.parent.metadata.finalizers.get_or_insert_default();
@@ -168,14 +168,12 @@ impl World {
             }
             Step::Adopt(target, owner) => {
                 let live = self.live.iter_mut();
-                for live in
-                    live.filter(|live| live.object.metadata.uid.as_ref() == Some(&target.uid))
-                {
+                for live in live.filter(|live| live.object.metadata.uid == target.uid) {
                     live.object.metadata.owner_references = Some(vec![owner.clone()]);
                 }
-                format!("adopt {}", target.name)
+                format!("adopt {}", target.name.as_deref().unwrap())
             }
-            Step::Disown(target) => format!("disown {}", target.name),
+            Step::Disown(target) => format!("disown {}", target.name.as_deref().unwrap()),
             other => format!("{other:?}"),
         }
     }

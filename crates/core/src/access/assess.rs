@@ -14,7 +14,7 @@ use super::kind::{
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
-use super::request::Request;
+use super::request::StoredRequest;
 use super::stamp::{self, Stamp, StampError};
 use super::status::Fact;
 use super::ticket::{self, Fresh};
@@ -38,15 +38,15 @@ pub(super) fn assess<K: Kind>(
     kind: &K,
     now: Timestamp,
     object: &K::Request,
+    request: &StoredRequest<'_>,
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Assessment, Need> {
-    let request = object.view();
     let all = live;
-    let live = &*objects::known(kind.keys(), &request, live);
+    let live = &*objects::known(kind.keys(), request, live);
     let mut facts = Vec::new();
-    let approvals = approval::of(kind, now, &request, known);
-    let waits_until = waits_until(&request, approvals.as_ref());
+    let approvals = approval::of(kind, now, request, known);
+    let waits_until = waits_until(request, approvals.as_ref());
     let assessed = |state, facts| Assessment {
         state,
         facts,
@@ -56,11 +56,11 @@ pub(super) fn assess<K: Kind>(
             .and_then(|approvals| approvals.unlocked_at),
         approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
     };
-    let objects = Objects::of(&request, live);
-    let blocked = |grant: &Grant| blocked(kind, &request, grant, &objects, all);
-    if let Some(mut state) = after_grant(kind, now, &request, waits_until, known, live)? {
+    let objects = Objects::of(request, live);
+    let blocked = |grant: &Grant| blocked(kind, request, grant, &objects, all);
+    if let Some(mut state) = after_grant(kind, now, request, waits_until, known, live)? {
         if let State::Granted(grant) = &mut state {
-            named(kind, &request, grant, &objects, known, all).map_err(|question| Need {
+            named(kind, request, grant, &objects, known, all).map_err(|question| Need {
                 question,
                 until: grant.window.until,
             })?;
@@ -74,10 +74,10 @@ pub(super) fn assess<K: Kind>(
         return Ok(assessed(state, facts));
     }
     let approved = approvals.as_ref();
-    let decided = decide(kind, now, object, &request, approved, known, &mut facts);
+    let decided = decide(kind, now, object, request, approved, known, &mut facts);
     let decided = decided.and_then(|mut offer| {
         let question = if offer.first.is_empty() {
-            named(kind, &request, &mut offer.grant, &objects, known, all).err()
+            named(kind, request, &mut offer.grant, &objects, known, all).err()
         } else {
             None
         };
@@ -123,7 +123,7 @@ pub(super) fn assess<K: Kind>(
 /// Gives the Role that is to be made the name that was found for it. One that is there has its own.
 fn named<K: Kind>(
     kind: &K,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     grant: &mut Grant,
     objects: &Objects,
     known: &FactsOf<K>,
@@ -148,7 +148,7 @@ fn named<K: Kind>(
 /// Who waits for the Role of a grant that is not bound yet, if anybody does.
 fn blocked<K: Kind>(
     kind: &K,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     grant: &Grant,
     objects: &Objects,
     live: &[Live],
@@ -162,7 +162,7 @@ fn blocked<K: Kind>(
 
 /// When the request stops waiting, if it is not granted. Approvals have a time of their own; what they allow
 /// waits from the last of them as it would have from its creation.
-fn waits_until(request: &Request<'_>, approvals: Option<&Approvals>) -> Timestamp {
+fn waits_until(request: &StoredRequest<'_>, approvals: Option<&Approvals>) -> Timestamp {
     let created = request.created();
     let plain = window::waits_until(created, request.asked().ok().flatten());
     let wait = plain.duration_since(created);
@@ -189,7 +189,7 @@ fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Oth
 fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     waits_until: Timestamp,
     known: &FactsOf<K>,
     live: &[Live],
@@ -256,7 +256,7 @@ fn after_grant<K: Kind>(
 fn without_decision<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     (begun, waits_until): (Option<End>, Timestamp),
     known: &FactsOf<K>,
     live: &[Live],
@@ -314,7 +314,7 @@ fn decide<K: Kind>(
     kind: &K,
     now: Timestamp,
     object: &K::Request,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     approvals: Option<&Approvals>,
     known: &FactsOf<K>,
     facts: &mut Vec<Fact>,
@@ -418,7 +418,7 @@ fn workload<'a, K: Kind>(
 
 /// The template, if it is there and not on its way out: then it hands out nothing more.
 fn staying<'a, K: Kind>(
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     found: Option<&'a K::Template>,
 ) -> Result<&'a K::Template, Failure> {
     let (kind, name) = (K::Template::kind(&()), request.template);
@@ -428,7 +428,7 @@ fn staying<'a, K: Kind>(
         None => format!(
             "Error: template does not exist: no {kind} {name} in namespace {}; \
              create it, or delete this request and name another",
-            request.metadata.namespace.as_deref().unwrap_or_default()
+            request.reference().namespace
         ),
     };
     Err(Failure::invalid(reason::NOT_FOUND, message))
@@ -454,7 +454,11 @@ fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Othe
 }
 
 /// Who asks, and what policies came to when they did.
-fn stamp<K: Kind>(kind: &K, request: &Request<'_>, facts: &mut Vec<Fact>) -> Result<Stamp, State> {
+fn stamp<K: Kind>(
+    kind: &K,
+    request: &StoredRequest<'_>,
+    facts: &mut Vec<Fact>,
+) -> Result<Stamp, State> {
     match request.stamp(kind.keys()) {
         Ok(stamp) => {
             facts.push(Fact::holds(

@@ -3,12 +3,12 @@
 
 use jiff::Timestamp;
 use kube::Resource as _;
-use oz_api::RequestStatus;
+use oz_api::{IdentityError, RequestStatus};
 
 use super::assess::{self, Need};
-use super::kind::{Assessment, FactsOf, Kind, Question};
+use super::kind::{Assessment, FactsOf, Kind, Question, State};
 use super::{ending, plan, report, stamp, status};
-use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
+use crate::controller::{Controller, Decision, Failure, Live, Outcome, Plan, Transition, Verdict};
 use crate::kinds::{self, AccessRequest};
 
 impl<K: Kind> Controller for K {
@@ -26,7 +26,7 @@ impl<K: Kind> Controller for K {
 
     fn current_status(&self, object: &K::Request) -> Option<RequestStatus> {
         // One that says nothing is as none: half way to a grant it is not worth a write.
-        Some(object.view().status.cloned().unwrap_or_default())
+        Some(object.status().cloned().unwrap_or_default())
     }
 
     fn decide(
@@ -36,9 +36,13 @@ impl<K: Kind> Controller for K {
         facts: &Self::Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<Assessment>> {
-        match assess::assess(self, now, object, facts, live) {
+        let request = match object.stored() {
+            Ok(request) => request,
+            Err(error) => return Verdict::Decided(unidentified(&error)),
+        };
+        match assess::assess(self, now, object, &request, facts, live) {
             Ok(state) => Verdict::Decided(Decision {
-                plan: plan::plan(self, now, object, facts, &state, live),
+                plan: plan::plan(self, now, (object, &request), facts, &state, live),
                 state,
             }),
             Err(Need { question, until }) => Verdict::Need {
@@ -63,16 +67,18 @@ impl<K: Kind> Controller for K {
     }
 
     fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {
-        let request = object.view();
-        request.phase().is_terminal() || self.decision(&request, live).is_some()
+        object.stored().is_ok_and(|request| {
+            request.phase().is_terminal() || self.decision(&request, live).is_some()
+        })
     }
 
     fn lasts_until(&self, object: Option<&K::Request>, live: &[Live]) -> Option<Timestamp> {
-        ending::lasts_until(self.keys(), object.map(AccessRequest::view).as_ref(), live)
+        let request = object.and_then(|object| object.stored().ok());
+        ending::lasts_until(self.keys(), request.as_ref(), live)
     }
 
     fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
-        let request = object.map(AccessRequest::view);
+        let request = object.and_then(|object| object.stored().ok());
         ending::orphaned(now, self.keys(), request.as_ref(), live)
     }
 
@@ -83,5 +89,20 @@ impl<K: Kind> Controller for K {
         after: &RequestStatus,
     ) -> Vec<Transition> {
         status::transitions(before, after)
+    }
+}
+
+/// Returns the decision about an object without identity: nothing is done, and the pass fails.
+fn unidentified(error: &IdentityError) -> Decision<Assessment> {
+    let failure = Failure::unidentified(error);
+    Decision {
+        plan: Plan::default().because(failure.clone()),
+        state: Assessment {
+            state: State::Waiting(failure),
+            facts: Vec::new(),
+            waits_until: Timestamp::MAX,
+            unlocked_at: None,
+            approval: None,
+        },
     }
 }

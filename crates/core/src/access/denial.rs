@@ -1,5 +1,7 @@
 //! Denials that are final, and the lists of names in their messages.
 
+use oz_api::IdentityError;
+
 /// A final denial: the same requester with the same request gets the same decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -13,6 +15,12 @@ pub struct Denial {
 impl Denial {
     pub(crate) fn new(reason: &'static str, message: String) -> Self {
         Self { reason, message }
+    }
+}
+
+impl From<IdentityError> for Denial {
+    fn from(error: IdentityError) -> Self {
+        Self::new("NotStored", error.to_string())
     }
 }
 

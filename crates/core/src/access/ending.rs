@@ -7,12 +7,12 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use oz_api::conditions::{self, reason};
-use oz_api::{EndReason, GROUP, RequestStatus, VERSION, labels};
+use oz_api::{EndReason, GROUP, RequestStatus, Uid, VERSION, labels};
 use oz_trail::{Action, Decision, Record};
 
 use super::grant::Grant;
-use super::kind::KeepFinished;
-use super::request::Request;
+use super::kind::{KeepFinished, PodReplaced};
+use super::request::StoredRequest;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{GrantObjects, undecided, unseen};
 use super::{approval, objects, policy, sessions};
@@ -67,7 +67,7 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
 
 /// The record of a grant that goes on in another pod, for this reason.
 #[must_use]
-pub fn moved(now: Timestamp, why: &str, grant: &Grant) -> Record {
+pub fn moved(now: Timestamp, why: &PodReplaced, grant: &Grant) -> Record {
     let message = format!(
         "{why}; {} may use pod {} until {}",
         grant.requester.user, grant.pod.name, grant.window.until
@@ -86,7 +86,7 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 #[must_use]
 pub fn ending(
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     end: &End,
     grant: Option<&Grant>,
     live: &[Live],
@@ -133,7 +133,12 @@ pub fn ending(
         })
 }
 
-fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Grant>) -> Vec<Record> {
+fn records(
+    now: Timestamp,
+    request: &StoredRequest<'_>,
+    end: &End,
+    grant: Option<&Grant>,
+) -> Vec<Record> {
     let mut records = Vec::new();
     if end.is_drift() {
         let (action, reason, what) = (Action::DriftDetected, end_reason(end), end.detail());
@@ -176,7 +181,12 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
 /// The plan for a request whose status says that it ended: nothing of it may be left, and when it was
 /// kept long enough it goes itself.
 #[must_use]
-pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: KeepFinished) -> Plan {
+pub fn over(
+    now: Timestamp,
+    request: &StoredRequest<'_>,
+    live: &[Live],
+    keep: KeepFinished,
+) -> Plan {
     let until = status::kept_until(request.status, request.created(), keep.of(request.status));
     let live = objects::ours(request, live);
     let ended = status::kept_until(request.status, request.created(), SignedDuration::ZERO);
@@ -204,7 +214,12 @@ const JUST_ENDED: SignedDuration = SignedDuration::from_secs(60);
 /// The plan for what is left of a request that was deleted, perhaps while nobody watched: its Role
 /// still knows what was granted. `request` is the last that was seen of it, if this process saw it go.
 #[must_use]
-pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) -> Plan {
+pub fn orphaned(
+    now: Timestamp,
+    keys: &Keys,
+    request: Option<&StoredRequest<'_>>,
+    live: &[Live],
+) -> Plan {
     let decided = live.iter().find_map(|live| decided_by(keys, request, live));
     // Marks can be forged, the sealed decision cannot: without it nothing here is known to be ours.
     let Some(grant) = decided else {
@@ -215,7 +230,7 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
     live.retain(|live| objects::is_proven(keys, &grant.request.uid, Some(&grant), live));
     let marks = Marks {
         kind: &grant.request.kind,
-        uid: &grant.request.uid,
+        uid: Uid::new(&grant.request.uid),
     };
     let end = End::of_gone(now, grant.window.until);
     // A Role that a finalizer keeps has had its record when its deletion began.
@@ -239,7 +254,11 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
 /// Until when a grant lasts: by the sealed decision that its Role and its RoleBinding carry, or, if
 /// neither is known, by what the status of its request remembers.
 #[must_use]
-pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) -> Option<Timestamp> {
+pub fn lasts_until(
+    keys: &Keys,
+    request: Option<&StoredRequest<'_>>,
+    live: &[Live],
+) -> Option<Timestamp> {
     let sealed = live
         .iter()
         .filter_map(|live| decided_by(keys, request, live))
@@ -249,7 +268,7 @@ pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) ->
 }
 
 /// The decision that an object carries, if it is the one that it was sealed for.
-fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option<Grant> {
+fn decided_by(keys: &Keys, request: Option<&StoredRequest<'_>>, live: &Live) -> Option<Grant> {
     let metadata = &live.object.metadata;
     let uid = match request {
         Some(request) => request.uid(),
@@ -257,15 +276,15 @@ fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option
     };
     let grant = Grant::open(keys, metadata, uid)?;
     let key = live.key();
-    let is_at = grant.is_at(&key.kind, key.namespace.as_deref(), &key.name);
+    let is_at = grant.is_at(&key.kind, key.namespace.as_deref(), key.name.as_deref()?);
     is_at.then_some(grant)
 }
 
 /// Removes what another program made for a request that oz refuses. What oz makes is marked; this
 /// bears no mark, and belongs to the request all the same.
 #[must_use]
-pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
-    let mut left = objects::ours(request, left.unwrap_or_default());
+pub fn taken_away(request: &StoredRequest<'_>, left: Option<&[Live]>) -> Plan {
+    let mut left = objects::ours(request, left.unwrap_or(&[]));
     left.retain(|live| drift::is_owned(&live.object.metadata, request.uid()));
     let (powerful, others) = by_power(&left);
     Plan::default().then(powerful).then(others)
@@ -274,16 +293,17 @@ pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
 /// The owner reference that ties a request to its template, if it was created before it.
 #[must_use]
 pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Option<OwnerReference> {
-    let uid = template.uid.clone()?;
-    let owners = request.owner_references.as_deref().unwrap_or_default();
+    let (name, uid) = (template.name.clone()?, template.uid.clone()?);
     // An object has one controller at most.
-    let taken = owners
+    let taken = request
+        .owner_references
         .iter()
+        .flatten()
         .any(|owner| owner.uid == uid || owner.controller == Some(true));
     (!taken).then(|| OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),
         kind: kind.to_owned(),
-        name: template.name.clone().unwrap_or_default(),
+        name,
         uid,
         controller: Some(true),
         block_owner_deletion: None,
@@ -304,7 +324,7 @@ pub struct CleanupResult<'a> {
 #[must_use]
 pub fn finish(
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     facts: Vec<Fact>,
     end: &End,
     grant: Option<&Grant>,

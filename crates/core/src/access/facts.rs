@@ -142,12 +142,15 @@ pub struct PodMade {
 }
 
 impl PodMade {
-    /// Returns the created pod; `None` if the object is not a pod.
+    /// Returns the created pod; `None` if the object is not a stored pod.
     #[must_use]
     pub fn of(live: &Live) -> Option<Self> {
+        if live.resource.kind != "Pod" {
+            return None;
+        }
         let spec = &live.object.data["spec"];
-        (live.resource.kind == "Pod").then(|| Self {
-            uid: live.object.metadata.uid.clone().unwrap_or_default(),
+        Some(Self {
+            uid: live.object.metadata.uid.clone()?,
             content: build::content(spec),
             changeable: build::changeable(spec),
         })
@@ -171,17 +174,28 @@ pub struct PodSeen {
 impl PodSeen {
     /// Returns the reason why the pod of a grant no longer exists; `None` if it exists, or if the state is about another
     /// name.
-    pub(super) fn replaced(&self, grant: &Grant) -> Option<String> {
+    pub(super) fn replaced(&self, grant: &Grant) -> Option<PodReplaced> {
         if grant.own_pod.is_some() || self.name != grant.pod.name {
             return None;
         }
         let name = &self.name;
         match &self.uid {
             Some(uid) if *uid == grant.pod.uid => None,
-            Some(_) => Some(format!("pod {name} was replaced by another of its name")),
-            None => Some(format!("pod {name} is gone")),
+            Some(_) => Some(PodReplaced::ByAnother(name.clone())),
+            None => Some(PodReplaced::Gone(name.clone())),
         }
     }
+}
+
+/// The reason why the pod of a grant no longer exists.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PodReplaced {
+    /// Another pod has its name.
+    #[error("pod {0} was replaced by another of its name")]
+    ByAnother(String),
+    /// No pod has its name.
+    #[error("pod {0} is gone")]
+    Gone(String),
 }
 
 impl<T, W> Default for Facts<T, W> {

@@ -173,7 +173,11 @@ impl SessionTerms {
             recording: rules.recording.filter(|one| one.mode != RecordingMode::Off),
             moderation: rules.moderation.clone(),
             idle_timeout: idle_timeout(rules),
-            debug_images: rules.debug.clone().unwrap_or_default().images,
+            debug_images: rules
+                .debug
+                .iter()
+                .flat_map(|debug| debug.images.clone())
+                .collect(),
             ..Self::default()
         }
     }

@@ -13,8 +13,8 @@ use oz_api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProb
 use oz_trail::PodRef;
 
 pub use super::facts::{
-    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, ReviewLimit, RoleName,
-    Trial,
+    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodReplaced, PodSeen, Question, ReviewLimit,
+    RoleName, Trial,
 };
 
 use super::continued::Continued;
@@ -23,13 +23,14 @@ use super::emergency::Emergency;
 use super::grant::{Approved, Grant, SessionTerms};
 use super::objects::{self, Objects};
 use super::policy::Judgement;
-use super::request::Request;
+use super::request::StoredRequest;
 use super::stamp;
 use super::status::Fact;
 use super::ticket::Ticket;
 use crate::controller::{Child, Failure, Live, Plan};
 use crate::gate::GateAccount;
 use crate::kinds::{AccessRequest, AccessTemplate, Kind as _};
+use crate::lifecycle::drift::Drift;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
 use crate::lifecycle::{self, End};
@@ -96,26 +97,26 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 
     /// The decision that the live objects carry.
-    fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+    fn decision(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
         let role = Objects::of(request, live).role?;
         objects::decision(self.keys(), request, &role)
     }
 
     /// The decision as the RoleBinding carries it: good for ending what it gave when the Role is gone
     /// or its seal is broken, and for nothing else.
-    fn remembered(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+    fn remembered(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
         let binding = Objects::of(request, live).binding?;
         Grant::open(self.keys(), &binding.metadata, request.uid())
     }
 
     /// What is wrong when the live objects carry no decision; `None` if none is to be expected.
-    fn lost(&self, request: &Request<'_>, live: &[Live]) -> Option<String> {
+    fn lost(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Drift> {
         Objects::of(request, live).without_decision(request)
     }
 
     /// What stands in the place of what is to be made, and is not ours to remove; asked when the
     /// live objects carry no decision.
-    fn blocked(&self, request: &Request<'_>, live: &[Live]) -> Option<Failure> {
+    fn blocked(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Failure> {
         let _ = (request, live);
         None
     }
@@ -123,11 +124,11 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// What became of what was made for a grant before its Role was; `made` is what this process made.
     fn exchanged(
         &self,
-        request: &Request<'_>,
+        request: &StoredRequest<'_>,
         grant: &Grant,
         live: &[Live],
         made: Option<&PodMade>,
-    ) -> Option<String> {
+    ) -> Option<Drift> {
         let _ = (request, grant, live, made);
         None
     }
@@ -136,7 +137,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     fn early_end(
         &self,
         now: Timestamp,
-        request: &Request<'_>,
+        request: &StoredRequest<'_>,
         grant: &Grant,
         live: &[Live],
     ) -> Option<End> {
@@ -160,7 +161,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 
     /// What is to be done about a grant that stands, and when to look at it again.
-    fn upkeep(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Plan {
+    fn upkeep(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Plan {
         let _ = (request, live);
         Plan::default().wake_at(grant.window.until)
     }
@@ -172,7 +173,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 
     /// Whether a grant that stands can be used, and what else is to be said of it.
-    fn facts(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+    fn facts(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
         let _ = (request, grant, live);
         vec![Fact::holds(
             conditions::ACCESS_RESOURCES_READY,
@@ -192,7 +193,7 @@ pub struct Case<'a, K: Kind> {
     /// The instant of the decision.
     pub now: Timestamp,
     /// The request.
-    pub request: Request<'a>,
+    pub request: StoredRequest<'a>,
     /// What it asks for, checked.
     pub asked: ValidatedRequest,
     /// Who asks, verified.
@@ -254,7 +255,11 @@ impl<K: Kind> Case<'_, K> {
             own_pod: None,
             role: None,
             approvals: self.approvals,
-            policies: self.judgement.map(|it| it.policies).unwrap_or_default(),
+            policies: self
+                .judgement
+                .into_iter()
+                .flat_map(|it| it.policies)
+                .collect(),
             ticket: self.ticket,
             emergency: self.emergency,
             rules: None,
@@ -299,7 +304,7 @@ pub struct Blocked {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
     /// What became of the pod.
-    pub why: String,
+    pub why: PodReplaced,
     /// As it was.
     pub from: Grant,
     /// As it will be, or why that cannot be told yet.

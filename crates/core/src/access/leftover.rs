@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use oz_api::{labels, names};
+use oz_api::{Uid, labels, names};
 use oz_trail::{Action, Decision, Record};
 
 use super::grant::Grant;
@@ -50,9 +50,9 @@ pub struct Sweep<'a> {
     keys: &'a Keys,
     now: Timestamp,
     /// Roles of oz, by namespace and name.
-    ours: HashSet<(String, String)>,
+    ours: HashSet<(Option<String>, String)>,
     /// Roles of other authors with names like those of oz's Roles.
-    others: HashSet<(String, String)>,
+    others: HashSet<(Option<String>, String)>,
 }
 
 impl<'a> Sweep<'a> {
@@ -71,9 +71,12 @@ impl<'a> Sweep<'a> {
     pub fn role(&mut self, live: &Live) -> Finding {
         let finding = self.sealed(live);
         let key = live.key();
-        let place = (key.namespace.clone().unwrap_or_default(), key.name.clone());
+        let Some(name) = key.name else {
+            return finding.unwrap_or(Finding::Nothing);
+        };
+        let place = (key.namespace, name);
         let in_place = Grant::open_any(self.keys, &live.object.metadata)
-            .is_some_and(|grant| grant.is_at(&key.kind, Some(&place.0), &place.1));
+            .is_some_and(|grant| grant.is_at(&key.kind, place.0.as_deref(), &place.1));
         if in_place {
             self.ours.insert(place);
         } else if is_named_by_oz(&place.1) && self.others.len() < MOST_NAMES {
@@ -94,7 +97,9 @@ impl<'a> Sweep<'a> {
         let (in_place, mark, request, record) =
             if let Some(grant) = Grant::open_any(self.keys, metadata) {
                 let key = live.key();
-                let in_place = grant.is_at(&key.kind, key.namespace.as_deref(), &key.name);
+                let in_place = key
+                    .name
+                    .is_some_and(|name| grant.is_at(&key.kind, key.namespace.as_deref(), &name));
                 let record = self.record(live, |action, reason, message| {
                     grant.record(self.now, action, Decision::End, reason, message)
                 });
@@ -123,7 +128,7 @@ impl<'a> Sweep<'a> {
         }
         let marks = Marks {
             kind: &mark,
-            uid: &request.uid,
+            uid: Uid::new(&request.uid),
         };
         if marks.are_on(metadata) {
             return Some(Finding::Nothing);
@@ -152,7 +157,7 @@ impl<'a> Sweep<'a> {
             return Finding::Nothing;
         };
         let key = live.key();
-        let place = (key.namespace.clone().unwrap_or_default(), name.to_owned());
+        let place = (key.namespace.clone(), name.to_owned());
         if !is_named_by_oz(name) || is_of_role(live, name) {
             return Finding::Nothing;
         }
@@ -209,5 +214,6 @@ fn is_named_by_oz(name: &str) -> bool {
 fn is_of_role(live: &Live, role: &str) -> bool {
     let uid = labels::owner_uid(&live.object.metadata);
     let short: Option<String> = uid.map(|uid| uid.chars().take(8).collect());
-    live.key().name == role && short.is_some_and(|short| role.ends_with(&format!("-{short}")))
+    live.object.metadata.name.as_deref() == Some(role)
+        && short.is_some_and(|short| role.ends_with(&format!("-{short}")))
 }

@@ -11,11 +11,11 @@ use oz_api::{encode, labels, names};
 use serde_json::{Value, json};
 
 use super::grant::Grant;
-use super::request::Request;
+use super::request::StoredRequest;
 use super::stamp;
 use crate::build;
 use crate::controller::Live;
-use crate::lifecycle::drift;
+use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::seal::{self, Keys};
 
 /// The live objects of one request, typed.
@@ -29,7 +29,7 @@ pub(crate) struct Objects {
 /// Returns the objects of a request among the objects that bear its marks: those in its namespace, under its name, and
 /// Roles under a reserved name. Marks are labels, which other users can write too; oz does not touch other objects that
 /// bear them.
-pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
+pub(crate) fn ours(request: &StoredRequest<'_>, live: &[Live]) -> Vec<Live> {
     let name = request.object_name();
     named(request.metadata.namespace.as_deref(), &name, live)
 }
@@ -42,27 +42,27 @@ pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<L
 
 fn is_named(namespace: Option<&str>, name: &str, live: &Live) -> bool {
     live.object.metadata.namespace.as_deref() == namespace
-        && (name_of(live) == name || is_reserved(live))
+        && (name_of(live) == Some(name) || is_reserved(live))
 }
 
-fn name_of(live: &Live) -> &str {
-    live.object.metadata.name.as_deref().unwrap_or_default()
+fn name_of(live: &Live) -> Option<&str> {
+    live.object.metadata.name.as_deref()
 }
 
 /// Checks whether the object is a Role of a reserved name.
 fn is_reserved(live: &Live) -> bool {
-    live.resource.kind == "Role" && names::is_grant_role(name_of(live))
+    live.resource.kind == "Role" && name_of(live).is_some_and(names::is_grant_role)
 }
 
 /// Returns the decision that a Role carries, if it was made for this Role.
-pub(crate) fn decision(keys: &Keys, request: &Request<'_>, role: &Role) -> Option<Grant> {
+pub(crate) fn decision(keys: &Keys, request: &StoredRequest<'_>, role: &Role) -> Option<Grant> {
     let metadata = &role.metadata;
     let grant = Grant::open(keys, metadata, request.uid())?;
     (metadata.name.as_deref() == Some(&grant.role_name())).then_some(grant)
 }
 
 /// Checks whether the Role or the RoleBinding of a request carries a decision that an earlier release sealed.
-pub(crate) fn is_retired(request: &Request<'_>, live: &[Live]) -> bool {
+pub(crate) fn is_retired(request: &StoredRequest<'_>, live: &[Live]) -> bool {
     ours(request, live).iter().any(|live| {
         matches!(live.resource.kind.as_str(), "Role" | "RoleBinding")
             && seal::is_retired_on(&live.object.metadata, labels::GRANT)
@@ -72,7 +72,11 @@ pub(crate) fn is_retired(request: &Request<'_>, live: &[Live]) -> bool {
 /// Removes the objects that bear no mark and that oz did not make for this request either. A user can remove a mark;
 /// the seal, an owner reference, the Role of a binding and the rules of a Role still identify an object. A request that
 /// was never granted has no object of oz that its content alone could identify.
-pub(crate) fn known<'a>(keys: &Keys, request: &Request<'_>, live: &'a [Live]) -> Cow<'a, [Live]> {
+pub(crate) fn known<'a>(
+    keys: &Keys,
+    request: &StoredRequest<'_>,
+    live: &'a [Live],
+) -> Cow<'a, [Live]> {
     let marks = request.marks();
     let is_known = |live: &Live| {
         marks.are_on(&live.object.metadata)
@@ -86,7 +90,7 @@ pub(crate) fn known<'a>(keys: &Keys, request: &Request<'_>, live: &'a [Live]) ->
 }
 
 /// Checks whether the content of an object, without marks and seal, identifies it.
-fn is_told(request: &Request<'_>, live: &Live) -> bool {
+fn is_told(request: &StoredRequest<'_>, live: &Live) -> bool {
     let status = request.status.filter(|status| status.granted_at.is_some());
     let Some(status) = status else {
         return false;
@@ -97,7 +101,7 @@ fn is_told(request: &Request<'_>, live: &Live) -> bool {
         "Role" if is_reserved(live) && bears_marks(&live.object.metadata) => false,
         "Role" => live.parse::<Role>().is_some_and(|role| {
             let rules = role.rules.into_iter().flatten();
-            let mut pods = rules.flat_map(|rule| rule.resource_names.unwrap_or_default());
+            let mut pods = rules.flat_map(|rule| rule.resource_names.into_iter().flatten());
             pods.any(|name| Some(&name) == status.pod_name.as_ref())
         }),
         "Pod" => told_of(live, status.pod_uid.as_deref()),
@@ -116,20 +120,24 @@ fn bears_marks(metadata: &ObjectMeta) -> bool {
 /// grant its rights to other users.
 pub(crate) fn strangers(
     keys: &Keys,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     role: &str,
     live: &[Live],
 ) -> Vec<String> {
     let mut names: Vec<String> = foreign(keys, request, live)
         .filter(|live| binds(live, role))
-        .map(|live| live.key().name)
+        .filter_map(|live| live.object.metadata.name.clone())
         .collect();
     names.sort();
     names
 }
 
 /// Returns the reserved names with numbers that have bindings of other authors.
-pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
+pub(crate) fn bound_by_others(
+    keys: &Keys,
+    request: &StoredRequest<'_>,
+    live: &[Live],
+) -> Vec<String> {
     let role = |live: &Live| {
         Some(
             live.object
@@ -149,7 +157,7 @@ pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live])
 /// Returns the RoleBindings that oz did not make for the request.
 fn foreign<'a>(
     keys: &Keys,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     live: &'a [Live],
 ) -> impl Iterator<Item = &'a Live> {
     let (name, known) = (
@@ -159,7 +167,7 @@ fn foreign<'a>(
     live.iter().filter(move |live| {
         let mut ours = known.iter();
         live.resource.kind == "RoleBinding"
-            && !(live.key().name == name && ours.any(|one| one.reference() == live.reference()))
+            && !(name_of(live) == Some(&name) && ours.any(|one| one.is_same(live)))
     })
 }
 
@@ -177,7 +185,7 @@ pub(crate) fn role_ref(role: &str) -> Value {
 /// is oz's if it carries a decision that was sealed for the request, or has the UID that the grant or the status names.
 pub(crate) fn proven(
     keys: &Keys,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     grant: Option<&Grant>,
     live: &[Live],
 ) -> Vec<Live> {
@@ -201,7 +209,7 @@ fn told_of(live: &Live, uid: Option<&str>) -> bool {
 }
 
 impl Objects {
-    pub(crate) fn of(request: &Request<'_>, live: &[Live]) -> Self {
+    pub(crate) fn of(request: &StoredRequest<'_>, live: &[Live]) -> Self {
         let (namespace, name) = (request.metadata.namespace.as_deref(), request.object_name());
         let live = live.iter().filter(|live| is_named(namespace, &name, live));
         let binding: Option<RoleBinding> = live.clone().find_map(Live::parse);
@@ -224,30 +232,28 @@ impl Objects {
     }
 
     /// Returns the drift if no Role carries a decision of oz; `None` if the request requires no Role.
-    pub(crate) fn without_decision(&self, request: &Request<'_>) -> Option<String> {
-        let name = request.metadata.name.as_deref().unwrap_or_default();
+    pub(crate) fn without_decision(&self, request: &StoredRequest<'_>) -> Option<Drift> {
+        let name = request.name();
         if self.role.is_some() {
-            return Some(format!(
-                "the sealed decision on the Role of {name} was changed"
-            ));
+            return Some(Drift::Decision(name.to_owned()));
         }
         (self.binding.is_some() || request.phase().is_granted())
-            .then(|| format!("the Role of {name} was deleted"))
+            .then(|| Drift::RoleDeleted(name.to_owned()))
     }
 
     /// Returns the difference from the grant; only in fields that oz owns, since others may add labels and annotations.
-    pub(crate) fn drift(&self, request: &Request<'_>, grant: &Grant) -> Option<String> {
+    pub(crate) fn drift(&self, request: &StoredRequest<'_>, grant: &Grant) -> Option<Drift> {
         let (role_name, name) = (grant.role_name(), grant.object_name());
         let request_name = &grant.request.name;
         if grant.stamp.is_some() && grant.stamp != stamp::digest(request.metadata) {
-            return Some(format!("the stamp of {request_name} was changed"));
+            return Some(Drift::Stamp(request_name.clone()));
         }
         let differs = |role: &Role| match &grant.rules {
             Some(digest) => encode::digest(&role.rules) != *digest,
             None => role.rules.as_deref() != Some(&build::rules(grant)),
         };
         if self.role.as_ref().is_some_and(differs) {
-            return Some(format!("the rules of Role {role_name} were changed"));
+            return Some(Drift::Rules(role_name));
         }
         let metadata = [
             self.role.as_ref().map(|role| &role.metadata),
@@ -256,29 +262,24 @@ impl Objects {
         let marks = request.marks();
         let unmarked = |metadata: &&ObjectMeta| !marks.are_on(metadata);
         if metadata.iter().flatten().any(unmarked) {
-            return Some(format!("the labels of what is named {name} were changed"));
+            return Some(Drift::Labels(format!("what is named {name}")));
         }
         if metadata.into_iter().flatten().any(drift::is_held) {
             // The object would outlive its deletion, and a binding that is being deleted still grants access.
-            return Some(format!("a finalizer was put on what is named {name}"));
+            return Some(Drift::Finalizer(format!("what is named {name}")));
         }
         let wanted = build::bare_role_binding(grant);
         let Some(binding) = &self.binding else {
             let deleted = request.phase().is_granted();
-            return deleted.then(|| format!("RoleBinding {name} was deleted"));
+            return deleted.then(|| Drift::Deleted(format!("RoleBinding {name}")));
         };
         if !drift::is_owned(&binding.metadata, request.uid()) {
-            return Some(format!(
-                "the owner reference of RoleBinding {name} was removed"
-            ));
+            return Some(Drift::Owner(format!("RoleBinding {name}")));
         }
         drift::of_binding(
             &format!("RoleBinding {name}"),
             (&binding.role_ref, binding.subjects.as_deref()),
-            (
-                &wanted.role_ref,
-                wanted.subjects.as_deref().unwrap_or_default(),
-            ),
+            (&wanted.role_ref, wanted.subjects.as_deref().unwrap_or(&[])),
         )
     }
 }

@@ -10,6 +10,7 @@ use oz_trail::{Action, Decision};
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
+use super::request::StoredRequest;
 use super::{approval, emergency, ending, ticket, unseen};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
@@ -19,29 +20,28 @@ use crate::lifecycle::window::after;
 pub(super) fn plan<K: Kind>(
     kind: &K,
     now: Timestamp,
-    object: &K::Request,
+    (object, request): (&K::Request, &StoredRequest<'_>),
     known: &FactsOf<K>,
     assessment: &Assessment,
     live: &[Live],
 ) -> Plan {
-    let request = object.view();
     let Assessment {
         state, waits_until, ..
     } = assessment;
     let waits_until = *waits_until;
-    let live = &*objects::known(kind.keys(), &request, live);
+    let live = &*objects::known(kind.keys(), request, live);
     match state {
         State::Over => {
-            let live = objects::proven(kind.keys(), &request, None, live);
-            ending::over(now, &request, &live, kind.keep_finished())
+            let live = objects::proven(kind.keys(), request, None, live);
+            ending::over(now, request, &live, kind.keep_finished())
         }
         State::Ending(end, grant) => {
             let grant = grant.as_deref();
-            let live = objects::proven(kind.keys(), &request, grant, live);
-            ending::ending(now, &request, end, grant, &live)
+            let live = objects::proven(kind.keys(), request, grant, live);
+            ending::ending(now, request, end, grant, &live)
         }
-        State::Granted(grant) if Objects::of(&request, live).binding.is_some() => {
-            let plan = kind.upkeep(&request, grant, live);
+        State::Granted(grant) if Objects::of(request, live).binding.is_some() => {
+            let plan = kind.upkeep(request, grant, live);
             match &grant.ticket {
                 Some(ticket) => ticket::keep(now, request.uid(), ticket, &known.tickets, plan),
                 None => plan,
@@ -73,14 +73,14 @@ pub(super) fn plan<K: Kind>(
             match &known.predecessor {
                 Some(Err(unread)) => Plan::default().because(unread.clone()),
                 left => {
-                    ending::taken_away(&request, left.as_ref().and_then(|it| it.as_deref().ok()))
+                    ending::taken_away(request, left.as_ref().and_then(|it| it.as_deref().ok()))
                         .then([Step::Record(record)])
                         .wake_at(kept)
                 }
             }
         }
         State::Special(Special::Blocked(blocked)) => {
-            unseen::blocked(now, &request, blocked, live).wake_at(waits_until)
+            unseen::blocked(now, request, blocked, live).wake_at(waits_until)
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Special(Special::Leaving) => Plan::default().because(Failure::transient(
@@ -89,7 +89,7 @@ pub(super) fn plan<K: Kind>(
         )),
         State::Waiting(failure) => {
             let said = object.status().and_then(|status| status.approval.as_ref());
-            let asked = approval::requested(kind, now, &request, known, assessment, said);
+            let asked = approval::requested(kind, now, request, known, assessment, said);
             let plan = Plan::default()
                 .then(asked.map(Step::Record))
                 .because(failure.clone())
@@ -98,7 +98,7 @@ pub(super) fn plan<K: Kind>(
                         .unlocked_at
                         .map_or(waits_until, |at| at.min(waits_until)),
                 );
-            ticket::wait(kind, now, &request, known, failure.reason, plan)
+            ticket::wait(kind, now, request, known, failure.reason, plan)
         }
     }
 }

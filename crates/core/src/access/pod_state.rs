@@ -1,7 +1,7 @@
 //! The state of a pod by its status: whether the pod can be used, the cause if not, in the words of the component that
 //! reports it, and whether its containers have ended.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
 /// The grace period of the containers of a pod in seconds. The kubelet extends it to two.
 pub const GRACE_SECONDS: i64 = 1;
@@ -23,11 +23,10 @@ pub enum PodState {
 /// Returns the current usability of the pod.
 #[must_use]
 pub fn state(pod: &Pod) -> PodState {
-    let status = pod.status.clone().unwrap_or_default();
-    match status.phase.as_deref() {
-        Some(phase @ ("Succeeded" | "Failed")) => PodState::Ended(how_it_ended(phase, &status)),
-        _ if is_true(&status, "Ready") => PodState::Ready,
-        _ => PodState::Waiting(obstacle(pod, &status)),
+    match phase(pod) {
+        Some(phase @ ("Succeeded" | "Failed")) => PodState::Ended(how_it_ended(phase, pod)),
+        _ if is_true(pod, "Ready") => PodState::Ready,
+        _ => PodState::Waiting(obstacle(pod)),
     }
 }
 
@@ -35,8 +34,7 @@ pub fn state(pod: &Pod) -> PodState {
 /// a node has no containers.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
-    let status = pod.status.clone().unwrap_or_default();
-    if statuses(&status).any(|(_, one)| is_running(one)) {
+    if statuses(pod).any(|(_, one)| is_running(one)) {
         return false;
     }
     let spec = pod.spec.as_ref();
@@ -44,9 +42,15 @@ pub fn has_ended(pod: &Pod) -> bool {
         return pod.metadata.deletion_timestamp.is_some();
     }
     let containers = spec.map_or(0, |spec| spec.containers.len());
-    let known = status.container_statuses.as_deref().unwrap_or_default();
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-        || (known.len() >= containers && statuses(&status).all(|(_, one)| is_terminated(one)))
+    let status = pod.status.as_ref();
+    let known = status.and_then(|status| status.container_statuses.as_ref());
+    matches!(phase(pod), Some("Succeeded" | "Failed"))
+        || (known.map_or(0, Vec::len) >= containers
+            && statuses(pod).all(|(_, one)| is_terminated(one)))
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn is_running(status: &ContainerStatus) -> bool {
@@ -59,11 +63,13 @@ fn is_terminated(status: &ContainerStatus) -> bool {
     state.is_some_and(|state| state.terminated.is_some())
 }
 
-fn is_true(status: &PodStatus, type_: &str) -> bool {
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    conditions
-        .iter()
-        .any(|one| one.type_ == type_ && one.status == "True")
+fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.conditions.iter().flatten())
+}
+
+fn is_true(pod: &Pod, type_: &str) -> bool {
+    conditions(pod).any(|one| one.type_ == type_ && one.status == "True")
 }
 
 /// Returns the statuses of all containers of a pod, including sidecars and ephemeral containers.
@@ -77,66 +83,97 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 }
 
 /// Returns all containers in the order in which they start, each with its description.
-fn statuses(status: &PodStatus) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
-    let init = status.init_container_statuses.iter().flatten();
-    let main = status.container_statuses.iter().flatten();
-    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
-    init.map(|one| ("init container", one))
-        .chain(main.map(|one| ("container", one)))
-        .chain(ephemeral.map(|one| ("ephemeral container", one)))
+fn statuses(pod: &Pod) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
+    pod.status.iter().flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        let main = status.container_statuses.iter().flatten();
+        let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+        init.map(|one| ("init container", one))
+            .chain(main.map(|one| ("container", one)))
+            .chain(ephemeral.map(|one| ("ephemeral container", one)))
+    })
 }
 
-fn how_it_ended(phase: &str, status: &PodStatus) -> String {
-    let said = [status.reason.as_deref(), status.message.as_deref()];
-    let mut parts: Vec<String> = said.into_iter().flatten().map(str::to_owned).collect();
-    parts.extend(statuses(status).filter_map(|(what, one)| failed(what, one)));
+fn how_it_ended(phase: &str, pod: &Pod) -> String {
+    let status = pod.status.iter();
+    let said = status.flat_map(|status| [&status.reason, &status.message]);
+    let mut parts: Vec<String> = said.flatten().cloned().collect();
+    parts.extend(statuses(pod).filter_map(|(what, one)| Some(failed(what, one)?.to_string())));
     if parts.is_empty() {
         return phase.to_owned();
     }
     format!("{phase}: {}", parts.join("; "))
 }
 
-/// Describes the failure of a container; `None` if it did not fail.
-fn failed(what: &str, status: &ContainerStatus) -> Option<String> {
+/// The failure of a container. `what` is the kind of container.
+#[derive(Debug, thiserror::Error)]
+enum ContainerFailure<'a> {
+    #[error("{what} {name}: {reason} (exit code {code})")]
+    Ended {
+        what: &'static str,
+        name: &'a str,
+        reason: &'a str,
+        code: i32,
+    },
+    #[error("{ended}: {message}")]
+    EndedWithMessage { ended: Box<Self>, message: &'a str },
+    #[error("{what} {name}: {reason}")]
+    Waits {
+        what: &'static str,
+        name: &'a str,
+        reason: &'a str,
+    },
+    #[error("{what} {name}: {reason}: {message}")]
+    WaitsWithMessage {
+        what: &'static str,
+        name: &'a str,
+        reason: &'a str,
+        message: &'a str,
+    },
+}
+
+/// Returns the failure of a container; `None` if it did not fail.
+fn failed<'a>(what: &'static str, status: &'a ContainerStatus) -> Option<ContainerFailure<'a>> {
     let terminated = status.state.as_ref()?.terminated.as_ref()?;
     (terminated.exit_code != 0).then(|| {
-        let reason = terminated.reason.as_deref().unwrap_or("Error");
-        let code = terminated.exit_code;
-        let name = &status.name;
-        match terminated
-            .message
-            .as_deref()
-            .filter(|text| !text.is_empty())
-        {
-            Some(text) => format!("{what} {name}: {reason} (exit code {code}): {text}"),
-            None => format!("{what} {name}: {reason} (exit code {code})"),
+        let ended = ContainerFailure::Ended {
+            what,
+            name: &status.name,
+            reason: terminated.reason.as_deref().unwrap_or("Error"),
+            code: terminated.exit_code,
+        };
+        let message = terminated.message.as_deref();
+        match message.filter(|text| !text.is_empty()) {
+            Some(message) => ContainerFailure::EndedWithMessage {
+                ended: Box::new(ended),
+                message,
+            },
+            None => ended,
         }
     })
 }
 
 /// Returns the cause for which the pod is not ready. The text is constant during a normal start, so that it is not
 /// written repeatedly.
-fn obstacle(pod: &Pod, status: &PodStatus) -> String {
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    let unscheduled = conditions
-        .iter()
-        .find(|one| one.type_ == "PodScheduled" && one.status == "False");
+fn obstacle(pod: &Pod) -> String {
+    let unscheduled =
+        conditions(pod).find(|one| one.type_ == "PodScheduled" && one.status == "False");
     if let Some(unscheduled) = unscheduled {
         let reason = unscheduled.reason.as_deref().unwrap_or("Unschedulable");
         let message = unscheduled.message.as_deref().unwrap_or_default();
         return format!("{reason}: {message}");
     }
-    if let Some(stuck) = statuses(status).find_map(|(what, one)| stuck(what, one)) {
-        return stuck;
+    if let Some(stuck) = statuses(pod).find_map(|(what, one)| stuck(what, one)) {
+        return stuck.to_string();
     }
     let gates = pod.spec.iter().flat_map(|spec| &spec.readiness_gates);
     let missing = gates
         .flatten()
-        .find(|gate| !is_true(status, &gate.condition_type));
-    if let Some(gate) = missing.filter(|_| is_true(status, "ContainersReady")) {
+        .find(|gate| !is_true(pod, &gate.condition_type));
+    if let Some(gate) = missing.filter(|_| is_true(pod, "ContainersReady")) {
         return format!("readiness gate {} is not open", gate.condition_type);
     }
-    let waits = conditions.iter().all(|one| one.type_ != "PodScheduled");
+    let waits = conditions(pod).all(|one| one.type_ != "PodScheduled");
     claims(pod)
         .filter(|_| waits)
         .unwrap_or_else(|| "the pod is starting".to_owned())
@@ -146,10 +183,9 @@ fn obstacle(pod: &Pod, status: &PodStatus) -> String {
 /// is missing.
 fn claims(pod: &Pod) -> Option<String> {
     let claims = pod.spec.as_ref()?.resource_claims.as_ref()?;
-    let known = pod.status.as_ref();
-    let known = known.and_then(|status| status.resource_claim_statuses.as_deref());
+    let status = pod.status.as_ref();
     let made = |name: &str| {
-        let mut known = known.unwrap_or_default().iter();
+        let mut known = status?.resource_claim_statuses.iter().flatten();
         let made = known.find(|one| one.name == name);
         made.and_then(|one| one.resource_claim_name.clone())
     };
@@ -169,7 +205,7 @@ fn claims(pod: &Pod) -> Option<String> {
     (!names.is_empty()).then(|| format!("it waits for {}", names.join(", ")))
 }
 
-fn stuck(what: &str, status: &ContainerStatus) -> Option<String> {
+fn stuck<'a>(what: &'static str, status: &'a ContainerStatus) -> Option<ContainerFailure<'a>> {
     let waiting = status
         .state
         .as_ref()
@@ -177,10 +213,15 @@ fn stuck(what: &str, status: &ContainerStatus) -> Option<String> {
     let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
     match (waiting, reason) {
         (Some(waiting), Some(reason)) if !IN_ORDER.contains(&reason) => {
-            let name = &status.name;
+            let name = status.name.as_str();
             Some(match waiting.message.as_deref() {
-                Some(message) => format!("{what} {name}: {reason}: {message}"),
-                None => format!("{what} {name}: {reason}"),
+                Some(message) => ContainerFailure::WaitsWithMessage {
+                    what,
+                    name,
+                    reason,
+                    message,
+                },
+                None => ContainerFailure::Waits { what, name, reason },
             })
         }
         _ => failed(what, status),

@@ -9,7 +9,7 @@ use super::ending::{self, CleanupResult};
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, Special, State};
 use super::objects::{self, Objects};
-use super::request::Request;
+use super::request::StoredRequest;
 use super::status::{self, Fact};
 use super::{approval, emergency, ticket, unseen};
 use crate::controller::{Failure, Live, Outcome};
@@ -23,7 +23,9 @@ pub(super) fn status<K: Kind>(
     assessment: &Assessment,
     outcome: &Outcome,
 ) -> RequestStatus {
-    let request = object.view();
+    let Ok(request) = object.stored() else {
+        return object.status().cloned().unwrap_or_default();
+    };
     let mut facts = assessment.facts.clone();
     let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
@@ -45,13 +47,12 @@ pub(super) fn status<K: Kind>(
         State::Special(Special::Moving(moving)) => match (&moving.to, failure) {
             (Ok(to), None) => granted(kind, now, &request, to, live, None, None),
             (to, _) => {
-                let waits = failure.or(to.as_ref().err());
-                let waits = waits.map_or_else(String::new, |failure| format!("; {failure}"));
-                let moves = Fact::fails(
-                    conditions::ACCESS_RESOURCES_READY,
-                    "PodReplaced",
-                    format!("{}{waits}", moving.why),
-                );
+                let message = match failure.or(to.as_ref().err()) {
+                    Some(waits) => format!("{}; {waits}", moving.why),
+                    None => moving.why.to_string(),
+                };
+                let ready = conditions::ACCESS_RESOURCES_READY;
+                let moves = Fact::fails(ready, "PodReplaced", message);
                 granted(kind, now, &request, &moving.from, live, None, Some(moves))
             }
         },
@@ -98,7 +99,7 @@ pub(super) fn status<K: Kind>(
 fn granted<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     grant: &Grant,
     live: &[Live],
     failure: Option<&Failure>,

@@ -12,9 +12,9 @@ use super::decide::Ask;
 use super::grant;
 use super::stamp::{self, Stamp, StampError};
 use crate::kinds::{AccessRequest, Kind};
-use crate::lifecycle::End;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
+use crate::lifecycle::{End, Stored};
 
 /// The spec of a request. The digest costs more than most other operations on a request: it is computed only where it
 /// is needed.
@@ -60,51 +60,15 @@ impl<'a, R: AccessRequest> From<&'a R> for Request<'a> {
     }
 }
 
+/// A stored request of either kind.
+pub type StoredRequest<'a> = Stored<'a, Request<'a>>;
+
 impl Request<'_> {
-    /// Returns the time of creation by the API server's clock.
-    #[must_use]
-    pub fn created(&self) -> Timestamp {
-        self.metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0)
-            .unwrap_or_default()
-    }
-
-    /// Returns the UID; empty before the API server assigns it.
-    #[must_use]
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// Returns the expiry of its grant, as far as its status contains it.
     #[must_use]
     pub fn remembers_until(&self) -> Option<Timestamp> {
         let status = self.status?;
         status.granted_at.and(status.expires_at)
-    }
-
-    /// Returns the name of the Role of its grant, as far as its status contains it.
-    #[must_use]
-    pub fn role_name(&self) -> String {
-        let told = self.status.and_then(|status| status.role_name.clone());
-        let is_granted = self
-            .status
-            .is_some_and(|status| status.granted_at.is_some());
-        told.unwrap_or_else(|| match is_granted {
-            // A release that gave all objects one name made the grant.
-            true => self.object_name(),
-            false => names::own_grant_role(&self.object_name()),
-        })
-    }
-
-    /// Returns the name that all objects of its grant share, except its Role.
-    #[must_use]
-    pub fn object_name(&self) -> String {
-        grant::object_name(
-            self.metadata.name.as_deref().unwrap_or_default(),
-            self.uid(),
-        )
     }
 
     /// Returns the requester, if the stamp proves it.
@@ -124,18 +88,10 @@ impl Request<'_> {
         stamp::open(keys, self.kind, self.metadata, &self.spec.digest())
     }
 
-    /// Returns the marks of the objects of its grant.
-    pub(crate) fn marks(&self) -> Marks<'_> {
-        Marks {
-            kind: self.kind,
-            uid: self.uid(),
-        }
-    }
-
     /// Returns its phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        self.status.map(|status| status.phase).unwrap_or_default()
+        self.status.map_or(Phase::Pending, |status| status.phase)
     }
 
     /// Checks whether its grant has ended or is ending: by its status, or because it is being deleted.
@@ -154,15 +110,78 @@ impl Request<'_> {
         self.duration.map(str::parse).transpose()
     }
 
+    /// Creates the audit record of the admission or denial of a new request. The caller adds its name and namespace,
+    /// which the object may lack.
+    #[must_use]
+    pub fn admission(
+        &self,
+        now: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: &str,
+    ) -> Record {
+        let reference = RequestRef::new_object(self.kind, self.metadata);
+        self.event(reference, now, action, decision, reason, message)
+    }
+
+    fn event(
+        &self,
+        reference: RequestRef,
+        now: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: &str,
+    ) -> Record {
+        let why = self.ask.reason.map(|why| ("reason", why));
+        let emergency = self.ask.emergency.then_some(("emergency", "true"));
+        let ticket = self.ask.ticket.map(|ticket| ("ticket", ticket));
+        let details = why.into_iter().chain(emergency).chain(ticket);
+        let details = details.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let record = Record::about(now, action, decision, &reference.uid, reason, message);
+        Record {
+            request: reference,
+            template: self.template.to_owned(),
+            details: details.collect(),
+            ..record
+        }
+    }
+}
+
+impl StoredRequest<'_> {
+    /// Returns the name of the Role of its grant, as far as its status contains it.
+    #[must_use]
+    pub fn role_name(&self) -> String {
+        let told = self.status.and_then(|status| status.role_name.clone());
+        let is_granted = self
+            .status
+            .is_some_and(|status| status.granted_at.is_some());
+        told.unwrap_or_else(|| match is_granted {
+            // A release that gave all objects one name made the grant.
+            true => self.object_name(),
+            false => names::own_grant_role(&self.object_name()),
+        })
+    }
+
+    /// Returns the name that all objects of its grant share, except its Role.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        grant::object_name(self.name(), self.uid())
+    }
+
+    /// Returns the marks of the objects of its grant.
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks {
+            kind: self.kind,
+            uid: self.identity().uid,
+        }
+    }
+
     /// Returns kind, namespace, name and UID, for audit records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
-        RequestRef {
-            kind: self.kind.to_owned(),
-            namespace: self.metadata.namespace.clone().unwrap_or_default(),
-            name: self.metadata.name.clone().unwrap_or_default(),
-            uid: self.uid().to_owned(),
-        }
+        RequestRef::stored(self.kind, self.identity())
     }
 
     /// Creates the audit record of an event of a request without a grant.
@@ -175,16 +194,6 @@ impl Request<'_> {
         reason: &str,
         message: &str,
     ) -> Record {
-        let why = self.ask.reason.map(|why| ("reason", why));
-        let emergency = self.ask.emergency.then_some(("emergency", "true"));
-        let ticket = self.ask.ticket.map(|ticket| ("ticket", ticket));
-        let details = why.into_iter().chain(emergency).chain(ticket);
-        let details = details.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Record {
-            request: self.reference(),
-            template: self.template.to_owned(),
-            details: details.collect(),
-            ..Record::about(now, action, decision, self.uid(), reason, message)
-        }
+        self.event(self.reference(), now, action, decision, reason, message)
     }
 }

@@ -6,7 +6,7 @@ use oz_api::{Ending, Operation};
 use oz_trail::{Action, Decision, PodRef, Record};
 
 use super::grant::Grant;
-use super::request::Request;
+use super::request::StoredRequest;
 use super::status::{self, Fact};
 use crate::controller::{Failure, Step};
 use crate::lifecycle::End;
@@ -146,7 +146,11 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
 
 /// Returns the same step for a grant without any sealed object left: the status, which oz alone writes, contains the
 /// pod, and processes bear the request's UID.
-pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) -> Option<Step> {
+pub(super) fn end_forgotten(
+    now: Timestamp,
+    end: &End,
+    request: &StoredRequest<'_>,
+) -> Option<Step> {
     let status = request.status?;
     let (pod, pod_uid) = (status.pod_name.clone()?, status.pod_uid.clone()?);
     let until = status.expires_at?;

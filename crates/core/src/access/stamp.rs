@@ -208,7 +208,8 @@ pub(crate) fn open(
         return Err(StampError::OtherRequest("the kind"));
     }
     // Cluster-scoped objects have no namespace.
-    if stamp.namespace != metadata.namespace.as_deref().unwrap_or_default() {
+    let namespace = Some(stamp.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    if namespace != metadata.namespace.as_deref() {
         return Err(StampError::OtherRequest("the namespace"));
     }
     if !names(&stamp, metadata) {
@@ -219,8 +220,8 @@ pub(crate) fn open(
     }
     if stamp.object_uid.is_empty() {
         let created = metadata.creation_timestamp.as_ref();
-        let created = created.map(|time| time.0).unwrap_or_default();
-        let distance = created.duration_since(stamp.at).abs();
+        let created = created.ok_or(StampError::OtherRequest("the creation time"))?;
+        let distance = created.0.duration_since(stamp.at).abs();
         if distance > MAX_DISTANCE {
             return Err(StampError::OtherTime(distance));
         }
@@ -235,7 +236,9 @@ pub(crate) fn open(
 }
 
 fn names(stamp: &Stamp, metadata: &ObjectMeta) -> bool {
-    let name = metadata.name.as_deref().unwrap_or_default();
+    let Some(name) = metadata.name.as_deref() else {
+        return false;
+    };
     if !stamp.name.is_empty() {
         return name == stamp.name;
     }

@@ -103,20 +103,17 @@ fn how_to_enter(grant: &Grant) -> String {
         Some(_) => format!("pod template/{}", grant.template),
         None => format!("exec pod/{}", grant.pod.name),
     };
-    let moderated = grant
-        .sessions
-        .moderation
-        .as_ref()
-        .map_or_else(String::new, |config| {
-            format!(
-                "\nA session waits until {}: ozctl sessions watch {name} -n {namespace}",
-                gate::watchers(config)
-            )
-        });
-    format!(
+    let mut message = format!(
         "{said}\nThis pod is reached through oz's gate alone: ozctl {verb} -n {namespace} --request {name}; \
-         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes{moderated}"
-    )
+         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes"
+    );
+    if let Some(config) = &grant.sessions.moderation {
+        message.push_str(&format!(
+            "\nA session waits until {}: ozctl sessions watch {name} -n {namespace}",
+            gate::watchers(config)
+        ));
+    }
+    message
 }
 
 /// Returns the time at which a request in a terminal phase is deleted: `keep` after its end.
@@ -152,14 +149,15 @@ const EMERGENCY_NAMES: Names = Names {
 /// Returns the events for the change from one status to the next.
 #[must_use]
 pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec<Transition> {
-    let was = before.map(|status| status.phase).unwrap_or_default();
+    let was = before.map_or(Phase::Pending, |status| status.phase);
     let pod_known = before.filter(|was| was.pod_uid.is_some());
     if let Some(from) = pod_known.filter(|from| from.pod_uid != after.pod_uid)
         && was == after.phase
     {
-        let from = from.pod_name.as_deref().unwrap_or_default();
-        let note = may_use(after, &format!(" in the place of pod {from},"));
-        return vec![event(false, ("AccessMoved", "Move"), note)];
+        let pods = from.pod_name.as_ref();
+        let note = pods.and_then(|pod| may_use(after, &format!(" in the place of pod {pod},")));
+        let moved = note.map(|note| event(false, ("AccessMoved", "Move"), note));
+        return moved.into_iter().collect();
     }
     let valid = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
     // The change of the phase reports it.
@@ -172,7 +170,7 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
         phase: (was, after.phase),
         note: match after.phase {
             Phase::Active => may_use(after, ""),
-            _ => valid.map_or_else(String::new, |valid| valid.message.clone()),
+            _ => valid.map(|valid| valid.message.clone()),
         },
         due: after.expires_at.filter(|_| after.phase == Phase::Expired),
         besides: sessions_not_ended(after),
@@ -189,13 +187,11 @@ fn sessions_not_ended(after: &RequestStatus) -> Option<Transition> {
     given_up.then(|| event(true, name, cut.message.clone()))
 }
 
-fn may_use(status: &RequestStatus, instead: &str) -> String {
-    format!(
-        "{} may use pod {}{instead} until {}",
-        status.requester.as_deref().unwrap_or_default(),
-        status.pod_name.as_deref().unwrap_or_default(),
-        status.expires_at.unwrap_or_default()
-    )
+/// Returns the sentence about the grant that a status describes; `None` if it describes none.
+fn may_use(status: &RequestStatus, instead: &str) -> Option<String> {
+    let user = status.requester.as_ref()?;
+    let (pod, until) = (status.pod_name.as_ref()?, status.expires_at?);
+    Some(format!("{user} may use pod {pod}{instead} until {until}"))
 }
 
 /// Returns the fact that the grant's objects exist, or the reason why they do not.

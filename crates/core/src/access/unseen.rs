@@ -13,7 +13,7 @@ use oz_trail::{Action, Decision};
 use super::grant::Grant;
 use super::kind::Blocked;
 use super::objects;
-use super::request::Request;
+use super::request::StoredRequest;
 use super::status::{end_message, end_reason};
 use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
 use crate::lifecycle::End;
@@ -30,7 +30,7 @@ pub(super) struct GrantObjects<'a> {
 
 impl<'a> GrantObjects<'a> {
     /// Returns the names for a request, by its grant if the grant is known.
-    pub(super) fn of(request: &Request<'a>, grant: Option<&Grant>) -> Self {
+    pub(super) fn of(request: &StoredRequest<'a>, grant: Option<&Grant>) -> Self {
         Self {
             kind: request.kind,
             namespace: request.metadata.namespace.as_deref(),
@@ -67,7 +67,12 @@ pub(super) fn unseen(names: &GrantObjects<'_>, live: &[Live]) -> Vec<Step> {
 }
 
 /// Returns the same plan if no known object carries a decision: all objects that oz made may be hidden.
-pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live: &[Live]) -> Plan {
+pub(super) fn undecided(
+    now: Timestamp,
+    keys: &Keys,
+    request: &StoredRequest<'_>,
+    live: &[Live],
+) -> Plan {
     if request.phase().is_terminal() {
         // The grant ended before the request was deleted.
         return Plan::default();
@@ -111,7 +116,7 @@ pub(super) fn on_record(strangers: &[String]) -> Vec<String> {
 #[must_use]
 pub(super) fn blocked(
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     blocked: &Blocked,
     live: &[Live],
 ) -> Plan {

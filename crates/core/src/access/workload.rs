@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{ApiResource, DynamicObject, Selector};
 use kube::{Resource, ResourceExt};
-use oz_api::{CrossVersionObjectReference, TargetKind};
+use oz_api::{CrossVersionObjectReference, TargetKind, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -88,7 +88,10 @@ pub async fn identify<R: Reader>(
     target: &CrossVersionObjectReference,
 ) -> Result<Identity, Failure> {
     let found = existing(reader, target).await?;
-    let uid = found.uid().unwrap_or_default();
+    let uid = Uid::from_metadata(&found.metadata);
+    let uid = uid
+        .map_err(|error| Failure::unidentified(&error))?
+        .to_string();
     if target.kind == TargetKind::CronJob {
         return Ok(Identity {
             uid,

@@ -31,7 +31,7 @@ pub(super) fn longest_text(metadata: &ObjectMeta) -> usize {
         owners.flat_map(|owner| [&owner.api_version, &owner.kind, &owner.name, &owner.uid]);
     let finalizers = metadata.finalizers.iter().flatten();
     let texts = entries.chain(owners).chain(finalizers);
-    texts.map(String::len).max().unwrap_or_default()
+    texts.map(String::len).max().unwrap_or(0)
 }
 
 /// Returns metadata with values in all fields, for the trial of a command.
@@ -74,10 +74,7 @@ fn object_meta(metadata: &ObjectMeta) -> Value {
                 "ResourceVersion",
                 string(metadata.resource_version.as_deref()),
             ),
-            (
-                "Generation",
-                Value::Int(metadata.generation.unwrap_or_default()),
-            ),
+            ("Generation", Value::Int(metadata.generation.unwrap_or(0))),
             (
                 "CreationTimestamp",
                 time(metadata.creation_timestamp.as_ref()),
@@ -158,5 +155,5 @@ fn map(entries: Option<&BTreeMap<String, String>>) -> Value {
 }
 
 fn list<T>(items: Option<&[T]>, convert: impl Fn(&T) -> Value) -> Value {
-    Value::List(items.unwrap_or_default().iter().map(convert).collect())
+    Value::List(items.into_iter().flatten().map(convert).collect())
 }

@@ -24,7 +24,7 @@ pub struct AddedContainer {
 pub fn added(old: &Value, new: &Value) -> Vec<AddedContainer> {
     let of = |pod: &Value| {
         let list = pod["spec"]["ephemeralContainers"].as_array();
-        list.cloned().unwrap_or_default()
+        list.into_iter().flatten().cloned().collect::<Vec<_>>()
     };
     let before = of(old);
     let is_new = |one: &Value| !before.iter().any(|known| known["name"] == one["name"]);
@@ -35,8 +35,7 @@ pub fn added(old: &Value, new: &Value) -> Vec<AddedContainer> {
 fn read(container: &Value) -> AddedContainer {
     let text = |field: &str| container[field].as_str().unwrap_or_default().to_owned();
     let words = |field: &str| {
-        let words = container[field].as_array().cloned().unwrap_or_default();
-        let words = words.into_iter();
+        let words = container[field].as_array().into_iter().flatten();
         words.filter_map(|word| word.as_str().map(ToOwned::to_owned))
     };
     AddedContainer {

@@ -28,10 +28,10 @@ impl PodIdentity {
         }
     }
 
-    /// Returns the UID.
+    /// Returns the UID; `None` for a pod that is not stored.
     #[must_use]
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+    pub fn uid(&self) -> Option<&str> {
+        self.metadata.uid.as_deref()
     }
 }
 

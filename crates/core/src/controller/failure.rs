@@ -1,5 +1,6 @@
 //! Failures of a controller.
 
+use oz_api::IdentityError;
 use serde::Serialize;
 
 /// The cause of a failure. The class decides about retries; class and reason are static, so that metrics and
@@ -37,6 +38,12 @@ impl Failure {
             reason,
             message: message.into(),
         }
+    }
+
+    /// Creates a failure because an object has no identity.
+    #[must_use]
+    pub fn unidentified(error: &IdentityError) -> Self {
+        Self::invalid("NotStored", error.to_string())
     }
 
     /// Creates a failure because another owner's object has the name.

@@ -3,7 +3,8 @@
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, TypeMeta};
+use oz_api::{IdentityError, Name, Uid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,14 +34,16 @@ impl Child {
             fields.remove("apiVersion");
             fields.remove("kind");
         }
-        let mut dynamic =
-            DynamicObject::new(object.meta().name.as_deref().unwrap_or_default(), &resource);
-        dynamic.metadata = object.meta().clone();
-        dynamic.data = data;
-        Self {
-            resource,
-            object: dynamic,
-        }
+        let types = TypeMeta {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+        };
+        let object = DynamicObject {
+            types: Some(types),
+            metadata: object.meta().clone(),
+            data,
+        };
+        Self { resource, object }
     }
 
     /// Returns kind, namespace and name.
@@ -72,9 +75,15 @@ impl Live {
         Reference {
             resource: self.resource.clone(),
             namespace: self.object.metadata.namespace.clone(),
-            name: self.object.metadata.name.clone().unwrap_or_default(),
-            uid: self.object.metadata.uid.clone().unwrap_or_default(),
+            name: self.object.metadata.name.clone(),
+            uid: self.object.metadata.uid.clone(),
         }
+    }
+
+    /// Checks whether both are the same stored object, perhaps read at different times.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.object.metadata.uid.is_some() && self.reference() == other.reference()
     }
 
     /// Parses the object as its own type; `None` if it is of another kind or does not decode.
@@ -102,8 +111,8 @@ pub struct Key {
     pub kind: String,
     /// Namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
+    /// Name; `None` for an object that the API server has not named yet.
+    pub name: Option<String>,
 }
 
 impl Key {
@@ -114,17 +123,29 @@ impl Key {
             group: resource.group.clone(),
             kind: resource.kind.clone(),
             namespace: metadata.namespace.clone(),
-            name: metadata.name.clone().unwrap_or_default(),
+            name: metadata.name.clone(),
         }
+    }
+
+    /// Returns the name.
+    ///
+    /// # Errors
+    /// If the object has none.
+    pub fn name(&self) -> Result<Name<'_>, IdentityError> {
+        let name = self.name.as_deref().map(Name::new);
+        name.ok_or(IdentityError::Nameless)
     }
 }
 
 impl std::fmt::Display for Key {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(formatter, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(formatter, "{} {}", self.kind, self.name),
+        write!(formatter, "{} ", self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(formatter, "{namespace}/")?;
         }
+        self.name
+            .iter()
+            .try_for_each(|name| formatter.write_str(name))
     }
 }
 
@@ -135,10 +156,10 @@ pub struct Reference {
     pub resource: ApiResource,
     /// Namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-    /// UID, the precondition of a deletion.
-    pub uid: String,
+    /// Name; `None` for an object that is not stored.
+    pub name: Option<String>,
+    /// UID, the precondition of a deletion; `None` for an object that is not stored.
+    pub uid: Option<String>,
 }
 
 impl Reference {
@@ -151,5 +172,20 @@ impl Reference {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
         }
+    }
+
+    /// Returns name and UID.
+    ///
+    /// # Errors
+    /// If the object is not stored.
+    pub fn identified(&self) -> Result<(Name<'_>, Uid<'_>), IdentityError> {
+        let name = self.name.as_deref().map(Name::new);
+        let name = name.ok_or(IdentityError::Nameless)?;
+        let uid = self.uid.as_deref().map(Uid::new);
+        let uid = uid.ok_or_else(|| IdentityError::Missing {
+            name: name.to_string(),
+            field: "metadata.uid",
+        })?;
+        Ok((name, uid))
     }
 }

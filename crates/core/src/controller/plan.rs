@@ -142,7 +142,7 @@ impl Sought {
             && key.group == self.resource.group
             && key.namespace == self.namespace;
         here && match &self.which {
-            Which::Name(name) => key.name == *name,
+            Which::Name(name) => key.name.as_ref() == Some(name),
             Which::Having(field, value) => live.object.data.get(field) == Some(value),
         }
     }

@@ -27,7 +27,9 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use oz_api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
-use oz_api::{AccessConfig, CrossVersionObjectReference, RequestStatus, TemplateStatus};
+use oz_api::{
+    AccessConfig, CrossVersionObjectReference, IdentityError, Name, RequestStatus, TemplateStatus,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -36,7 +38,7 @@ pub use requested::requested;
 pub use right::Right;
 
 use crate::access::decide::Ask;
-use crate::access::request::Request;
+use crate::access::request::{Request, StoredRequest};
 use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
 
 /// Returns the definitions of all kinds, as they are installed.
@@ -204,6 +206,14 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
         }
     }
 
+    /// Returns the stored request in the form that the common rules read.
+    ///
+    /// # Errors
+    /// If the request is not stored.
+    fn stored(&self) -> Result<StoredRequest<'_>, IdentityError> {
+        StoredRequest::new(self.meta(), self.view())
+    }
+
     /// Returns the validated terms.
     ///
     /// # Errors
@@ -212,6 +222,9 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
         validate::request(self.meta(), &self.terms())
     }
 }
+
+/// The name in messages about an object without a name. No object can have it.
+const NAMELESS: &str = "(nameless)";
 
 /// A kind of template.
 pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
@@ -242,9 +255,9 @@ pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
         Right::on_pods(self.config()).collect()
     }
 
-    /// Returns the name.
+    /// Returns the name; a text that no object has as name for one that has none yet.
     fn name(&self) -> &str {
-        self.meta().name.as_deref().unwrap_or_default()
+        Name::from_metadata(self.meta()).map_or(NAMELESS, Name::as_str)
     }
 
     /// Checks whether requests can use the template, according to its status.

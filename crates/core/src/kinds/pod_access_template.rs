@@ -19,7 +19,7 @@ impl Kind for PodAccessTemplate {
     }
 
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
-        self.check().err().unwrap_or_default()
+        self.check().err().into_iter().flatten().collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The end of an object, and its form in `status.ending`.
 
+use std::fmt::Display;
+
 use jiff::Timestamp;
 use oz_api::{EndReason, Ending, Phase, RequestStatus};
 use oz_trail::Action;
@@ -41,8 +43,8 @@ impl End {
 
     /// Creates the end because another user changed objects that oz wrote.
     #[must_use]
-    pub fn drift(what: String) -> Self {
-        Self::with(EndReason::DriftDetected, what)
+    pub fn drift(what: impl Display) -> Self {
+        Self::with(EndReason::DriftDetected, what.to_string())
     }
 
     /// Creates the end because an earlier release sealed the decision, with a key that is no longer accepted.
@@ -60,8 +62,8 @@ impl End {
 
     /// Creates the end because the pod no longer exists, or another one has its name.
     #[must_use]
-    pub fn pod_replaced(what: String) -> Self {
-        Self::with(EndReason::PodReplaced, what)
+    pub fn pod_replaced(what: impl Display) -> Self {
+        Self::with(EndReason::PodReplaced, what.to_string())
     }
 
     /// Creates the end because the required approvals were not given in time.

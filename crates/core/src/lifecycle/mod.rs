@@ -7,8 +7,10 @@ mod end;
 pub(crate) mod revoke;
 pub mod seal;
 mod state;
+mod stored;
 pub(crate) mod transitions;
 pub mod window;
 
 pub use end::End;
 pub use state::{Otherwise, State, due};
+pub use stored::Stored;

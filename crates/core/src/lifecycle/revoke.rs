@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
-use oz_api::labels;
+use oz_api::{Uid, labels};
 use serde_json::{Value, json};
 
 use super::drift::is_held;
@@ -15,7 +15,7 @@ use crate::controller::{Child, Live, Plan, Step};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks<'a> {
     pub(crate) kind: &'a str,
-    pub(crate) uid: &'a str,
+    pub(crate) uid: Uid<'a>,
 }
 
 impl Marks<'_> {
@@ -30,7 +30,7 @@ impl Marks<'_> {
         [
             (labels::MANAGED_BY, labels::OZ),
             (labels::OWNER_KIND, self.kind),
-            (labels::OWNER_UID, self.uid),
+            (labels::OWNER_UID, self.uid.as_str()),
         ]
     }
 }

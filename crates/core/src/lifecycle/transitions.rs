@@ -27,8 +27,8 @@ pub(crate) struct Change<'a> {
     pub(crate) names: &'a Names,
     /// The phase before, and after.
     pub(crate) phase: (Phase, Phase),
-    /// The note for a change of phase.
-    pub(crate) note: String,
+    /// The note for a change of phase, if there is anything to say.
+    pub(crate) note: Option<String>,
     /// The instant at which the new phase was due.
     pub(crate) due: Option<Timestamp>,
     /// An additional event with a change of phase, for users who examine the history and not the current
@@ -57,7 +57,7 @@ impl Change<'_> {
         };
         let change = Transition {
             due: self.due,
-            ..event(warning, name, self.note)
+            ..event(warning, name, self.note.unwrap_or_default())
         };
         [change].into_iter().chain(self.besides).collect()
     }

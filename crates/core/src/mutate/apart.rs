@@ -70,7 +70,8 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
         });
         key.is_some_and(|key| workload.contains_key(key) && !own.contains_key(key))
     };
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let list =
+        |value: &Value| -> Vec<Value> { value.as_array().into_iter().flatten().cloned().collect() };
     let path = |item: &Value| item["fieldRef"]["fieldPath"].as_str().map(str::to_owned);
     let mut notes = Vec::new();
     for volume in list(&spec["volumes"]) {

@@ -5,10 +5,39 @@
 
 use serde_json::{Value, json};
 
-use super::items_mut;
+use super::{MutateError, items_mut};
 use crate::validate::{Amount, Ceilings};
 
 const NANO: i128 = 1_000_000_000;
+
+/// The reason why a pod cannot stay below a ceiling; amounts are as Kubernetes writes them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CeilingError {
+    /// The pod, or a part of it, can take too much.
+    #[error("{what} can take {amount} {resource}, {field} is {ceiling}")]
+    Exceeded {
+        /// The pod, or the part of it.
+        what: String,
+        /// The amount.
+        amount: String,
+        /// The kind of resource.
+        resource: &'static str,
+        /// The template's field.
+        field: &'static str,
+        /// The ceiling.
+        ceiling: String,
+    },
+    /// A container without a limit gets nothing.
+    #[error("nothing of {field} {ceiling} is left for container {container}")]
+    NothingLeft {
+        /// The template's field.
+        field: &'static str,
+        /// The ceiling.
+        ceiling: String,
+        /// The container.
+        container: String,
+    },
+}
 
 /// A kind of resource.
 struct Resource {
@@ -24,7 +53,7 @@ struct Resource {
 ///
 /// # Errors
 /// The numbers, if the pod cannot stay below them.
-pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), String> {
+pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), MutateError> {
     let of = |name, field, ceiling: Option<Amount>, step| {
         ceiling.map(|ceiling| Resource {
             name,
@@ -38,7 +67,7 @@ pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), Strin
         of("memory", "maxMemory", ceilings.memory, NANO),
         of("ephemeral-storage", "maxStorage", ceilings.storage, NANO),
     ];
-    let violations: Vec<String> = resources
+    let violations: Vec<CeilingError> = resources
         .iter()
         .flatten()
         .filter_map(|resource| resource.enforce(spec).err())
@@ -46,12 +75,12 @@ pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), Strin
     if violations.is_empty() {
         Ok(())
     } else {
-        Err(violations.join("; "))
+        Err(MutateError::TooLarge(violations))
     }
 }
 
 impl Resource {
-    fn enforce(&self, spec: &mut Value) -> Result<(), String> {
+    fn enforce(&self, spec: &mut Value) -> Result<(), CeilingError> {
         let overhead = amount(&spec["overhead"][self.name]);
         let room = self.ceiling - overhead;
         // A limit on the pod as a whole applies to all containers together.
@@ -69,7 +98,7 @@ impl Resource {
 
     /// Limits containers and sidecars, which run at the same time. Those without a limit share the remainder,
     /// each at least its requests.
-    fn together(&self, spec: &mut Value, room: i128, overhead: i128) -> Result<(), String> {
+    fn together(&self, spec: &mut Value, room: i128, overhead: i128) -> Result<(), CeilingError> {
         let running: Vec<&Value> = list(spec, "containers")
             .chain(list(spec, "initContainers").filter(|one| is_sidecar(one)))
             .collect();
@@ -91,7 +120,7 @@ impl Resource {
     }
 
     /// Limits init containers, each of which runs together with the sidecars before it.
-    fn one_after_the_other(&self, spec: &mut Value, room: i128) -> Result<(), String> {
+    fn one_after_the_other(&self, spec: &mut Value, room: i128) -> Result<(), CeilingError> {
         let mut beside = 0;
         for one in items_mut(spec, "initContainers") {
             if is_sidecar(one) {
@@ -123,19 +152,17 @@ impl Resource {
     }
 
     /// Limits a container without a limit to its request and `share`.
-    fn give(&self, container: &mut Value, share: i128) -> Result<(), String> {
+    fn give(&self, container: &mut Value, share: i128) -> Result<(), CeilingError> {
         if self.limit(container) > 0 {
             return Ok(());
         }
         let given = (self.least(container) + share) / self.step * self.step;
         if given <= 0 || given < self.least(container) {
-            let message = format!(
-                "nothing of {} {} is left for container {}",
-                self.field,
-                self.text(self.ceiling),
-                name(container)
-            );
-            return Err(message);
+            return Err(CeilingError::NothingLeft {
+                field: self.field,
+                ceiling: self.text(self.ceiling),
+                container: name(container).to_owned(),
+            });
         }
         let resources = &mut container["resources"];
         resources["limits"][self.name] = json!(self.text(given));
@@ -146,14 +173,14 @@ impl Resource {
         Ok(())
     }
 
-    fn exceeded(&self, what: &str, amount: i128) -> String {
-        format!(
-            "{what} can take {} {}, {} is {}",
-            self.text(amount),
-            self.name,
-            self.field,
-            self.text(self.ceiling)
-        )
+    fn exceeded(&self, what: &str, amount: i128) -> CeilingError {
+        CeilingError::Exceeded {
+            what: what.to_owned(),
+            amount: self.text(amount),
+            resource: self.name,
+            field: self.field,
+            ceiling: self.text(self.ceiling),
+        }
     }
 
     /// Formats an amount as Kubernetes writes it.

@@ -12,10 +12,8 @@ pub(super) fn choose(
     mutation: &PodTemplateSpecMutationConfig,
 ) -> Result<usize, MutateError> {
     let containers = template["spec"]["containers"].as_array();
-    let containers = containers.map(Vec::as_slice).unwrap_or_default();
-    if containers.is_empty() {
-        return Err(MutateError::Empty);
-    }
+    let containers = containers.filter(|containers| !containers.is_empty());
+    let containers = containers.ok_or(MutateError::Empty)?;
     let annotated = template["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
     let Some(name) = mutation.default_container_name.as_deref().or(annotated) else {
         return Ok(0);
@@ -55,7 +53,8 @@ pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationCo
         container["resources"] = resources;
     }
     if !mutation.env.is_empty() {
-        let mut env = container["env"].as_array().cloned().unwrap_or_default();
+        let known = container["env"].as_array().into_iter().flatten();
+        let mut env: Vec<Value> = known.cloned().collect();
         let added = mutation.env.iter();
         env.extend(added.map(|variable| serde_json::to_value(variable).unwrap_or_default()));
         container["env"] = json!(env);

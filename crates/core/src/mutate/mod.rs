@@ -16,6 +16,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::cache::RenderCache;
+pub use self::ceilings::CeilingError;
+pub use self::patch::PatchError;
 use crate::access::pod_state::GRACE_SECONDS;
 use crate::validate::{AccessPod, PodSource};
 
@@ -136,14 +138,19 @@ pub enum MutateError {
         /// Path of the operation.
         path: String,
         /// Cause of the failure.
-        why: String,
+        why: PatchError,
     },
     /// The result is not a pod template.
     #[error("the result is not a pod template: {0}")]
     Shape(String),
     /// The pod exceeds its maximum size.
-    #[error("the pod is larger than the template allows: {0}")]
-    TooLarge(String),
+    #[error("the pod is larger than the template allows: {}", joined(.0))]
+    TooLarge(Vec<CeilingError>),
+}
+
+fn joined(errors: &[CeilingError]) -> String {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    errors.join("; ")
 }
 
 /// Renders the pod of a template. The order of the effects is that of the original: grace period, probes,
@@ -166,7 +173,7 @@ pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, Mutate
 
     let spec = &mut template["spec"];
     notes.extend(sharing::drop_unshareable(spec, claims));
-    ceilings::enforce(spec, &pod.ceilings).map_err(MutateError::TooLarge)?;
+    ceilings::enforce(spec, &pod.ceilings)?;
     let access_modes = model.map(|model| &model.access_modes);
     notes.extend(sharing::warn(spec, access_modes));
     notes.extend(apart::warn(

@@ -19,6 +19,29 @@ const DEEPEST: usize = 100;
 /// values that it adds, copies, moves or compares. A patch of the pod's differences needs a small part of it.
 const WORK: usize = 1024 * 1024;
 
+/// The reason why an operation of a patch fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The operations handle too much together.
+    #[error(
+        "the operations up to this one handle {0} bytes together, at most {WORK} are: patch \
+         only the fields that differ"
+    )]
+    Work(usize),
+    /// The document becomes too large.
+    #[error("the pod template is larger than {LARGEST} bytes: add or copy less")]
+    Size,
+    /// The document becomes too deep.
+    #[error("the pod template is nested deeper than {DEEPEST} levels: add or copy less deep")]
+    Depth,
+    /// The operation is not one of RFC 6902.
+    #[error("{0}")]
+    Operation(String),
+    /// The operation does not fit the document.
+    #[error("{0}")]
+    Document(String),
+}
+
 /// Applies the operations one after the other.
 pub(super) fn apply(
     document: &mut Value,
@@ -52,41 +75,36 @@ struct Budget {
 impl Budget {
     /// Counts one operation on a value of this size, before the operation: `grows` if it adds the value to
     /// the document, at this depth.
-    fn spend(&mut self, handled: Size, grows: bool, depth: usize) -> Result<(), String> {
+    fn spend(&mut self, handled: Size, grows: bool, depth: usize) -> Result<(), PatchError> {
         self.work = self.work.saturating_add(handled.bytes);
         if self.work > WORK {
-            return Err(format!(
-                "the operations up to this one handle {} bytes together, at most {WORK} are: patch \
-                 only the fields that differ",
-                self.work
-            ));
+            return Err(PatchError::Work(self.work));
         }
         if !grows {
             return Ok(());
         }
         self.size = self.size.saturating_add(handled.bytes);
         if self.size > LARGEST {
-            return Err(format!(
-                "the pod template is larger than {LARGEST} bytes: add or copy less"
-            ));
+            return Err(PatchError::Size);
         }
         if depth + handled.depth > DEEPEST {
-            return Err(format!(
-                "the pod template is nested deeper than {DEEPEST} levels: add or copy less deep"
-            ));
+            return Err(PatchError::Depth);
         }
         Ok(())
     }
 }
 
 /// The approximate size of a value as JSON, and the number of its levels.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) bytes: usize,
     depth: usize,
 }
 
 impl Size {
+    /// The size of what is not there.
+    const NOTHING: Self = Self { bytes: 0, depth: 0 };
+
     pub(super) fn of(value: &Value) -> Self {
         let of_items = |sizes: &mut dyn Iterator<Item = (usize, Self)>| {
             let none = Self { bytes: 2, depth: 0 };
@@ -118,28 +136,29 @@ fn one(
     document: &mut Value,
     operation: &PatchSpecOperation,
     budget: &mut Budget,
-) -> Result<(), String> {
+) -> Result<(), PatchError> {
     let adds = matches!(operation.op, PatchOp::Add | PatchOp::Copy | PatchOp::Move);
     let path = from_the_front(document, &operation.path, adds);
     let depth = path.matches('/').count();
     let from = operation.from.as_ref();
     let from = from.map(|from| from_the_front(document, from, false));
-    let at = |pointer: &str| document.pointer(pointer).map(Size::of).unwrap_or_default();
+    let size = |value: Option<&Value>| value.map_or(Size::NOTHING, Size::of);
+    let at = |pointer: &str| size(document.pointer(pointer));
     let given = match operation.op {
-        PatchOp::Add | PatchOp::Replace | PatchOp::Test => operation.value.as_ref().map(Size::of),
-        PatchOp::Copy | PatchOp::Move => from.as_deref().map(at),
-        PatchOp::Remove => Some(at(&path)),
+        PatchOp::Add | PatchOp::Replace | PatchOp::Test => size(operation.value.as_ref()),
+        PatchOp::Copy | PatchOp::Move => from.as_deref().map_or(Size::NOTHING, at),
+        PatchOp::Remove => at(&path),
     };
     let gone = match operation.op {
         PatchOp::Remove | PatchOp::Replace => at(&path).bytes,
         // In a list, the existing items move on.
         PatchOp::Add | PatchOp::Copy if !in_a_list(document, &path) => at(&path).bytes,
-        PatchOp::Move => given.unwrap_or_default().bytes,
+        PatchOp::Move => given.bytes,
         PatchOp::Add | PatchOp::Copy | PatchOp::Test => 0,
     };
     budget.size = budget.size.saturating_sub(gone);
     let grows = adds || operation.op == PatchOp::Replace;
-    budget.spend(given.unwrap_or_default(), grows, depth)?;
+    budget.spend(given, grows, depth)?;
     let mut plain = json!({"op": operation.op, "path": path});
     if let Some(from) = from {
         plain["from"] = json!(from);
@@ -147,8 +166,9 @@ fn one(
     if let Some(value) = &operation.value {
         plain["value"] = value.clone();
     }
-    let plain: PatchOperation = serde_json::from_value(plain).map_err(|error| error.to_string())?;
-    patch(document, &[plain]).map_err(|error| error.kind.to_string())
+    let plain: PatchOperation =
+        serde_json::from_value(plain).map_err(|error| PatchError::Operation(error.to_string()))?;
+    patch(document, &[plain]).map_err(|error| PatchError::Document(error.kind.to_string()))
 }
 
 fn in_a_list(document: &Value, pointer: &str) -> bool {

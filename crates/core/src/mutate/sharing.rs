@@ -20,7 +20,8 @@ pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<Strin
         .iter()
         .filter(|claim| !known.contains(claim.as_str()) && is_mounted(spec, claim))
         .collect();
-    let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    let own = spec["volumes"].as_array().into_iter().flatten();
+    let mut volumes: Vec<Value> = own.cloned().collect();
     for claim in missing {
         volumes.push(json!({"name": claim, "emptyDir": {}}));
         notes.push(format!(
@@ -42,14 +43,13 @@ fn devices(spec: &mut Value, claims: &[String]) -> Vec<String> {
                 continue;
             };
             devices.retain(|device| {
-                let name = device["name"].as_str().unwrap_or_default();
-                let theirs = claims.iter().any(|claim| claim == name);
-                if theirs {
+                let theirs = claims.iter().find(|claim| device["name"] == claim.as_str());
+                if let Some(claim) = theirs {
                     notes.push(format!(
-                        "device {name} is dropped: the claims of a StatefulSet belong to its own pods"
+                        "device {claim} is dropped: the claims of a StatefulSet belong to its own pods"
                     ));
                 }
-                !theirs
+                theirs.is_none()
             });
             if devices.is_empty() {
                 remove(container, "volumeDevices");
@@ -109,10 +109,12 @@ pub(super) fn warn(
             }
             let volume = volume["name"].as_str().unwrap_or_default();
             let does = if reads { "reads" } else { "writes to" };
-            let so = so.map_or_else(String::new, |so| format!("; {so}"));
-            Some(format!(
-                "volume {volume} {does} the claim {name} that the workload uses{so}"
-            ))
+            let mut note =
+                format!("volume {volume} {does} the claim {name} that the workload uses");
+            if let Some(so) = so {
+                note.push_str(&format!("; {so}"));
+            }
+            Some(note)
         })
         .collect()
 }

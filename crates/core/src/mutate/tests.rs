@@ -333,7 +333,11 @@ fn limited(containers: Value, ceilings: (&str, &str)) -> Result<Value, String> {
         memory: amount(ceilings.1),
         storage: None,
     };
-    ceilings::enforce(&mut spec, &ceilings).map(|()| spec)
+    match ceilings::enforce(&mut spec, &ceilings) {
+        Ok(()) => Ok(spec),
+        Err(MutateError::TooLarge(errors)) => Err(joined(&errors)),
+        Err(other) => panic!("{other}"),
+    }
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
-use oz_api::duration::GoDuration;
+use oz_api::duration::{DurationError, GoDuration};
 use serde::Deserialize;
 
 use super::CheckTerms;
-use crate::validate::dns_label;
+use crate::validate::{FormError, dns_label};
 
 /// How many checks there may be.
 const MOST_CHECKS: usize = 32;
@@ -86,6 +86,46 @@ struct WrittenCheck {
     every: Option<String>,
 }
 
+/// The reason why a check cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckInvalid {
+    /// The form of its name.
+    #[error("its name {0}")]
+    Name(FormError),
+    /// The length of its URL.
+    #[error("url must be at most {MAX_URL} bytes")]
+    UrlLength,
+    /// The scheme of its URL.
+    #[error("url must begin with https:// or http://")]
+    UrlScheme,
+    /// A fragment in its URL.
+    #[error("url must have no #: what follows one is not sent")]
+    UrlFragment,
+    /// The place of the ticket in its URL.
+    #[error("url must have {PLACE} in its path or query")]
+    UrlPlace,
+    /// A duration that is none.
+    #[error("{field} {text:?}: {error}")]
+    Duration {
+        /// Name of the field.
+        field: &'static str,
+        /// Its text.
+        text: String,
+        /// The reason.
+        error: DurationError,
+    },
+    /// A duration that is too short or too long.
+    #[error("{field} must be {least:#} to {most:#}")]
+    Bounds {
+        /// Name of the field.
+        field: &'static str,
+        /// The minimum.
+        least: SignedDuration,
+        /// The maximum.
+        most: SignedDuration,
+    },
+}
+
 /// Why checks cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
@@ -101,7 +141,7 @@ pub enum CheckError {
         /// Which.
         name: String,
         /// What.
-        why: String,
+        why: CheckInvalid,
     },
 }
 
@@ -117,8 +157,8 @@ impl Checks {
         }
         let checks = written.checks.into_iter().map(|(name, check)| {
             let read = dns_label(&name)
-                .map_err(|wrong| format!("its name {wrong}"))
-                .and_then(|_| Check::read(check));
+                .map_err(CheckInvalid::Name)
+                .and_then(|()| Check::read(check));
             match read {
                 Ok(check) => Ok((name, check)),
                 Err(why) => Err(CheckError::Check { name, why }),
@@ -140,7 +180,7 @@ impl Checks {
 }
 
 impl Check {
-    fn read(written: WrittenCheck) -> Result<Self, String> {
+    fn read(written: WrittenCheck) -> Result<Self, CheckInvalid> {
         placed(&written.url)?;
         let length = |field, text: Option<String>, default, bounds| match text {
             None => Ok(default),
@@ -168,35 +208,38 @@ impl Check {
 }
 
 /// The ticket must not say whom oz talks to, nor stand where nothing is sent.
-fn placed(url: &str) -> Result<(), String> {
+fn placed(url: &str) -> Result<(), CheckInvalid> {
     if url.len() > MAX_URL {
-        return Err(format!("url must be at most {MAX_URL} bytes"));
+        return Err(CheckInvalid::UrlLength);
     }
     let server = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"));
-    let server = server.ok_or("url must begin with https:// or http://")?;
+    let server = server.ok_or(CheckInvalid::UrlScheme)?;
     if url.contains('#') {
-        return Err("url must have no #: what follows one is not sent".to_owned());
+        return Err(CheckInvalid::UrlFragment);
     }
     let after = server.find(['/', '?', '\\']);
     match (after, server.find(PLACE)) {
         (Some(after), Some(place)) if after < place => Ok(()),
-        _ => Err(format!("url must have {PLACE} in its path or query")),
+        _ => Err(CheckInvalid::UrlPlace),
     }
 }
 
 fn length(
-    field: &str,
+    field: &'static str,
     text: &str,
     [least, most]: [SignedDuration; 2],
-) -> Result<SignedDuration, String> {
+) -> Result<SignedDuration, CheckInvalid> {
     let parsed: Result<GoDuration, _> = text.parse();
-    let parsed = parsed.map_err(|error| format!("{field} {text:?}: {error}"))?;
+    let parsed = parsed.map_err(|error| CheckInvalid::Duration {
+        field,
+        text: text.to_owned(),
+        error,
+    })?;
     let length = SignedDuration::from(parsed);
     if length < least || length > most {
-        let [least, most] = [least, most].map(|it| format!("{it:#}"));
-        return Err(format!("{field} must be {least} to {most}"));
+        return Err(CheckInvalid::Bounds { field, least, most });
     }
     Ok(length)
 }

@@ -6,15 +6,16 @@ use oz_api::{EndReason, Phase, Requester, labels};
 use super::facts::{Assessment, Facts, Need, Opens, Otherwise, Question, State, Want, denied};
 use super::grant::Grant;
 use super::judged;
-use super::kind::{Binding, Kind, Transient};
+use super::kind::{Kind, StoredBinding, Transient};
 use super::policy::Policy;
 use super::terms::{Position, Terms};
 use crate::access::approval;
 use crate::access::lock::Access;
 use crate::access::stamp::StampError;
 use crate::controller::{Failure, Live};
+use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::{self, End, drift, seal};
+use crate::lifecycle::{self, End, seal};
 use crate::validate::Violation;
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
@@ -22,7 +23,7 @@ use crate::validate::Violation;
 /// which others can write too.
 pub(super) fn ours(
     keys: &crate::lifecycle::seal::Keys,
-    binding: &Binding<'_>,
+    binding: &StoredBinding<'_>,
     live: &[Live],
 ) -> Vec<Live> {
     let uid = binding.uid();
@@ -31,7 +32,7 @@ pub(super) fn ours(
         .and_then(|status| status.binding_uid.as_ref());
     let belongs = |live: &&Live| {
         Grant::open(keys, live, &binding.api_version, uid).is_some()
-            || (!uid.is_empty() && drift::is_owned(&live.object.metadata, uid))
+            || drift::is_owned(&live.object.metadata, uid)
             || (told.is_some() && live.object.metadata.uid.as_ref() == told)
     };
     live.iter().filter(belongs).cloned().collect()
@@ -42,7 +43,7 @@ impl<K: Kind> Transient<K> {
     pub(super) fn assess(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         known: &Facts,
         live: &[Live],
     ) -> Result<Assessment, Need> {
@@ -85,7 +86,7 @@ impl<K: Kind> Transient<K> {
     fn after_activation(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         known: &Facts,
         live: &[Live],
     ) -> Option<State> {
@@ -94,7 +95,7 @@ impl<K: Kind> Transient<K> {
             Some((grant, live))
         });
         let status = binding.status;
-        let phase = status.map(|status| status.phase).unwrap_or_default();
+        let phase = status.map_or(Phase::Pending, |status| status.phase);
         if phase.is_terminal() {
             return Some(State::Over);
         }
@@ -128,14 +129,11 @@ impl<K: Kind> Transient<K> {
             return Some(State::Ending(End::seal_retired(), None));
         }
         let drift = match &decided {
-            Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
-                Some("what was asked for was changed past admission".to_owned())
-            }
+            Some((grant, _)) if grant.spec_digest != binding.spec_digest => Some(Drift::Spec),
             Some((grant, live)) => grant.drift(live),
-            None if phase == Phase::Active => Some(format!(
-                "the binding {} was deleted, or the decision that it carries was changed",
-                binding.name()
-            )),
+            None if phase == Phase::Active => {
+                Some(Drift::BindingOrDecision(binding.name().to_owned()))
+            }
             None => None,
         };
         match (drift, grant) {
@@ -148,7 +146,7 @@ impl<K: Kind> Transient<K> {
     fn undecided(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         known: &Facts,
         assessment: &mut Assessment,
     ) -> Result<Grant, Otherwise> {
@@ -186,8 +184,9 @@ impl<K: Kind> Transient<K> {
                     until: judged::limit(until, now, judgement.as_ref()),
                     approvals: approved,
                     policies: judgement
-                        .map(|judgement| judgement.policies)
-                        .unwrap_or_default(),
+                        .into_iter()
+                        .flat_map(|judgement| judgement.policies)
+                        .collect(),
                     ..self.grant(now, until, requester, terms, binding)
                 };
                 let grant = self.activation(grant, terms, binding, known)?;
@@ -204,7 +203,7 @@ impl<K: Kind> Transient<K> {
     fn may_wait(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         terms: &Terms,
         requester: &Requester,
         known: &Facts,
@@ -230,7 +229,7 @@ impl<K: Kind> Transient<K> {
         until: Timestamp,
         requester: Requester,
         terms: &Terms,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
     ) -> Grant {
         Grant {
             api_version: binding.api_version.clone(),
@@ -254,7 +253,7 @@ impl<K: Kind> Transient<K> {
         &self,
         grant: Grant,
         terms: &Terms,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         known: &Facts,
     ) -> Result<Grant, Otherwise> {
         let namespace = binding.namespace();
@@ -304,7 +303,7 @@ impl<K: Kind> Transient<K> {
     }
 
     /// Whether anything of it gives access still.
-    pub(super) fn in_effect(&self, binding: &Binding<'_>, live: &[Live]) -> bool {
+    pub(super) fn in_effect(&self, binding: &StoredBinding<'_>, live: &[Live]) -> bool {
         let ours = ours(&self.keys, binding, live);
         ours.iter().any(still_gives_access)
     }

@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::privileged::PRIVILEGED;
+use super::privileged::{Danger, PRIVILEGED};
 
 /// Verbs that make rights out of rights.
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
@@ -14,11 +14,11 @@ const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 /// What is dangerous about a role with these rules, bound in this namespace, or with `None` in the whole cluster; `None` if
 /// nothing is known to be.
 #[must_use]
-pub fn danger(rules: &[PolicyRule], namespace: Option<&str>) -> Option<String> {
+pub fn danger(rules: &[PolicyRule], namespace: Option<&str>) -> Option<Danger> {
     rules.iter().find_map(|rule| {
-        let groups = rule.api_groups.as_deref().unwrap_or_default();
-        let resources = rule.resources.as_deref().unwrap_or_default();
-        let paths = rule.non_resource_urls.as_deref().unwrap_or_default();
+        let groups = rule.api_groups.as_deref().unwrap_or(&[]);
+        let resources = rule.resources.as_deref().unwrap_or(&[]);
+        let paths = rule.non_resource_urls.as_deref().unwrap_or(&[]);
         let mut all = rule
             .verbs
             .iter()
@@ -26,14 +26,14 @@ pub fn danger(rules: &[PolicyRule], namespace: Option<&str>) -> Option<String> {
             .chain(resources)
             .chain(paths);
         if let Some(wildcard) = all.find(|text| text.contains('*')) {
-            return Some(format!("a rule of it says {wildcard:?}"));
+            return Some(Danger::Wildcard(wildcard.clone()));
         }
         if let Some(verb) = rule
             .verbs
             .iter()
             .find(|verb| ESCALATING.contains(&verb.as_str()))
         {
-            return Some(format!("a rule of it permits {verb}"));
+            return Some(Danger::Verb(verb.clone()));
         }
         let mut found = PRIVILEGED
             .iter()
@@ -244,7 +244,7 @@ mod tests {
                     let rules = [rule(&["", group], &[resource], &["list", verb])];
                     let found = danger(&rules, Some("kube-system"));
                     let found = found.unwrap_or_else(|| panic!("{verb} {resource}.{group}"));
-                    assert!(found.contains(resource), "{found}");
+                    assert!(found.to_string().contains(resource), "{found}");
                     // Whatever stands before it.
                     let second = [
                         rule(&[""], &["pods"], &["get"]),

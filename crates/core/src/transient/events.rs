@@ -2,7 +2,7 @@
 
 use oz_api::{BindingStatus, Phase, conditions};
 
-use super::kind::Binding;
+use super::kind::StoredBinding;
 use super::policy::ROLE_TOO_POWERFUL;
 use super::report::{READY, ROLE_HARMLESS};
 use crate::controller::Transition;
@@ -19,7 +19,7 @@ const NAMES: Names = Names {
 };
 
 pub(super) fn transitions(
-    binding: &Binding<'_>,
+    binding: &StoredBinding<'_>,
     before: Option<&BindingStatus>,
     after: &BindingStatus,
 ) -> Vec<Transition> {
@@ -29,10 +29,10 @@ pub(super) fn transitions(
     let change = Change {
         names: &NAMES,
         phase: (
-            before.map(|status| status.phase).unwrap_or_default(),
+            before.map_or(Phase::Pending, |status| status.phase),
             after.phase,
         ),
-        note: ready.map_or_else(String::new, |ready| ready.message.clone()),
+        note: ready.map(|ready| ready.message.clone()),
         due: match after.phase {
             Phase::Active => terms.map(|terms| terms.due(binding.created())),
             Phase::Expired => after.remembers_until(),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use oz_api::conditions::reason;
-use oz_api::{Requester, labels};
+use oz_api::{Requester, Uid, labels};
 use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::access::approval;
 use crate::access::grant::Approved;
 use crate::access::policy::{self, Applied};
 use crate::controller::{Child, Live};
-use crate::lifecycle::drift;
+use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
@@ -77,14 +77,15 @@ impl Grant {
     #[must_use]
     pub fn is_of(&self, live: &Live) -> bool {
         let key = live.key();
-        key.name == self.request.name && key.namespace.as_deref() == self.namespace()
+        key.name.as_ref() == Some(&self.request.name)
+            && key.namespace.as_deref() == self.namespace()
     }
 
     /// What marks its binding.
     pub(crate) fn marks(&self) -> Marks<'_> {
         Marks {
             kind: &self.mark,
-            uid: &self.request.uid,
+            uid: Uid::new(&self.request.uid),
         }
     }
 
@@ -140,23 +141,23 @@ impl Grant {
 
     /// What somebody else changed about the binding, in fields that are ours.
     #[must_use]
-    pub fn drift(&self, live: &Live) -> Option<String> {
+    pub fn drift(&self, live: &Live) -> Option<Drift> {
         let metadata = &live.object.metadata;
         let key = live.key();
         if drift::is_held(metadata) {
-            return Some(format!("a finalizer was put on {key}"));
+            return Some(Drift::Finalizer(key.to_string()));
         }
         if !self.marks().are_on(metadata) {
-            return Some(format!("the labels of {key} were changed"));
+            return Some(Drift::Labels(key.to_string()));
         }
         if !drift::is_owned(metadata, &self.request.uid) {
-            return Some(format!("the owner reference of {key} was removed"));
+            return Some(Drift::Owner(key.to_string()));
         }
         let Some((role, subjects)) = content(live) else {
-            return Some(format!("{key} does not read as a binding"));
+            return Some(Drift::NoBinding(key.to_string()));
         };
         let decided = (&self.role, self.subjects.as_slice());
-        drift::of_binding(&key.to_string(), (&role, Some(&subjects)), decided)
+        drift::of_binding(&key.to_string(), (&role, subjects.as_deref()), decided)
     }
 
     /// The record that it is in effect.
@@ -230,10 +231,10 @@ fn named(subject: &Subject) -> String {
     }
 }
 
-fn content(live: &Live) -> Option<(RoleRef, Vec<Subject>)> {
+fn content(live: &Live) -> Option<(RoleRef, Option<Vec<Subject>>)> {
     if let Some(binding) = live.parse::<RoleBinding>() {
-        return Some((binding.role_ref, binding.subjects.unwrap_or_default()));
+        return Some((binding.role_ref, binding.subjects));
     }
     let binding = live.parse::<ClusterRoleBinding>()?;
-    Some((binding.role_ref, binding.subjects.unwrap_or_default()))
+    Some((binding.role_ref, binding.subjects))
 }

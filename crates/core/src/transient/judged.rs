@@ -2,11 +2,11 @@
 //! created: whether it may be made, who has to agree before, and for how long it lasts at most.
 
 use jiff::Timestamp;
-use oz_api::{ApprovalConfig, Requester};
+use oz_api::{ApprovalConfig, Phase, Requester};
 use oz_trail::{Action, Decision, Record};
 
 use super::facts::{Assessment, Facts, Otherwise, State, denied};
-use super::kind::{Binding, Kind, Transient};
+use super::kind::{Binding, Kind, StoredBinding, Transient};
 use super::terms::Terms;
 use crate::access::approval::{self, Approvals, Asked, Candidate};
 use crate::access::denial::Denial;
@@ -36,18 +36,48 @@ impl Binding<'_> {
         stamp::open(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
+    /// Whether it may be made by what policies came to.
+    ///
+    /// # Errors
+    /// Why not, and what to do next.
+    pub fn permitted(
+        &self,
+        judgement: Option<&Judgement>,
+        reason: Option<&str>,
+    ) -> Result<(), Denial> {
+        policy::permits(judgement, reason)?;
+        let Some(judgement) =
+            judgement.filter(|it| !self.is_approvable && policy::rules(Some(it)).is_some())
+        else {
+            return Ok(());
+        };
+        let names = judgement.names();
+        let why = format!(
+            "others have to approve it by AccessPolicy {names}, and a {} of {} cannot wait for that; create a {} of \
+             {} in its place",
+            self.kind,
+            self.api_version,
+            self.kind,
+            oz_api::GROUP,
+        );
+        Err(Denial::new(NOT_APPROVABLE, why))
+    }
+}
+
+impl StoredBinding<'_> {
     /// The binding as approvals see it. Answers to what belongs to the whole cluster are in `own_namespace`, oz's:
     /// whoever may answer in one namespace need not be asked about all.
     #[must_use]
     pub fn candidate<'b>(&'b self, own_namespace: &'b str) -> Candidate<'b> {
-        let phase = self.status.map(|status| status.phase);
+        let phase = self.status.map_or(Phase::Pending, |status| status.phase);
         Candidate {
             kind: self.kind,
+            identity: self.identity(),
             metadata: self.metadata,
             answered_in: self.metadata.namespace.as_deref().or(Some(own_namespace)),
             template: None,
             spec_digest: self.spec_digest.clone(),
-            phase: phase.unwrap_or_default(),
+            phase,
             emergency: false,
         }
     }
@@ -69,31 +99,6 @@ impl Binding<'_> {
             ..asked
         })
     }
-
-    /// Whether it may be made by what policies came to.
-    ///
-    /// # Errors
-    /// Why not, and what to do next.
-    pub fn permitted(
-        &self,
-        judgement: Option<&Judgement>,
-        reason: Option<&str>,
-    ) -> Result<(), Denial> {
-        policy::permits(judgement, reason)?;
-        if self.is_approvable || policy::rules(judgement).is_none() {
-            return Ok(());
-        }
-        let names = judgement.map(Judgement::names).unwrap_or_default();
-        let why = format!(
-            "others have to approve it by AccessPolicy {names}, and a {} of {} cannot wait for that; create a {} of \
-             {} in its place",
-            self.kind,
-            self.api_version,
-            self.kind,
-            oz_api::GROUP,
-        );
-        Err(Denial::new(NOT_APPROVABLE, why))
-    }
 }
 
 /// The end of what would last until `until` if it begins `now`: policies may say that it lasts no longer.
@@ -108,7 +113,7 @@ impl<K: Kind> Transient<K> {
     pub(super) fn approvals(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         asking: &Asking<'_>,
         known: &Facts,
     ) -> Option<Approvals> {
@@ -128,7 +133,7 @@ impl<K: Kind> Transient<K> {
 /// # Errors
 /// The state that it is in instead.
 pub(super) fn settled(
-    binding: &Binding<'_>,
+    binding: &StoredBinding<'_>,
     asking: &Asking<'_>,
     approvals: Option<&Approvals>,
     assessment: &mut Assessment,
@@ -154,7 +159,7 @@ pub(super) fn settled(
 pub(super) fn requested<K: Kind>(
     transient: &Transient<K>,
     now: Timestamp,
-    binding: &Binding<'_>,
+    binding: &StoredBinding<'_>,
     assessment: &Assessment,
 ) -> Option<Record> {
     let State::Waiting(failure) = &assessment.state else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::{AccessLock, BindingStatus, Requester};
+use oz_api::{AccessLock, BindingStatus, IdentityError, Requester};
 use oz_trail::{Action, Decision, Record, RequestRef};
 
 use super::grant::details;
@@ -16,6 +16,7 @@ use crate::access::lock::{self, Access};
 use crate::access::stamp::{self, StampError};
 use crate::controller::{Sought, Step};
 use crate::kinds;
+use crate::lifecycle::Stored;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 use crate::validate::Violation;
@@ -58,7 +59,18 @@ pub trait Kind: kinds::Kind {
             status: self.status(),
         }
     }
+
+    /// Returns the stored binding in the form that the common rules read.
+    ///
+    /// # Errors
+    /// If the binding is not stored.
+    fn stored(&self) -> Result<StoredBinding<'_>, IdentityError> {
+        StoredBinding::new(self.meta(), self.view())
+    }
 }
+
+/// A stored binding of any kind.
+pub type StoredBinding<'a> = Stored<'a, Binding<'a>>;
 
 /// One object, of any kind.
 #[derive(Clone, Debug)]
@@ -82,29 +94,10 @@ pub struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// When it was created, by the API server's clock.
-    #[must_use]
-    pub fn created(&self) -> Timestamp {
-        let created = self.metadata.creation_timestamp.as_ref();
-        created.map(|time| time.0).unwrap_or_default()
-    }
-
     /// The namespace; `None` for the whole cluster.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.metadata.namespace.as_deref()
-    }
-
-    /// Name of the object, and of its binding.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// UID; empty before the API server gave one.
-    #[must_use]
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// Who asked, if that is proven.
@@ -129,17 +122,54 @@ impl Binding<'_> {
         lock::is_about(lock, &access)
     }
 
+    /// Whether its status says that it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.status.is_some_and(|status| status.phase.is_terminal())
+    }
+
+    /// Creates the audit record of the admission or denial of a new binding. The caller adds its name, which the object
+    /// may lack.
+    #[must_use]
+    pub fn admission(
+        &self,
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: String,
+    ) -> Record {
+        let reference = RequestRef::new_object(self.kind, self.metadata);
+        self.event(reference, time, action, decision, reason, message)
+    }
+
+    fn event(
+        &self,
+        reference: RequestRef,
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: String,
+    ) -> Record {
+        let terms = self.terms.as_ref().ok();
+        let details =
+            terms.map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()));
+        let record = Record::about(time, action, decision, &reference.uid, reason, message);
+        Record {
+            request: reference,
+            details: details.into_iter().flatten().collect(),
+            ..record
+        }
+    }
+}
+
+impl StoredBinding<'_> {
     /// What marks its binding.
     pub(crate) fn marks(&self) -> Marks<'_> {
         Marks {
             kind: self.mark,
-            uid: self.uid(),
+            uid: self.identity().uid,
         }
-    }
-
-    /// Whether its status says that it is over.
-    pub(super) fn is_over(&self) -> bool {
-        self.status.is_some_and(|status| status.phase.is_terminal())
     }
 
     /// Looks for its binding, whatever the labels of that say.
@@ -154,12 +184,7 @@ impl Binding<'_> {
     /// Kind, namespace, name and UID, for records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
-        RequestRef {
-            kind: self.kind.to_owned(),
-            namespace: self.namespace().unwrap_or_default().to_owned(),
-            name: self.name().to_owned(),
-            uid: self.uid().to_owned(),
-        }
+        RequestRef::stored(self.kind, self.identity())
     }
 
     /// The record of something that happened to it without a decision.
@@ -172,14 +197,7 @@ impl Binding<'_> {
         reason: &str,
         message: String,
     ) -> Record {
-        let terms = self.terms.as_ref().ok();
-        Record {
-            request: self.reference(),
-            details: terms
-                .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
-                .unwrap_or_default(),
-            ..Record::about(time, action, decision, self.uid(), reason, message)
-        }
+        self.event(self.reference(), time, action, decision, reason, message)
     }
 }
 

@@ -4,18 +4,20 @@
 //! every instant something remembers that the window was used.
 
 use jiff::Timestamp;
-use oz_api::{BindingStatus, EndReason, labels};
+use oz_api::{BindingStatus, EndReason, IdentityError, Uid, labels};
 use oz_trail::{Action, Decision as Decided, Record};
 
 use super::assess::{end_message, end_reason, ours};
 use super::facts::{Assessment, Facts, Opens, Question, State};
 use super::grant::Grant;
-use super::kind::{Binding, Kind, Transient};
+use super::kind::{Kind, StoredBinding, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
 use super::{FINALIZER, judged};
 use crate::access::stamp;
-use crate::controller::{Controller, Decision, Live, Outcome, Plan, Step, Transition, Verdict};
+use crate::controller::{
+    Controller, Decision, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
+};
 use crate::lifecycle::revoke::{self, Marks, remove};
 use crate::lifecycle::{End, drift};
 
@@ -43,7 +45,10 @@ impl<K: Kind> Controller for Transient<K> {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<Assessment>> {
-        let binding = object.view();
+        let binding = match object.stored() {
+            Ok(binding) => binding,
+            Err(error) => return Verdict::Decided(unidentified(now, &error)),
+        };
         let assessment = match self.assess(now, &binding, facts, live) {
             Ok(assessment) => assessment,
             Err(need) => {
@@ -100,7 +105,7 @@ impl<K: Kind> Controller for Transient<K> {
     }
 
     fn lasts_until(&self, object: Option<&K>, live: &[Live]) -> Option<Timestamp> {
-        let object = object.map(Kind::view);
+        let object = object.and_then(|object| object.stored().ok());
         let sealed = self.decided(object.as_ref(), live);
         let sealed = sealed.map(|(grant, _)| grant.until).max();
         sealed.or_else(|| object.as_ref()?.status?.remembers_until())
@@ -108,25 +113,24 @@ impl<K: Kind> Controller for Transient<K> {
 
     /// The object is gone, past its finalizer; its binding still knows what was decided.
     fn orphaned(&self, now: Timestamp, object: Option<&K>, live: &[Live]) -> Plan {
-        let last = object.map(Kind::view);
+        let last = object.and_then(|object| object.stored().ok());
         let decided = self.decided(last.as_ref(), live);
         let (grants, live): (Vec<_>, Vec<_>) =
             decided.map(|(grant, live)| (grant, live.clone())).unzip();
+        let removed = grants.first().map_or_else(Plan::default, |grant: &Grant| {
+            let marks = Marks {
+                kind: K::MARK,
+                uid: Uid::new(&grant.request.uid),
+            };
+            remove(marks, &live)
+        });
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
             let end = End::of_gone(now, grant.until);
             (!revoke::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
-        let uid = live.first().and_then(|live| {
-            let grant = Grant::open_any(&self.keys, live)?;
-            Some(grant.request.uid)
-        });
-        let marks = Marks {
-            kind: K::MARK,
-            uid: uid.as_deref().unwrap_or_default(),
-        };
         // One that ended before it went had nothing left.
         let looks = last.filter(|last| !last.is_over()).map(|last| last.look());
-        remove(marks, &live).then(looks).then(news)
+        removed.then(looks).then(news)
     }
 
     fn transitions(
@@ -135,7 +139,10 @@ impl<K: Kind> Controller for Transient<K> {
         before: Option<&BindingStatus>,
         after: &BindingStatus,
     ) -> Vec<Transition> {
-        super::events::transitions(&object.view(), before, after)
+        object.stored().map_or_else(
+            |_| Vec::new(),
+            |binding| super::events::transitions(&binding, before, after),
+        )
     }
 }
 
@@ -144,7 +151,7 @@ impl<K: Kind> Transient<K> {
     /// that they are marked with. Marks can be forged, the sealed decision cannot.
     fn decided<'a>(
         &'a self,
-        object: Option<&'a Binding<'_>>,
+        object: Option<&'a StoredBinding<'_>>,
         live: &'a [Live],
     ) -> impl Iterator<Item = (Grant, &'a Live)> {
         let api_version = K::api_version(&());
@@ -171,7 +178,7 @@ impl<K: Kind> Transient<K> {
     fn ending(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         end: &End,
         grant: Option<&Grant>,
         live: &[Live],
@@ -207,7 +214,7 @@ impl<K: Kind> Transient<K> {
 
     /// Whether the role is on the list still. One that is not can only be taken away: Kubernetes
     /// lets nobody write a binding who may not bind its role. Nor could it be bound once more.
-    fn may_still_be_bound(&self, binding: &Binding<'_>) -> bool {
+    fn may_still_be_bound(&self, binding: &StoredBinding<'_>) -> bool {
         let listed = |terms: &Terms| self.policy.roles.listed(&terms.role, binding.namespace());
         binding
             .terms
@@ -218,7 +225,7 @@ impl<K: Kind> Transient<K> {
     fn records(
         &self,
         now: Timestamp,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         end: &End,
         grant: Option<&Grant>,
     ) -> Vec<Record> {
@@ -248,14 +255,29 @@ impl<K: Kind> Transient<K> {
 
     /// Nothing may be left of what is over; it stays itself, since whoever keeps manifests would
     /// create it again, and with a duration that would be a new window.
-    fn over(&self, binding: &Binding<'_>, live: &[Live]) -> Plan {
+    fn over(&self, binding: &StoredBinding<'_>, live: &[Live]) -> Plan {
         let live = ours(&self.keys, binding, live);
         release(remove(binding.marks(), &live), binding)
     }
 }
 
+/// The decision about an object without identity: nothing is done, and the pass fails.
+fn unidentified(now: Timestamp, error: &IdentityError) -> Decision<Assessment> {
+    let failure = Failure::unidentified(error);
+    Decision {
+        plan: Plan::default().because(failure.clone()),
+        state: Assessment {
+            state: State::Waiting(failure),
+            approved: None,
+            approval: None,
+            waits_until: now,
+            unlocked_at: None,
+        },
+    }
+}
+
 /// Takes our finalizer off an object that is being deleted.
-fn release(plan: Plan, binding: &Binding<'_>) -> Plan {
+fn release(plan: Plan, binding: &StoredBinding<'_>) -> Plan {
     let metadata = binding.metadata;
     let held = metadata.deletion_timestamp.is_some() && drift::has_finalizer(metadata, FINALIZER);
     plan.then(held.then(|| Step::Release(FINALIZER.to_owned())))

@@ -11,6 +11,7 @@ use oz_api::duration::GoDuration;
 use oz_api::{RoleKind, RoleReference};
 
 use super::danger::danger;
+use super::privileged::Danger;
 use super::roles::{BindableRoles, Listed};
 use super::terms::Terms;
 use crate::controller::Failure;
@@ -136,7 +137,7 @@ impl Policy {
         namespace: Option<&str>,
     ) -> Result<Option<String>, Failure> {
         let danger = match (role.kind, role.name.as_str()) {
-            (RoleKind::ClusterRole, "cluster-admin") => Some("it permits everything".to_owned()),
+            (RoleKind::ClusterRole, "cluster-admin") => Some(Danger::Everything),
             _ => danger(rules, namespace),
         };
         let Some(danger) = danger else {

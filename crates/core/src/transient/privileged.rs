@@ -201,6 +201,28 @@ pub(crate) const PRIVILEGED: &[Privileged] = &[
     .revoked_by_deletion(),
 ];
 
+/// The property of a role that makes it dangerous.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Danger {
+    /// It permits everything.
+    #[error("it permits everything")]
+    Everything,
+    /// A rule has this wildcard.
+    #[error("a rule of it says {0:?}")]
+    Wildcard(String),
+    /// A rule permits this verb.
+    #[error("a rule of it permits {0}")]
+    Verb(String),
+    /// A rule permits a verb on a privileged resource.
+    #[error("a rule of it permits {verb} {resource}")]
+    Resource {
+        /// Verb.
+        verb: String,
+        /// Plural name and group of the resource.
+        resource: String,
+    },
+}
+
 impl Privileged {
     /// What a rule of these, bound in this namespace or in the whole cluster, permits of it.
     pub(super) fn permitted(
@@ -209,7 +231,7 @@ impl Privileged {
         resources: &[String],
         verbs: &[String],
         namespace: Option<&str>,
-    ) -> Option<String> {
+    ) -> Option<Danger> {
         let reaches = |only: &str| namespace.is_none_or(|namespace| namespace == only);
         if !groups.iter().any(|group| group == self.group) || !self.only_in.is_none_or(reaches) {
             return None;
@@ -217,11 +239,13 @@ impl Privileged {
         let among = |list: &[&str], text: &String| list.is_empty() || list.contains(&text.as_str());
         let resource = resources.iter().find(|text| among(self.resources, text))?;
         let verb = verbs.iter().find(|text| among(self.verbs, text))?;
-        let group = match self.group {
-            "" => String::new(),
-            group => format!(".{group}"),
-        };
-        Some(format!("a rule of it permits {verb} {resource}{group}"))
+        Some(Danger::Resource {
+            verb: verb.clone(),
+            resource: match self.group {
+                "" => resource.clone(),
+                group => format!("{resource}.{group}"),
+            },
+        })
     }
 
     fn is_of(&self, group: &str, plural: &str) -> bool {

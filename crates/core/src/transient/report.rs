@@ -6,7 +6,7 @@ use oz_api::{BindingStatus, Phase, conditions};
 use super::assess::{end_message, end_reason, ours};
 use super::facts::{Assessment, Opens, State};
 use super::grant::Grant;
-use super::kind::{Binding, Kind, Transient};
+use super::kind::{Kind, StoredBinding, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
 use crate::controller::{Failure, FailureClass, Outcome};
 
@@ -36,11 +36,11 @@ impl<K: Kind> Transient<K> {
         outcome: &Outcome,
     ) -> BindingStatus {
         let state = &assessment.state;
-        let binding = object.view();
-        let current = binding.status.cloned().unwrap_or_default();
-        if let State::Over = state {
-            return current;
-        }
+        let current = object.status().cloned().unwrap_or_default();
+        let binding = match (object.stored(), state) {
+            (Err(_), _) | (_, State::Over) => return current,
+            (Ok(binding), _) => binding,
+        };
         let failure = outcome.failure.as_ref();
         let effective = self.in_effect(&binding, &outcome.live);
         let fact = |reason: &str, message: String| Facts {
@@ -131,7 +131,7 @@ fn describe(status: &mut BindingStatus, grant: &Grant) {
 /// conditions, is not kept.
 fn conditions_of<K: Kind>(
     status: &mut BindingStatus,
-    binding: &Binding<'_>,
+    binding: &StoredBinding<'_>,
     now: Timestamp,
     facts: Facts,
     conflict: Option<&Failure>,

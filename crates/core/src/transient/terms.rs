@@ -303,7 +303,9 @@ fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -
 }
 
 fn reason(found: &mut Vec<Violation>, reason: Option<&str>) {
-    let reason = reason.unwrap_or_default();
+    let Some(reason) = reason else {
+        return;
+    };
     if reason.len() > MAX_REASON {
         let message = format!("must be at most {MAX_REASON} bytes");
         found.push(Violation::of("spec.reason", message));

@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Phase;
 
-use super::kind::Binding;
+use super::kind::StoredBinding;
 use super::policy::Policy;
 use super::terms::Terms;
 use crate::controller::Failure;
@@ -22,7 +22,7 @@ pub struct WaitingWindow {
     uid: String,
 }
 
-impl Binding<'_> {
+impl StoredBinding<'_> {
     /// Returns its place among those that wait for their windows; `None` if its window is open, or it is over.
     #[must_use]
     pub fn waiting(&self, now: Timestamp) -> Option<WaitingWindow> {

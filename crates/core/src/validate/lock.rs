@@ -40,7 +40,7 @@ pub fn lock(
     }
     check_reason(&spec.reason, &mut found);
     if spec.reason.contains(is_unseen) {
-        found.add("spec.reason", UNSEEN);
+        found.add("spec.reason", NotAName::Unseen.to_string());
     }
     if let Some(text) = &spec.until {
         until(text, now, when, &mut found);
@@ -87,19 +87,29 @@ fn target(target: &LockTarget, found: &mut Found) {
     }
 }
 
-const UNSEEN: &str =
-    "must not contain letters that nobody sees, or that turn the direction of others";
+/// The reason why a text is not the name of a user or group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum NotAName {
+    #[error("must be from 1 to 512 bytes")]
+    Length,
+    #[error("is no pattern: name one user or one group, letter by letter")]
+    Pattern,
+    #[error("must not begin or end with a blank, or contain control characters")]
+    Blank,
+    #[error("must not contain letters that nobody sees, or that turn the direction of others")]
+    Unseen,
+}
 
 /// Checks the name of a user or group as an identity provider may issue it. It is compared letter by letter.
-fn identity(name: &str) -> Result<(), &'static str> {
+fn identity(name: &str) -> Result<(), NotAName> {
     if name.is_empty() || name.len() > MAX_NAME {
-        Err("must be from 1 to 512 bytes")
+        Err(NotAName::Length)
     } else if name.contains(['*', '?']) {
-        Err("is no pattern: name one user or one group, letter by letter")
+        Err(NotAName::Pattern)
     } else if name.trim() != name || name.contains(char::is_control) {
-        Err("must not begin or end with a blank, or contain control characters")
+        Err(NotAName::Blank)
     } else if name.contains(is_unseen) {
-        Err(UNSEEN)
+        Err(NotAName::Unseen)
     } else {
         Ok(())
     }

@@ -28,7 +28,7 @@ pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub use name::{dns_label, dns_subdomain};
+pub use name::{FormError, dns_label, dns_subdomain};
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -98,19 +98,36 @@ impl Violation {
         self.field.ends_with("uration")
     }
 
-    /// Returns the violation of a template's durations, in the words of the condition
-    /// [`TEMPLATE_DURATIONS_VALID`](oz_api::conditions::TEMPLATE_DURATIONS_VALID); `None` if they are valid.
+    /// Returns the violation of a template's durations; `None` if they are valid.
     #[must_use]
-    pub fn of_template_durations(violations: &[Self]) -> Option<String> {
+    pub fn of_template_durations(violations: &[Self]) -> Option<DurationsInvalid> {
         let violation = violations.iter().find(|found| found.is_about_duration())?;
-        // The words are those of the original, and so are its paths, which leave out `accessConfig`.
         Some(if violation.rule == Rule::DefaultWithinMax {
-            "Error: spec.defaultDuration can not be greater than spec.maxDuration".to_owned()
+            DurationsInvalid::DefaultAboveMax
         } else {
-            let field = violation.field.replace("accessConfig.", "");
-            format!("Error on {field}: {}", violation.message)
+            DurationsInvalid::Field {
+                field: violation.field.replace("accessConfig.", ""),
+                message: violation.message.clone(),
+            }
         })
     }
+}
+
+/// The violation of a template's durations, in the words and with the paths of the original, which leave out
+/// `accessConfig`. The condition [`TEMPLATE_DURATIONS_VALID`](oz_api::conditions::TEMPLATE_DURATIONS_VALID) has it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationsInvalid {
+    /// The default is longer than the maximum.
+    #[error("Error: spec.defaultDuration can not be greater than spec.maxDuration")]
+    DefaultAboveMax,
+    /// A duration is invalid by itself.
+    #[error("Error on {field}: {message}")]
+    Field {
+        /// Path of the field.
+        field: String,
+        /// The violated requirement.
+        message: String,
+    },
 }
 
 impl Display for Violation {

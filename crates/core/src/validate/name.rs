@@ -1,17 +1,49 @@
 //! The forms that Kubernetes requires of names, labels and annotations.
 
+/// The form that Kubernetes requires, which a text does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormError {
+    /// The form of a container's name.
+    #[error(
+        "must be at most 63 lower-case letters, digits and '-', with a letter or digit at \
+         both ends"
+    )]
+    DnsLabel,
+    /// The form of most names.
+    #[error(
+        "must be at most 253 lower-case letters, digits, '-' and '.', with a letter or digit \
+         at both ends and beside every '.'"
+    )]
+    DnsSubdomain,
+    /// The form of a key of labels.
+    #[error(
+        "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both \
+         ends; a DNS name and '/' may come first"
+    )]
+    QualifiedName,
+    /// The form of a value of labels.
+    #[error(
+        "must be empty or at most 63 letters, digits, '-', '_' and '.', with a letter or \
+         digit at both ends"
+    )]
+    LabelValue,
+}
+
+impl From<FormError> for String {
+    fn from(error: FormError) -> Self {
+        error.to_string()
+    }
+}
+
 /// Checks the name of a container: an RFC 1123 label.
 ///
 /// # Errors
 /// The required form, if the text does not have it.
-pub fn dns_label(text: &str) -> Result<(), &'static str> {
+pub fn dns_label(text: &str) -> Result<(), FormError> {
     if text.len() <= 63 && is_label(text) {
         Ok(())
     } else {
-        Err(
-            "must be at most 63 lower-case letters, digits and '-', with a letter or digit at \
-             both ends",
-        )
+        Err(FormError::DnsLabel)
     }
 }
 
@@ -19,14 +51,11 @@ pub fn dns_label(text: &str) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// The required form, if the text does not have it.
-pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
+pub fn dns_subdomain(text: &str) -> Result<(), FormError> {
     if text.len() <= 253 && text.split('.').all(is_label) {
         Ok(())
     } else {
-        Err(
-            "must be at most 253 lower-case letters, digits, '-' and '.', with a letter or digit \
-             at both ends and beside every '.'",
-        )
+        Err(FormError::DnsSubdomain)
     }
 }
 
@@ -39,7 +68,7 @@ fn is_label(text: &str) -> bool {
 }
 
 /// Checks the key of a label, annotation or node selector: an optional subdomain and `/`, and a name.
-pub(super) fn qualified_name(text: &str) -> Result<(), &'static str> {
+pub(super) fn qualified_name(text: &str) -> Result<(), FormError> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
@@ -50,24 +79,18 @@ pub(super) fn qualified_name(text: &str) -> Result<(), &'static str> {
     {
         Ok(())
     } else {
-        Err(
-            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both \
-             ends; a DNS name and '/' may come first",
-        )
+        Err(FormError::QualifiedName)
     }
 }
 
 /// Checks the value of a label or node selector.
-pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
+pub(super) fn label_value(text: &str) -> Result<(), FormError> {
     if text.is_empty()
         || (text.len() <= 63 && is_word(text, |byte| byte.is_ascii_alphanumeric(), b"-_."))
     {
         Ok(())
     } else {
-        Err(
-            "must be empty or at most 63 letters, digits, '-', '_' and '.', with a letter or \
-             digit at both ends",
-        )
+        Err(FormError::LabelValue)
     }
 }
 

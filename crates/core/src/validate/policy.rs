@@ -71,17 +71,15 @@ pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
 
 fn named(metadata: &ObjectMeta, found: &mut Found) {
     let names = [&metadata.name, &metadata.generate_name];
-    let name = names
-        .into_iter()
-        .flatten()
-        .find(|name| !name.is_empty())
-        .map(String::as_str)
-        .unwrap_or_default();
+    let name = names.into_iter().flatten().find(|name| !name.is_empty());
+    let Some(name) = name else {
+        return;
+    };
     if name.len() > MAX_NAME {
         let message = format!("must be at most {MAX_NAME} characters");
         found.check("metadata.name", name, Err::<(), _>(message));
     }
-    if metadata.name.as_ref() == Some(&name.to_owned()) && !name.is_empty() {
+    if metadata.name.as_ref() == Some(name) {
         found.check("metadata.name", name, name::dns_subdomain(name));
     }
 }

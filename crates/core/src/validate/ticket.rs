@@ -10,6 +10,31 @@ const MAX_PATTERN: usize = 256;
 /// The maximum size of a compiled pattern, in bytes.
 const MAX_COMPILED: usize = 256 * 1024;
 
+/// The reason why a text cannot be a change ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TicketError {
+    /// It is empty or too long.
+    #[error("must be 1 to {MAX_TICKET} characters")]
+    Length,
+    /// It has a letter that is not allowed.
+    #[error("must be printable ASCII without spaces")]
+    Letters,
+    /// It would lead elsewhere in a URL.
+    #[error("must have no part between slashes that is . or ..")]
+    Dots,
+}
+
+/// The reason why a text is not a pattern of change tickets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It is empty or too long.
+    #[error("must be 1 to {MAX_PATTERN} bytes")]
+    Length,
+    /// It is not a regular expression, or costs too much; the reason in one line.
+    #[error("must be a regular expression: {0}")]
+    Expression(String),
+}
+
 /// Adds the violations of the requirements for change tickets in this field.
 pub(super) fn check(field: &str, config: &TicketConfig, found: &mut Found) {
     if let Some(pattern) = &config.pattern {
@@ -26,18 +51,18 @@ pub(super) fn check(field: &str, config: &TicketConfig, found: &mut Found) {
 ///
 /// # Errors
 /// The requirement that the text violates.
-pub fn ticket(text: &str) -> Result<(), String> {
+pub fn ticket(text: &str) -> Result<(), TicketError> {
     if text.is_empty() || text.len() > MAX_TICKET {
-        return Err(format!("must be 1 to {MAX_TICKET} characters"));
+        return Err(TicketError::Length);
     }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("must be printable ASCII without spaces".to_owned());
+        return Err(TicketError::Letters);
     }
     if text
         .split(['/', '\\'])
         .any(|part| matches!(part, "." | ".."))
     {
-        return Err("must have no part between slashes that is . or ..".to_owned());
+        return Err(TicketError::Dots);
     }
     Ok(())
 }
@@ -47,16 +72,16 @@ pub fn ticket(text: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why the pattern is not a regular expression, in one line.
-pub fn matching(pattern: &str) -> Result<Regex, String> {
+pub fn matching(pattern: &str) -> Result<Regex, PatternError> {
     if pattern.is_empty() || pattern.len() > MAX_PATTERN {
-        return Err(format!("must be 1 to {MAX_PATTERN} bytes"));
+        return Err(PatternError::Length);
     }
     // The pattern alone is compiled first: an incomplete pattern could close the group around it.
     compiled(pattern)?;
     compiled(&format!(r"\A(?:{pattern})\z"))
 }
 
-fn compiled(pattern: &str) -> Result<Regex, String> {
+fn compiled(pattern: &str) -> Result<Regex, PatternError> {
     let built = RegexBuilder::new(pattern)
         .size_limit(MAX_COMPILED)
         .dfa_size_limit(MAX_COMPILED)
@@ -64,9 +89,9 @@ fn compiled(pattern: &str) -> Result<Regex, String> {
     built.map_err(|error| {
         let text = error.to_string();
         let last = text.lines().rfind(|line| !line.trim().is_empty());
-        let why = last.unwrap_or_default().trim();
+        let why = last.map_or(text.as_str(), str::trim);
         let why = why.strip_prefix("error: ").unwrap_or(why);
-        format!("must be a regular expression: {why}")
+        PatternError::Expression(why.to_owned())
     })
 }
 
@@ -136,7 +161,7 @@ mod tests {
             "(?x)a#",
             &long,
         ] {
-            let why = matching(pattern).unwrap_err();
+            let why = matching(pattern).unwrap_err().to_string();
             assert!(!why.contains('\n') && why.len() < 300, "{pattern}: {why}");
         }
         // A pattern that takes exponential time in other engines takes no time here.

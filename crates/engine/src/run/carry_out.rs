@@ -211,8 +211,8 @@ where
                 let target = Reference {
                     resource: self.objects.resource().clone(),
                     namespace: metadata.namespace.clone(),
-                    name: name(metadata)?.to_owned(),
-                    uid: self.owner.to_owned(),
+                    name: metadata.name.clone(),
+                    uid: Some(self.owner.to_owned()),
                 };
                 // If the object is only terminating, the watch shows that.
                 if let Deleted::Gone = self.writer.delete(&target, None).await? {
@@ -238,8 +238,8 @@ where
     ) -> Result<Done, Failure> {
         let store = self.children.kind(&target.resource)?;
         let mut known = live.iter();
-        let known = known.find(|known| known.object.metadata.uid.as_ref() == Some(&target.uid));
-        let Some(known) = known else {
+        let known = known.find(|known| known.object.metadata.uid == target.uid);
+        let (Some(known), Some(uid)) = (known, &target.uid) else {
             return Ok(Done::Gone);
         };
         let before = known.object.metadata.owner_references.iter().flatten();
@@ -249,7 +249,7 @@ where
             return Ok(Done::Nothing);
         }
         let Some(object) = self.writer.set_owners(known, verb, &owners).await? else {
-            store.gone(&target.uid);
+            store.gone(uid);
             return Ok(Done::Gone);
         };
         store.wrote(object.clone());
@@ -353,7 +353,7 @@ where
         let store = self.children.kind(&target.resource)?;
         match self.writer.delete(target, store.grace_seconds).await? {
             Deleted::Gone => {
-                store.gone(&target.uid);
+                target.uid.iter().for_each(|uid| store.gone(uid));
                 Ok(Done::Gone)
             }
             Deleted::Ending(object) => {
@@ -395,7 +395,7 @@ impl CarriedOut {
                 Ok(Done::Gone),
                 Step::Delete(target) | Step::Adopt(target, _) | Step::Disown(target),
             ) => {
-                live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
+                live.retain(|known| known.object.metadata.uid != target.uid);
             }
             (Ok(Done::Answered(answer)), Step::Effect(effect)) => {
                 self.outcome.answers.insert(effect, answer);

@@ -99,7 +99,8 @@ impl Writer {
             Some(object) => Ok(Created::New(stripped(object))),
             None => {
                 let read = || format!("failed to read the {key} that exists already");
-                within(api.get(&key.name), read)
+                let name = key.name().map_err(|error| Failure::unidentified(&error))?;
+                within(api.get(name.as_str()), read)
                     .await
                     .map(|object| Created::Exists(stripped(object)))
             }
@@ -158,10 +159,11 @@ impl Writer {
         desired.metadata.uid.clone_from(&live.object.metadata.uid);
         desired.metadata.resource_version = None;
         desired.metadata.managed_fields = None;
+        let name = key.name().map_err(|error| Failure::unidentified(&error))?;
         let api = self.api(&child.resource, key.namespace.as_deref());
         let parameters = PatchParams::apply(&self.manager).force();
         within(
-            api.patch(&key.name, &parameters, &Patch::Apply(&desired)),
+            api.patch(name.as_str(), &parameters, &Patch::Apply(&desired)),
             || format!("failed to apply {key}"),
         )
         .await
@@ -176,12 +178,14 @@ impl Writer {
     ) -> Result<Deleted, Failure> {
         let kind = &target.resource.kind;
         self.allow("delete", kind)?;
+        let identified = target.identified();
+        let (name, uid) = identified.map_err(|error| Failure::unidentified(&error))?;
         let api = self.api(&target.resource, target.namespace.as_deref());
         let parameters = DeleteParams {
             grace_period_seconds: grace_seconds,
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: Some(Preconditions {
-                uid: Some(target.uid.clone()),
+                uid: Some(uid.to_string()),
                 resource_version: None,
             }),
             dry_run: false,
@@ -195,7 +199,7 @@ impl Writer {
         let what = || format!("failed to delete {key}");
         let attempt = within(
             async {
-                match api.delete(&target.name, &parameters).await {
+                match api.delete(name.as_str(), &parameters).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {
                         Ok(Some(Deleted::Gone))
                     }
@@ -204,7 +208,7 @@ impl Writer {
                     Err(error) => Err(error),
                     Ok(answer) => {
                         Ok(Some(answer.left().map_or(Deleted::Gone, |object| {
-                            deleted(object, &target.uid)
+                            deleted(object, uid.as_str())
                         })))
                     }
                 }
@@ -216,10 +220,11 @@ impl Writer {
         }
         // Not every conflict means that the object is deleted: to assume so could leave access in
         // place.
-        match within(api.get_metadata_opt(&target.name), what).await? {
-            Some(object) if object.metadata.uid.as_ref() == Some(&target.uid) => Err(
-                Failure::transient("Changed", format!("{}: it changed meanwhile", what())),
-            ),
+        match within(api.get_metadata_opt(name.as_str()), what).await? {
+            Some(object) if object.metadata.uid == target.uid => Err(Failure::transient(
+                "Changed",
+                format!("{}: it changed meanwhile", what()),
+            )),
             _ => Ok(Deleted::Gone),
         }
     }
@@ -392,10 +397,11 @@ impl Writer {
             field_manager: Some(self.manager.clone()),
             ..PatchParams::default()
         };
+        let name = key.name().map_err(|error| Failure::unidentified(&error))?;
         let api = self.api(&child.resource, key.namespace.as_deref());
         let patched = within(
             async {
-                match api.patch(&key.name, &parameters, &body).await {
+                match api.patch(name.as_str(), &parameters, &body).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
                     answer => answer.map(Some),
                 }

@@ -102,7 +102,7 @@ impl Event {
     #[must_use]
     pub fn new(at: Duration, code: Code, data: impl Into<String>) -> Self {
         // Microseconds: users read these numbers in the lines.
-        let micros = u32::try_from(at.as_micros() % 1_000_000).unwrap_or_default();
+        let micros = at.subsec_micros();
         let seconds = u32::try_from(at.as_secs()).unwrap_or(u32::MAX);
         Self(
             f64::from(seconds) + f64::from(micros) / 1e6,
@@ -110,6 +110,31 @@ impl Event {
             data.into(),
         )
     }
+}
+
+/// The reason why a part of a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// The part has no line.
+    #[error("it is empty")]
+    Empty,
+    /// The first line is not a header.
+    #[error("line 1 is no header of a recording by oz: {0}")]
+    Header(serde_json::Error),
+    /// The part has another version of the format.
+    #[error("it is asciicast v{0}, and only v2 is read")]
+    Version(u8),
+    /// The line of this number is too long.
+    #[error("line {0} has over {MAX_LINE} bytes")]
+    LineLength(usize),
+    /// A line is not an event.
+    #[error("line {number} is no event: {error}")]
+    Event {
+        /// Number of the line.
+        number: usize,
+        /// The reason.
+        error: serde_json::Error,
+    },
 }
 
 /// A part of a recording, after reading.
@@ -126,25 +151,20 @@ impl Part {
     ///
     /// # Errors
     /// If a line is not a line of asciicast v2 with oz's header. The error names the line.
-    pub fn read(text: &[u8]) -> Result<Self, String> {
+    pub fn read(text: &[u8]) -> Result<Self, PartError> {
         let mut lines = text
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty());
-        let first = lines.next().ok_or("it is empty")?;
-        let header: Header = serde_json::from_slice(first)
-            .map_err(|error| format!("line 1 is no header of a recording by oz: {error}"))?;
+        let first = lines.next().ok_or(PartError::Empty)?;
+        let header: Header = serde_json::from_slice(first).map_err(PartError::Header)?;
         if header.version != 2 {
-            return Err(format!(
-                "it is asciicast v{}, and only v2 is read",
-                header.version
-            ));
+            return Err(PartError::Version(header.version));
         }
         let events = lines.zip(2_usize..).map(|(line, number)| {
             if line.len() > MAX_LINE {
-                return Err(format!("line {number} has over {MAX_LINE} bytes"));
+                return Err(PartError::LineLength(number));
             }
-            serde_json::from_slice(line)
-                .map_err(|error| format!("line {number} is no event: {error}"))
+            serde_json::from_slice(line).map_err(|error| PartError::Event { number, error })
         });
         let events = events.collect::<Result<_, _>>()?;
         Ok(Self { header, events })

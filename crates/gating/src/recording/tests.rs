@@ -411,7 +411,7 @@ fn what_is_no_recording_is_refused_with_the_line() {
         (format!("{header}\n{event}[1]\n"), "line 3"),
         (format!("{header}\n[1,\"z\",\"x\"]\n"), "line 2"),
     ] {
-        let error = Part::read(text.as_bytes()).unwrap_err();
+        let error = Part::read(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }

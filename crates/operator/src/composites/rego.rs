@@ -2,7 +2,6 @@
 //! policies, from its ConfigMaps, as an OPA there would have it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

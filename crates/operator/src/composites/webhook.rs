@@ -3,7 +3,6 @@
 //! and the size of a response is limited.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 

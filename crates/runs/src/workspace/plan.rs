@@ -152,7 +152,7 @@ fn claimed(workspace: &Stored<'_, Workspace>, state: &State, live: &[Live]) -> O
         }
         // It is lost, or its labels are: then it is not watched.
         None if status.is_some_and(|status| status.pvc_name.is_some()) => {
-            let (name, namespace) = (claim.key().name, Some(workspace.namespace.as_str()));
+            let (name, namespace) = (claim.key().name?, Some(workspace.namespace.as_str()));
             Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
                 namespace, name,
             )))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
-use oz_api::glob::Glob;
+use oz_api::glob::{Glob, GlobError};
 use serde::Deserialize;
 
 use super::{Format, NOTIFY};
@@ -72,21 +72,31 @@ pub enum Events {
     Some(BTreeSet<Action>),
 }
 
-impl TryFrom<Vec<String>> for Events {
-    type Error = String;
+/// The reason why a list of actions is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum EventsError {
+    /// The number of names.
+    #[error("events must name 1 to {MOST_NAMES} actions, or *")]
+    Number,
+    /// A name that no action has.
+    #[error(
+        "events has {0:?}, which is no action of the record: docs/reference/audit.md lists them"
+    )]
+    Unknown(String),
+}
 
-    fn try_from(names: Vec<String>) -> Result<Self, String> {
+impl TryFrom<Vec<String>> for Events {
+    type Error = EventsError;
+
+    fn try_from(names: Vec<String>) -> Result<Self, EventsError> {
         if names.is_empty() || names.len() > MOST_NAMES {
-            return Err(format!("events must name 1 to {MOST_NAMES} actions, or *"));
+            return Err(EventsError::Number);
         }
         if names.iter().any(|name| name == "*") {
             return Ok(Self::All);
         }
-        let read = |name: &String| {
-            Action::from_str(name).map_err(|_| {
-                format!("events has {name:?}, which is no action of the record: docs/reference/audit.md lists them")
-            })
-        };
+        let read =
+            |name: &String| Action::from_str(name).map_err(|_| EventsError::Unknown(name.clone()));
         names
             .iter()
             .map(read)
@@ -100,14 +110,24 @@ impl TryFrom<Vec<String>> for Events {
 #[serde(try_from = "String")]
 pub struct Namespaces(Glob);
 
-impl TryFrom<String> for Namespaces {
-    type Error = String;
+/// The reason why a text is not a glob over names of namespaces.
+#[derive(Debug, thiserror::Error)]
+#[error("namespaces has {text:?}, which {error}")]
+pub struct NamespacesError {
+    /// The text.
+    text: String,
+    /// The fault.
+    error: GlobError,
+}
 
-    fn try_from(text: String) -> Result<Self, String> {
-        let glob = text
-            .parse()
-            .map_err(|error| format!("namespaces has {text:?}, which {error}"))?;
-        Ok(Self(glob))
+impl TryFrom<String> for Namespaces {
+    type Error = NamespacesError;
+
+    fn try_from(text: String) -> Result<Self, NamespacesError> {
+        match text.parse() {
+            Ok(glob) => Ok(Self(glob)),
+            Err(error) => Err(NamespacesError { text, error }),
+        }
     }
 }
 

@@ -10,6 +10,11 @@ const PREFIX: &str = "whsec_";
 /// The length of a key, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
+/// The text is not a signing key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be whsec_ and 24 to 64 bytes in base64")]
+pub struct SigningKeyError;
+
 /// A key that signs notifications.
 #[derive(Clone)]
 pub struct SigningKey(Vec<u8>);
@@ -19,15 +24,14 @@ impl SigningKey {
     ///
     /// # Errors
     /// The required form. The message does not contain the text itself.
-    pub fn read(text: &str) -> Result<Self, &'static str> {
-        const WANTED: &str = "must be whsec_ and 24 to 64 bytes in base64";
+    pub fn read(text: &str) -> Result<Self, SigningKeyError> {
         let text = text.trim();
         let text = text.strip_prefix(PREFIX).unwrap_or(text);
-        let bytes = STANDARD.decode(text).map_err(|_| WANTED)?;
+        let bytes = STANDARD.decode(text).map_err(|_| SigningKeyError)?;
         if LENGTHS.contains(&bytes.len()) {
             Ok(Self(bytes))
         } else {
-            Err(WANTED)
+            Err(SigningKeyError)
         }
     }
 

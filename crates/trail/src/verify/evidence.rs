@@ -103,9 +103,12 @@ impl Evidence {
     /// Adds an AuditEvent in the form in which the API server returned it.
     pub fn object(&mut self, object: &Value) {
         self.objects();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str();
         let place = Location {
-            source: format!("AuditEvent {name}"),
+            source: match name {
+                Some(name) => format!("AuditEvent {name}"),
+                None => "AuditEvent without a name".to_owned(),
+            },
             line: None,
         };
         let found = self.entry(place.clone(), Medium::Objects, object["spec"].clone());
@@ -116,7 +119,8 @@ impl Evidence {
             .filter(|(key, value)| labels(key) != Some(value))
             .map(|(key, value)| format!("label {key} is not {value}"))
             .chain(
-                (name_of(&entry) != name).then(|| format!("it is not named {}", name_of(&entry))),
+                (Some(name_of(&entry).as_str()) != name)
+                    .then(|| format!("it is not named {}", name_of(&entry))),
             )
             .collect();
         if !wrong.is_empty() {

@@ -80,8 +80,8 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
             .filter(|medium| **medium == Medium::Objects || logged.contains(&of));
         let walk = Walk {
             terms,
-            items: chains.remove(&writer).unwrap_or_default(),
-            claims: claims.remove(&writer).unwrap_or_default(),
+            items: chains.remove(&writer).into_iter().flatten().collect(),
+            claims: claims.remove(&writer).into_iter().flatten().collect(),
             media: judged.copied().collect(),
             no_checkpoint,
             unchecked: unchecked.contains(&writer),

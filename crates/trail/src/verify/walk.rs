@@ -32,6 +32,11 @@ pub(super) struct Walk<'a> {
 
 type ItemsBySequence<'i> = BTreeMap<u64, &'i Item>;
 
+/// Returns the last position; 0 without a record, since positions begin at 1.
+fn last_of(chain: &ItemsBySequence<'_>) -> u64 {
+    chain.last_key_value().map_or(0, |(seq, _)| *seq)
+}
+
 impl Walk<'_> {
     /// Returns `None` if no record of the chain was read and none is required.
     pub(super) fn run(mut self) -> Option<ChainReport> {
@@ -60,17 +65,13 @@ impl Walk<'_> {
         for medium in self.media.clone() {
             complete = complete.max(self.medium(medium, &items));
         }
-        let (first, last) = (
-            all.keys().next().copied().unwrap_or_default(),
-            all.keys().next_back().copied().unwrap_or_default(),
-        );
         let vouched = complete.max(signed);
         let unsigned = all.range(vouched + 1..).count();
-        (!all.is_empty()).then(|| ChainReport {
+        Some(ChainReport {
             writer: self.writer.clone(),
             records: u64::try_from(all.len()).unwrap_or(u64::MAX),
-            first,
-            last,
+            first: *all.first_key_value()?.0,
+            last: last_of(&all),
             complete_through: complete,
             unsigned: u64::try_from(unsigned).unwrap_or(u64::MAX),
         })
@@ -140,13 +141,13 @@ impl Walk<'_> {
         if medium == Medium::Objects && !self.unchecked {
             self.unclaimed(&chain, promised);
         }
-        promised.min(chain.keys().next_back().copied().unwrap_or_default())
+        promised.min(last_of(&chain))
     }
 
     /// Compares the records with the checkpoints, and returns the last position that these cover.
     fn promised(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) -> u64 {
         let kept_since = self.terms.kept_since(medium);
-        let last = chain.keys().next_back().copied().unwrap_or_default();
+        let last = last_of(chain);
         let goes_on = self.ends_late(medium, chain);
         let mut promised = 0;
         let mut faults = Vec::new();
@@ -207,13 +208,16 @@ impl Walk<'_> {
 
     fn links(&mut self, medium: Medium, chain: &ItemsBySequence<'_>, promised: u64) {
         let kept_since = self.terms.kept_since(medium);
-        let last = chain.keys().next_back().copied().unwrap_or_default();
+        let last = last_of(chain);
         let mut before: Option<&Item> = None;
         for (&seq, item) in chain {
             let expected = before.map_or(1, |before| before.link.seq + 1);
             if seq == expected {
-                let prev = before.map_or("", |before| &before.link.digest);
-                if item.link.prev != prev {
+                let follows = match before {
+                    Some(before) => item.link.prev == before.link.digest,
+                    None => item.link.prev.is_empty(),
+                };
+                if !follows {
                     let message = "it does not follow the record before it".to_owned();
                     self.fault(Fault::Unlinked, seq, Some(&item.place), message);
                 }

@@ -11,14 +11,14 @@ use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_core::access::approval::Candidate;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::kind::MAX_ANSWERS;
-use oz_core::access::policy::{self, Judgement};
+use oz_core::access::policy::{self, Judgement, Stricter};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::StampError;
 use oz_core::kinds::{AccessRequest, Kind as _};
 
 use crate::permission::within_permission_timeout;
 use crate::policy::{Asking, Judges};
-use crate::refusal::{denied, forbidden, namespace};
+use crate::refusal::{denied, forbidden, namespace, unidentified};
 use crate::stamp::requester;
 use crate::watched::Watched;
 
@@ -47,7 +47,7 @@ impl Question<'_> {
         let author = author.map(String::as_str).unwrap_or_default();
         // A request with the same name and another UID is another request.
         let uid = &self.object.spec.access_request_ref.uid;
-        let found = found.filter(|found| found.uid() == uid);
+        let found = found.filter(|found| found.identity.uid == uid.as_str());
         let user = &self.review.user.username;
         admission::may_withdraw(author, user, found).map_err(denied)
     }
@@ -102,7 +102,7 @@ impl<R: AccessRequest> Requests<R> {
         let Some(request) = request else {
             return Err(question.missing(R::title()));
         };
-        let view = request.view();
+        let view = request.stored().map_err(unidentified)?;
         let namespace = review.namespace.as_deref();
         let template = self.templates.find(namespace, view.template).await?;
         // A template that is being deleted grants no access.
@@ -139,7 +139,7 @@ impl<R: AccessRequest> Requests<R> {
         let Question {
             keys, cx, review, ..
         } = question;
-        let view = request.view();
+        let view = request.stored().map_err(unidentified)?;
         let asking = Asking {
             requester: &view.requester(keys).map_err(|error| unproven(&error))?,
             request,
@@ -156,21 +156,22 @@ impl<R: AccessRequest> Requests<R> {
 
     async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {
         let request = self.find(question).await?;
-        let candidate = request.as_ref().map(|request| request.view().candidate());
+        let request = request.as_ref().map(AccessRequest::stored).transpose();
+        let request = request.map_err(unidentified)?;
+        let candidate = request.map(|request| request.candidate());
         question.withdrawn(candidate.as_ref())
     }
 }
 
 /// Returns the denial because the access policies are stricter now than the sealed judgement, with
 /// the difference.
-pub(super) fn stricter(candidate: &Candidate<'_>, why: &str) -> Rejection {
+pub(super) fn stricter(candidate: &Candidate<'_>, why: &Stricter) -> Rejection {
     Rejection::forbidden(
         "PoliciesStricter",
         format!(
             "the AccessPolicies of the cluster are stricter now than when {} {} was created: {why}; \
              have it asked for again",
-            candidate.kind,
-            candidate.name()
+            candidate.kind, candidate.identity.name
         ),
     )
 }

@@ -11,12 +11,12 @@ use kube::core::{ApiResource, DynamicObject};
 use oz_admission::Rejection;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::policy::{self, Judgement};
-use oz_core::transient::{Binding, Kind};
+use oz_core::transient::{Kind, StoredBinding};
 
 use super::approvable::{Approvable, Judged, Question, answers, stricter, unproven};
 use crate::permission::within_permission_timeout;
 use crate::policy::Judges;
-use crate::refusal::denied;
+use crate::refusal::{denied, unidentified};
 use crate::stamp::requester;
 
 /// The transient bindings of one kind.
@@ -65,7 +65,7 @@ impl<K: Kind> Bindings<K> {
         let Some(found) = self.find(question).await? else {
             return Err(question.missing(K::title()));
         };
-        let view = found.view();
+        let view = found.stored().map_err(unidentified)?;
         let candidate = view.candidate(&self.namespace);
         let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
         let config = policy::rules(judgement.as_ref());
@@ -91,7 +91,7 @@ impl<K: Kind> Bindings<K> {
     async fn still(
         &self,
         question: Question<'_>,
-        binding: &Binding<'_>,
+        binding: &StoredBinding<'_>,
         sealed: Option<&Judgement>,
     ) -> Result<(), Rejection> {
         let Question {
@@ -111,7 +111,8 @@ impl<K: Kind> Bindings<K> {
 
     async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {
         let found = self.find(question).await?;
-        let view = found.as_ref().map(Kind::view);
+        let view = found.as_ref().map(Kind::stored).transpose();
+        let view = view.map_err(unidentified)?;
         let candidate = view.as_ref().map(|view| view.candidate(&self.namespace));
         question.withdrawn(candidate.as_ref())
     }

@@ -255,7 +255,7 @@ fn answer(asked: &Value) -> Value {
         "spec": {
             "accessRequestRef": { "kind": "ExecAccessRequest", "name": "mine", "uid": UID },
             "approval": true,
-            "digest": approval::digest(&request.view().candidate(), &template.spec_digest(), &config),
+            "digest": approval::digest(&request.stored().unwrap().candidate(), &template.spec_digest(), &config),
         },
     })
 }

@@ -63,7 +63,11 @@ fn digest(request: &Value, template: &Value) -> String {
     let request: ExecAccessRequest = serde_json::from_value(request.clone()).unwrap();
     let template: ExecAccessTemplate = serde_json::from_value(template.clone()).unwrap();
     let config = template.config().approval.as_ref().unwrap();
-    approval::digest(&request.view().candidate(), &template.spec_digest(), config)
+    approval::digest(
+        &request.stored().unwrap().candidate(),
+        &template.spec_digest(),
+        config,
+    )
 }
 
 fn answer(request: &Value, template: &Value, approval: bool) -> Value {

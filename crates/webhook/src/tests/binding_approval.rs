@@ -176,7 +176,7 @@ async fn waiting(kind: &str, policies: Vec<Value>) -> Value {
 
 fn answer_to<K: Kind>(asked: &Value, namespace: &str) -> Value {
     let object: K = serde_json::from_value(asked.clone()).unwrap();
-    let view = object.view();
+    let view = object.stored().unwrap();
     let stamp = view.stamp(&keys()).unwrap();
     let config = oz_core::access::policy::rules(stamp.judgement.as_ref()).unwrap();
     let asked = view.asked("oz-system", &stamp.requester, &config).unwrap();

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
-use oz_api::RoleKind;
+use oz_api::{RoleKind, Uid};
 use oz_audit::Sink;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
@@ -24,7 +24,7 @@ use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators,
+    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators, unidentified,
 };
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
@@ -85,7 +85,7 @@ impl<K: Kind> BindingValidator<K> {
                 rejection.message.clone(),
             ),
         };
-        let record = binding.record(cx.now, action, decision, reason, message);
+        let record = binding.admission(cx.now, action, decision, reason, message);
         let stamp = binding.stamp(&self.keys).ok();
         let judgement = stamp.and_then(|stamp| stamp.judgement);
         let mut record = record::judged(record, judgement.as_ref());
@@ -185,7 +185,8 @@ impl<K: Kind> BindingValidator<K> {
             let permitted = self.policy.permits_waiting(user, waiting);
             permitted.map_err(|failure| refused::<K>(terms, &failure))
         };
-        let (who, when) = ((user, binding.uid()), (cx.now, cx.dry_run));
+        let uid = Uid::from_metadata(binding.metadata).map_err(unidentified)?;
+        let (who, when) = ((user, uid.as_str()), (cx.now, cx.dry_run));
         self.waiting.admit(&self.keys, who, when, permits).await
     }
 

@@ -52,11 +52,11 @@ impl<K: Kind> FindBindings for Watched<K> {
     ) -> BoxFuture<'a, Result<HashMap<String, bool>, Rejection>> {
         async move {
             let theirs = self.select(|binding| is_of(binding, user)).await?;
-            let known = theirs.iter().map(|binding| {
-                let view = binding.view();
+            let known = theirs.iter().filter_map(|binding| {
+                let view = binding.stored().ok()?;
                 // The window of a binding without a proven requester never opens.
                 let waits = view.waiting(now).is_some() && view.requester(keys).is_ok();
-                (view.uid().to_owned(), waits)
+                Some((view.uid().to_owned(), waits))
             });
             Ok(known.collect())
         }

@@ -217,5 +217,5 @@ pub fn may_withdraw(
 }
 
 fn named(request: &Candidate<'_>) -> String {
-    format!("{} {}", request.kind, request.name())
+    format!("{} {}", request.kind, request.identity.name)
 }

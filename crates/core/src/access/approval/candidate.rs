@@ -1,11 +1,10 @@
 //! The object of approvals, a request for access or a transient binding, as far as approvals depend on it.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::{Phase, Requester};
+use oz_api::{Identity, Phase, Requester};
 use oz_trail::RequestRef;
 
-use super::super::request::Request;
+use super::super::request::StoredRequest;
 use super::super::stamp::{self, StampError};
 use crate::lifecycle::seal::Keys;
 
@@ -14,6 +13,8 @@ use crate::lifecycle::seal::Keys;
 pub struct Candidate<'a> {
     /// Kind, as an approval names it.
     pub kind: &'static str,
+    /// Identity.
+    pub identity: Identity<'a>,
     /// Metadata.
     pub metadata: &'a ObjectMeta,
     /// The namespace of its approvals: its own, or oz's for a cluster-scoped object.
@@ -28,12 +29,13 @@ pub struct Candidate<'a> {
     pub emergency: bool,
 }
 
-impl<'a> Request<'a> {
+impl<'a> StoredRequest<'a> {
     /// Returns the request in the form that approvals use.
     #[must_use]
     pub fn candidate(&self) -> Candidate<'a> {
         Candidate {
             kind: self.kind,
+            identity: self.identity(),
             metadata: self.metadata,
             answered_in: self.metadata.namespace.as_deref(),
             template: Some(self.template),
@@ -45,25 +47,6 @@ impl<'a> Request<'a> {
 }
 
 impl Candidate<'_> {
-    /// Returns the UID; empty before the API server assigned one.
-    #[must_use]
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// Returns the time of creation, by the API server's clock.
-    #[must_use]
-    pub fn created(&self) -> Timestamp {
-        let created = self.metadata.creation_timestamp.as_ref();
-        created.map(|time| time.0).unwrap_or_default()
-    }
-
     /// Returns the requester, if the stamp proves it.
     ///
     /// # Errors
@@ -75,12 +58,7 @@ impl Candidate<'_> {
     /// Returns kind, namespace, name and UID, for audit records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
-        RequestRef {
-            kind: self.kind.to_owned(),
-            namespace: self.metadata.namespace.clone().unwrap_or_default(),
-            name: self.name().to_owned(),
-            uid: self.uid().to_owned(),
-        }
+        RequestRef::stored(self.kind, self.identity)
     }
 
     /// Names the source of the required approvals, in words.

@@ -61,7 +61,7 @@ impl<'a> Asked<'a> {
             requester,
             config,
             digest: digest(candidate, template_digest, config),
-            until: after(candidate.created(), timeout),
+            until: after(candidate.identity.created, timeout),
         })
     }
 }
@@ -110,10 +110,11 @@ impl Answer {
         if !is_about(object, candidate) {
             return None;
         }
+        let name = object.metadata.name.clone()?;
         let kind = AccessRequestApproval::title();
         let stamp = stamp::open(keys, kind, &object.metadata, &object.spec_digest());
         Some(stamp.map(|stamp| Self {
-            name: object.metadata.name.clone().unwrap_or_default(),
+            name,
             by: stamp.requester,
             approves: object.spec.approval,
             reason: object.spec.reason.clone(),
@@ -162,10 +163,9 @@ pub fn is_concerned_by(object: &AccessRequestApproval, lock: &AccessLock, keys: 
 #[must_use]
 pub fn is_about(object: &AccessRequestApproval, candidate: &Candidate<'_>) -> bool {
     let reference = &object.spec.access_request_ref;
-    reference.uid == candidate.uid()
-        && !reference.uid.is_empty()
+    candidate.identity.uid == reference.uid.as_str()
         && <&str>::from(reference.kind) == candidate.kind
-        && Some(&reference.name) == candidate.metadata.name.as_ref()
+        && candidate.identity.name == reference.name.as_str()
         && object.metadata.namespace.as_deref() == candidate.answered_in
 }
 

@@ -10,7 +10,7 @@ use oz_trail::{Action, Decision, Record};
 use super::super::fact::Fact;
 use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy;
-use super::super::request::Request;
+use super::super::request::StoredRequest;
 use super::decide::waited_for;
 use super::{Answer, Approved, Asked, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
@@ -39,7 +39,7 @@ pub(crate) struct Approvals {
 pub(in crate::access) fn of<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     known: &FactsOf<K>,
 ) -> Option<Approvals> {
     let template = known.template.as_deref()?;
@@ -129,8 +129,10 @@ pub(crate) fn settled<G, O, S>(
             Err(waits(facts, WAITING, message))
         }
         Verdict::Denied { by, reason, .. } => {
-            let why = reason.as_ref().map(|reason| format!(": {reason}"));
-            let message = format!("{} denied it{}", by.user, why.unwrap_or_default());
+            let message = match reason {
+                Some(reason) => format!("{} denied it: {reason}", by.user),
+                None => format!("{} denied it", by.user),
+            };
             facts.push(Fact::fails(conditions::APPROVED, DENIED, message.clone()));
             let failure = Failure::invalid(DENIED, message);
             Err(State::Refused(Phase::Denied, failure))
@@ -154,7 +156,7 @@ pub(crate) fn settled<G, O, S>(
 pub(in crate::access) fn requested<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     known: &FactsOf<K>,
     assessment: &Assessment,
     said: Option<&ApprovalStatus>,

@@ -16,7 +16,7 @@ use crate::lifecycle::seal::Keys;
 pub fn unreviewed<'a>(
     keys: &Keys,
     person: &Requester,
-    except: &str,
+    except: Option<&str>,
     reviews: impl Iterator<Item = &'a AccessReview>,
     records: impl Iterator<Item = &'a Record>,
     granting: impl Iterator<Item = (&'a str, &'a Requester)>,
@@ -51,6 +51,8 @@ pub fn unreviewed<'a>(
             theirs.insert(uid);
         }
     }
-    theirs.remove(except);
+    if let Some(except) = except {
+        theirs.remove(except);
+    }
     theirs.difference(&closed).count()
 }

@@ -5,8 +5,8 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{
-    AccessReview, RecordsSoFar, Requester, ReviewStatus, Reviewed, Reviewers, conditions, encode,
-    labels,
+    AccessReview, Name, Namespace, RecordsSoFar, Requester, ReviewStatus, Reviewed, Reviewers,
+    conditions, encode, labels,
 };
 use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub fn records_so_far(mut names: Vec<String>) -> RecordsSoFar {
 /// Seals a review in its current state.
 ///
 /// # Errors
-/// Only if it does not serialise, which its types rule out.
+/// If it has no name or no namespace, or does not serialise, which its types rule out.
 pub fn put_seal(
     keys: &Keys,
     review: &mut AccessReview,
@@ -87,8 +87,8 @@ fn sealed(
 ) -> Result<String, SealError> {
     let metadata = &review.metadata;
     let sealed = Sealed {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
+        namespace: Namespace::from_metadata(metadata)?.to_string(),
+        name: Name::from_metadata(metadata)?.to_string(),
         spec: review.spec_digest(),
         standing,
     };
@@ -180,18 +180,18 @@ pub fn may(
     new: &AccessReview,
     now: Timestamp,
 ) -> Result<(), Denial> {
-    is_writable(keys, old, new, now)?;
-    is_by_reviewer(person, old)
+    let name = Name::from_metadata(&old.metadata)?;
+    is_writable(keys, (old, name), new, now)?;
+    is_by_reviewer(person, (old, name))
 }
 
 /// Checks whether the review is as oz sealed it, has no finding, and `new` adds one.
 fn is_writable(
     keys: &Keys,
-    old: &AccessReview,
+    (old, name): (&AccessReview, Name<'_>),
     new: &AccessReview,
     now: Timestamp,
 ) -> Result<(), Denial> {
-    let name = old.metadata.name.as_deref().unwrap_or_default();
     let denied = |reason, why: String| Err(Denial::new(reason, why));
     if new.spec.opened() != old.spec.opened() {
         let why = format!(
@@ -233,8 +233,10 @@ fn is_writable(
 }
 
 /// Checks whether the author is a reviewer.
-fn is_by_reviewer(person: &Requester, old: &AccessReview) -> Result<(), Denial> {
-    let name = old.metadata.name.as_deref().unwrap_or_default();
+fn is_by_reviewer(
+    person: &Requester,
+    (old, name): (&AccessReview, Name<'_>),
+) -> Result<(), Denial> {
     let denied = |reason, why: String| Err(Denial::new(reason, why));
     let asked = requester(old);
     if is_same_person(&asked, person) {
@@ -299,8 +301,9 @@ pub fn upkeep(
     if standing.at.is_some_and(|at| has_come(now, after(at, keep))) {
         return Some(Upkeep::Over);
     }
-    let conditions = review.status.as_ref().map(|status| &*status.conditions);
-    let told = conditions::is_true(conditions.unwrap_or_default(), conditions::OVERDUE);
+    let status = review.status.as_ref();
+    let told =
+        status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::OVERDUE));
     match (told, is_overdue(review, standing, now)) {
         (false, true) => return Some(Upkeep::Overdue),
         (true, _) if standing.by.is_some() => return Some(Upkeep::Settled),
@@ -308,8 +311,8 @@ pub fn upkeep(
     }
     // The operator immediately seals again what the webhook sealed, so that the seal outlives the webhook's
     // key.
-    let text = seal_of(&review.metadata).unwrap_or_default();
-    if seal::is_by_newest(keys, Purpose::Review, text) {
+    let text = seal_of(&review.metadata);
+    if text.is_some_and(|text| seal::is_by_newest(keys, Purpose::Review, text)) {
         return None;
     }
     let again = sealed(keys, Purpose::Review, review, standing.clone()).ok()?;
@@ -321,12 +324,12 @@ pub fn upkeep(
 pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewStatus {
     let mut status = review.status.clone().unwrap_or_default();
     let (reason, message) = if overdue {
-        let about = review.spec.access_request_ref.as_ref();
-        let request = about.map(|about| format!(" ({} {})", about.kind, about.name));
+        let mut what = subject_named(review);
+        if let Some(about) = &review.spec.access_request_ref {
+            what.push_str(&format!(" ({} {})", about.kind, about.name));
+        }
         let waits = format!(
-            "nobody has reviewed {}{}, which was due until {}: {} may",
-            subject_named(review),
-            request.unwrap_or_default(),
+            "nobody has reviewed {what}, which was due until {}: {} may",
             review.spec.due_at,
             who_may(review)
         );
@@ -347,7 +350,7 @@ pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewSta
     status
 }
 
-/// Creates an audit record of an event of a review.
+/// Creates an audit record of an event of a review, which may not be stored yet.
 #[must_use]
 pub fn record(
     review: &AccessReview,
@@ -357,32 +360,20 @@ pub fn record(
     reason: &str,
     message: impl Into<String>,
 ) -> Record {
-    let metadata = &review.metadata;
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
     // If there is no request, the review itself is the only named object.
-    let (kind, name, uid) = match &review.spec.access_request_ref {
-        Some(about) => (
-            about.kind.to_string(),
-            about.name.clone(),
-            about.uid.clone(),
-        ),
-        None => (
-            AccessReview::title().to_owned(),
-            text(&metadata.name),
-            text(&metadata.uid),
-        ),
-    };
+    let mut reference = RequestRef::new_object(AccessReview::title(), &review.metadata);
+    if let Some(about) = &review.spec.access_request_ref {
+        reference = RequestRef {
+            kind: about.kind.to_string(),
+            name: about.name.clone(),
+            uid: about.uid.clone(),
+            ..reference
+        };
+    }
+    let record = Record::about(now, action, decision, &reference.uid, reason, message);
     let record = Record {
         template: review.spec.template.clone(),
-        ..Record::about(now, action, decision, &uid, reason, message)
-    };
-    let record = Record {
-        request: RequestRef {
-            kind,
-            namespace: text(&metadata.namespace),
-            name,
-            uid,
-        },
+        request: reference,
         ..record
     };
     match &review.spec.attestation {

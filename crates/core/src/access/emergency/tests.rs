@@ -503,7 +503,7 @@ fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
         let found = unreviewed(
             &keys(),
             who,
-            "mine",
+            Some("mine"),
             reviews.iter(),
             records.iter(),
             granting,
@@ -654,7 +654,7 @@ fn what_one_opens_as_break_glass_in_one_namespace_and_hour_is_one_review() {
     assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
     // They are not emergencies.
     let none = (std::iter::empty(), std::iter::empty());
-    let count = unreviewed(&keys(), &root, "", [&review].into_iter(), none.0, none.1);
+    let count = unreviewed(&keys(), &root, None, [&review].into_iter(), none.0, none.1);
     assert_eq!(count, 0);
 }
 

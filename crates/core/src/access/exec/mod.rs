@@ -8,14 +8,13 @@ mod tests;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use oz_api::conditions::{self, message};
 use oz_api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
 use oz_trail::PodRef;
 
 use super::grant::{Following, Grant};
 use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Otherwise, Question, State};
-use super::request::Request;
+use super::request::StoredRequest;
 use super::status::Fact;
 use super::target::Workload;
 use super::{continued, pod_state, sessions};
@@ -56,7 +55,7 @@ impl Kind for ExecAccess {
         self.gate.as_ref()
     }
 
-    fn facts(&self, _: &Request<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {
+    fn facts(&self, _: &StoredRequest<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {
         let ready = Fact::holds(conditions::ACCESS_RESOURCES_READY, message::READY);
         std::iter::once(ready).chain(sessions::cut(grant)).collect()
     }
@@ -86,11 +85,8 @@ impl Kind for ExecAccess {
                 of: target.clone(),
             }))));
         };
-        let pod = PodRef {
-            name: chosen.name_any(),
-            uid: chosen.uid().unwrap_or_default(),
-            container: case.asked.container.clone(),
-        };
+        let pod = PodRef::stored(&chosen.metadata, case.asked.container.clone())
+            .map_err(|error| State::Waiting(Failure::unidentified(&error)))?;
         let follows = case.terms.follow == Follow::Successor;
         let following = follows.then(|| Following {
             workload: target.clone(),

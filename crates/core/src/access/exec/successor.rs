@@ -2,7 +2,6 @@
 //! operations stay the same.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use oz_api::SessionProbe;
 use oz_trail::PodRef;
 
@@ -52,11 +51,8 @@ fn in_pod(
         Failure::invalid(Failure::COMMAND_INVALID, message)
     })?;
     let mut moved = grant.clone();
-    moved.pod = PodRef {
-        name: pod.name_any(),
-        uid: pod.uid().unwrap_or_default(),
-        container: grant.pod.container.clone(),
-    };
+    moved.pod = PodRef::stored(&pod.metadata, grant.pod.container.clone())
+        .map_err(|error| Failure::unidentified(&error))?;
     moved.access_message = said;
     look_into(&mut moved, pod, probes);
     Ok(moved)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
 use oz_api::instant::{has_come, instant};
-use oz_api::{AccessConfig, AccessLock, LockTarget, Phase, Requester, names};
+use oz_api::{AccessConfig, AccessLock, LockTarget, Name, Phase, Requester, names};
 
 use super::decide::{self, Denial};
 use super::grant::Grant;
@@ -51,7 +51,7 @@ impl<'a> Access<'a> {
     ) -> Self {
         let subjects = config.map(|config| decide::subjects(requester, config));
         Self {
-            subjects: subjects.unwrap_or_default(),
+            subjects: subjects.into_iter().flatten().collect(),
             template: Some(request.template),
             emergency: request.ask.emergency,
             ..Self::bound(requester, &[], namespace)
@@ -107,7 +107,7 @@ impl<'a> Access<'a> {
     fn is_of_user(&self, user: &str) -> bool {
         let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
             "User" => subject.name == user,
-            "ServiceAccount" => account(subject) == user,
+            "ServiceAccount" => account(subject).is_some_and(|account| account == user),
             _ => false,
         };
         self.requester.user == user || self.subjects.iter().any(bound)
@@ -118,9 +118,12 @@ impl<'a> Access<'a> {
             "Group" => subject.name == group,
             // The groups that the API server adds to every service account.
             "ServiceAccount" => {
-                let namespace = subject.namespace.as_deref().unwrap_or_default();
+                let namespace = subject.namespace.as_deref();
                 let all = group.strip_prefix("system:serviceaccounts");
-                all.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':') == Some(namespace))
+                all.is_some_and(|rest| match rest.strip_prefix(':') {
+                    Some(only) => namespace == Some(only),
+                    None => rest.is_empty(),
+                })
             }
             _ => false,
         };
@@ -129,10 +132,10 @@ impl<'a> Access<'a> {
     }
 }
 
-/// Returns the user name of a bound service account.
-fn account(subject: &rbac::Subject) -> String {
-    let namespace = subject.namespace.as_deref().unwrap_or_default();
-    names::service_account(namespace, &subject.name)
+/// Returns the user name of a bound service account; `None` without its namespace, which Kubernetes requires.
+fn account(subject: &rbac::Subject) -> Option<String> {
+    let namespace = subject.namespace.as_deref()?;
+    Some(names::service_account(namespace, &subject.name))
 }
 
 /// Checks whether a lock affects this access, at any time. Names are compared letter by letter. If the lock
@@ -246,10 +249,12 @@ impl Display for Locked {
     /// Formats the lock in one line, without characters that affect a terminal, for any stored content.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.0.spec;
-        let name = self.0.metadata.name.as_deref().unwrap_or_default();
         let harmless = |text: &str| text.replace(char::is_control, " ");
         let target = harmless(&target(&spec.target));
-        write!(formatter, "{target} is locked by AccessLock {name}")?;
+        write!(formatter, "{target} is locked by AccessLock")?;
+        if let Some(name) = &self.0.metadata.name {
+            write!(formatter, " {name}")?;
+        }
         if let Some(until) = until(&self.0) {
             write!(formatter, " until {until}")?;
         }
@@ -351,11 +356,11 @@ pub fn may_change(
     if !named || is_of(break_glass) {
         return Ok(());
     }
+    let name = Name::from_metadata(&lock.metadata)?;
     let why = format!(
-        "{} is whom AccessLock {} locks out ({}), and does not change or remove it; somebody else does who has \
+        "{} is whom AccessLock {name} locks out ({}), and does not change or remove it; somebody else does who has \
          the ClusterRole oz-lock-access, or is of a group that mends clusters",
         user.user,
-        lock.metadata.name.as_deref().unwrap_or_default(),
         target(&lock.spec.target)
     );
     Err(Denial::new("LockedOut", why))

@@ -14,7 +14,7 @@ use super::author;
 use super::grant::Grant;
 use super::kind::{self, Case, KeepFinished, Kind, Offer, Otherwise, PodMade, Trial};
 use super::objects::{self, Objects};
-use super::request::Request;
+use super::request::StoredRequest;
 use super::status::Fact;
 use crate::access_command;
 use crate::build::{self, NameServer};
@@ -22,6 +22,7 @@ use crate::controller::{Failure, Live, Plan, Step};
 use crate::gate::GateAccount;
 use crate::kinds::Kind as _;
 use crate::lifecycle::End;
+use crate::lifecycle::drift::Drift;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 use crate::mutate::{Model, RenderCache};
@@ -107,7 +108,7 @@ impl Kind for PodAccess {
 
     /// Returns the decision on the Role, once the Role exists; until then the decision on the pod, to which the UID and
     /// the content that the API server assigned now belong.
-    fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+    fn decision(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
         let objects = Objects::of(request, live);
         if let Some(role) = &objects.role {
             return objects::decision(&self.keys, request, role);
@@ -117,7 +118,7 @@ impl Kind for PodAccess {
         }
         let pod = objects.pod?;
         let mut grant = Grant::open(&self.keys, &pod.metadata, request.uid())?;
-        grant.pod.uid = pod.metadata.uid.clone().unwrap_or_default();
+        grant.pod.uid = pod.metadata.uid.clone()?;
         let content = live.iter().find(|live| watch::is(live, &pod));
         if let Some(own) = &mut grant.own_pod {
             own.created = content.map(|live| build::changeable(&live.object.data["spec"]));
@@ -134,13 +135,14 @@ impl Kind for PodAccess {
 
     /// Detects a pod of another author: a user who may create pods can create one with the name and marks of oz, but
     /// not with its seal.
-    fn blocked(&self, request: &Request<'_>, live: &[Live]) -> Option<Failure> {
+    fn blocked(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Failure> {
         let objects = Objects::of(request, live);
         if request.phase() != Phase::Pending || objects.role.is_some() || objects.binding.is_some()
         {
             return None;
         }
-        let name = objects.pod?.metadata.name.unwrap_or_default();
+        objects.pod?;
+        let name = request.object_name();
         Some(Failure::conflict(format!(
             "Pod {name} exists already and carries no decision of oz for this request; it is left \
              alone. Delete it, or ask again under another name"
@@ -152,30 +154,30 @@ impl Kind for PodAccess {
     /// compares the content only.
     fn exchanged(
         &self,
-        request: &Request<'_>,
+        request: &StoredRequest<'_>,
         grant: &Grant,
         live: &[Live],
         made: Option<&PodMade>,
-    ) -> Option<String> {
+    ) -> Option<Drift> {
         let objects = Objects::of(request, live);
         let pod = objects
             .pod
             .filter(|_| objects.role.is_none() && objects.binding.is_none())?;
-        let now = PodMade::of(live.iter().find(|live| watch::is(live, &pod))?)?;
-        let name = pod.metadata.name.unwrap_or_default();
-        let is_it = match (made, &grant.own_pod.as_ref()?.content) {
+        let found = live.iter().find(|live| watch::is(live, &pod))?;
+        let content = &grant.own_pod.as_ref()?.content;
+        let is_it = PodMade::of(found).is_some_and(|now| match (made, content) {
             (Some(made), _) => *made == now,
             (None, Some(content)) => now.runs(content),
             // The grant is of a release that did not store the digest.
             (None, None) => true,
-        };
-        (!is_it).then(|| format!("Pod {name} was exchanged or changed before its Role was made"))
+        });
+        (!is_it).then(|| Drift::Exchanged(format!("Pod {}", request.object_name())))
     }
 
     fn early_end(
         &self,
         now: Timestamp,
-        request: &Request<'_>,
+        request: &StoredRequest<'_>,
         grant: &Grant,
         live: &[Live],
     ) -> Option<End> {
@@ -187,7 +189,7 @@ impl Kind for PodAccess {
             .or_else(|| watch::never_ready(self, now, request, &objects, grant))
     }
 
-    fn upkeep(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Plan {
+    fn upkeep(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Plan {
         let pod = Objects::of(request, live).pod;
         let lowered = pod
             .as_ref()
@@ -207,7 +209,7 @@ impl Kind for PodAccess {
         format!("Success. Pod {name}, Role {role}, RoleBinding {name} created")
     }
 
-    fn facts(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+    fn facts(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
         watch::facts(request, grant, live)
     }
 }

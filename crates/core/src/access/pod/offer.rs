@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::PodAccess;
 use super::isolation::{Isolation, is_shut};
-use crate::access::grant::{self, Grant, OwnPod};
+use crate::access::grant::{Grant, OwnPod};
 use crate::access::kind::{Case, Offer, Otherwise, Question, State};
 use crate::build;
 use crate::controller::{Child, Failure};
@@ -25,7 +25,8 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
         .render(&digest, &case.terms.target, case.workload);
     let rendered = rendered.as_ref().as_ref().map_err(impossible)?;
     has_container(rendered, case.asked.container.as_deref())?;
-    let metadata = metadata(&case, rendered);
+    let name = case.request.object_name();
+    let metadata = metadata(&case, name.clone(), rendered);
     let command = &case.terms.command;
     let render = |metadata: &ObjectMeta| {
         command.render(metadata).map_err(|error| {
@@ -37,7 +38,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let waits = render(&as_created(&metadata))? != message;
     let command = waits.then(|| command.source().to_owned());
     let pod = PodRef {
-        name: metadata.name.unwrap_or_default(),
+        name,
         // Known once it exists.
         uid: String::new(),
         container: case.asked.container.clone(),
@@ -68,7 +69,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
                 .object
                 .metadata
                 .labels;
-            let labels = labels.unwrap_or_default();
+            let labels = labels.into_iter().flatten().collect();
             Isolation::of(network, &grant.object_name(), &labels, policies)
         });
     if let Some(own) = &mut grant.own_pod {
@@ -135,12 +136,10 @@ fn as_created(metadata: &ObjectMeta) -> ObjectMeta {
 }
 
 /// Returns the metadata that is known before the pod exists, for the access command.
-fn metadata(case: &Case<'_, PodAccess>, rendered: &Rendered) -> ObjectMeta {
-    let request = case.request.metadata;
-    let name = request.name.as_deref().unwrap_or_default();
+fn metadata(case: &Case<'_, PodAccess>, name: String, rendered: &Rendered) -> ObjectMeta {
     ObjectMeta {
-        name: Some(grant::object_name(name, case.request.uid())),
-        namespace: request.namespace.clone(),
+        name: Some(name),
+        namespace: case.request.metadata.namespace.clone(),
         labels: Some(rendered.labels.clone()),
         annotations: Some(rendered.annotations.clone()),
         ..ObjectMeta::default()

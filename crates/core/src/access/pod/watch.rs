@@ -11,11 +11,12 @@ use super::isolation::Isolation;
 use crate::access::grant::Grant;
 use crate::access::objects::Objects;
 use crate::access::pod_state::{self, PodState};
-use crate::access::request::Request;
+use crate::access::request::StoredRequest;
 use crate::access::status::Fact;
 use crate::build;
 use crate::controller::Live;
 use crate::lifecycle::End;
+use crate::lifecycle::drift::Drift;
 use crate::lifecycle::window::has_come;
 
 /// Checks whether `live` is this pod.
@@ -24,34 +25,35 @@ pub(super) fn is(live: &Live, pod: &Pod) -> bool {
 }
 
 /// Returns the drift of the pod or its NetworkPolicy.
-pub(super) fn drift(objects: &Objects, grant: &Grant, live: &[Live]) -> Option<String> {
+pub(super) fn drift(objects: &Objects, grant: &Grant, live: &[Live]) -> Option<Drift> {
     let name = &grant.pod.name;
+    let named = || format!("Pod {name}");
     let Some(pod) = &objects.pod else {
-        return Some(format!("Pod {name} was deleted"));
+        return Some(Drift::Deleted(named()));
     };
     if pod.metadata.uid.as_deref() != Some(grant.pod.uid.as_str()) {
-        return Some(format!("Pod {name} was replaced by another"));
+        return Some(Drift::Replaced(named()));
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Some(format!("Pod {name} is being deleted"));
+        return Some(Drift::Leaving(named()));
     }
     let created = grant.own_pod.as_ref().and_then(|own| own.created.as_ref());
     let content = live.iter().find(|live| is(live, pod));
     let now = content.map(|live| build::changeable(&live.object.data["spec"]));
     if created.is_some() && created != now.as_ref() {
-        return Some(format!("the images or limits of Pod {name} were changed"));
+        return Some(Drift::Containers(named()));
     }
     match (build::network_policy(grant), &objects.network_policy) {
-        (Some(_), None) => Some(format!("NetworkPolicy {name} was deleted")),
+        (Some(_), None) => Some(Drift::Deleted(format!("NetworkPolicy {name}"))),
         (Some(wanted), Some(policy)) if wanted.spec != policy.spec => {
-            Some(format!("NetworkPolicy {name} was changed"))
+            Some(Drift::Changed(format!("NetworkPolicy {name}")))
         }
         _ => None,
     }
 }
 
 /// Checks whether the pod is ready or has been before.
-pub(super) fn was_ready(request: &Request<'_>, pod: Option<&Pod>) -> bool {
+pub(super) fn was_ready(request: &StoredRequest<'_>, pod: Option<&Pod>) -> bool {
     let known = request.status.and_then(|status| {
         conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY)
     });
@@ -63,7 +65,7 @@ pub(super) fn was_ready(request: &Request<'_>, pod: Option<&Pod>) -> bool {
 pub(super) fn never_ready(
     access: &PodAccess,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     objects: &Objects,
     grant: &Grant,
 ) -> Option<End> {
@@ -86,7 +88,7 @@ pub(super) fn never_ready(
 }
 
 /// Returns the facts about the readiness of the pod, and about its differences from the pod that a user might expect.
-pub(super) fn facts(request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+pub(super) fn facts(request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
     let pod = Objects::of(request, live).pod;
     let state = pod.as_ref().map(pod_state::state);
     let not = match state {

@@ -1,8 +1,10 @@
 //! The combination of many access policies to one judgement: the strictest of each. An additional access
 //! policy never makes it more lenient.
 
+use std::fmt::Display;
+
 use oz_api::duration::GoDuration;
-use oz_api::{AccessPolicy, ApprovalRule, PolicyApproval, encode};
+use oz_api::{AccessPolicy, ApprovalRule, IdentityError, Name, PolicyApproval, encode};
 
 use super::{
     Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, MAX_TICKETS,
@@ -16,21 +18,21 @@ const MENDS: &str = "ClusterRole oz-policy-manager";
 
 /// The result of one access policy for a request.
 #[derive(Clone, Debug)]
-pub struct Opinion<'a> {
+pub struct Opinion<'a, E> {
     /// Access policy.
     pub policy: &'a AccessPolicy,
     /// Whether it matches, or why that is unknown.
-    pub matched: Result<bool, String>,
+    pub matched: Result<bool, E>,
 }
 
 /// Combines these access policies, and the condition of the template's own rules. `template` is the digest of
 /// the template, see [`seen`](super::seen); `None` if there is none. `unreadable` is the number of further
 /// access policies that cannot be read.
 #[must_use]
-pub fn combine(
+pub fn combine<E: Display>(
     template: Option<String>,
-    when: Option<Result<bool, String>>,
-    opinions: &[Opinion<'_>],
+    when: Option<Result<bool, E>>,
+    opinions: &[Opinion<'_, E>],
     unreadable: usize,
 ) -> Judgement {
     let count = opinions.len() + unreadable;
@@ -38,7 +40,7 @@ pub fn combine(
         when: when.map(|when| match when {
             Ok(true) => When::Applies,
             Ok(false) => When::Exempts,
-            Err(why) => When::Failed(why),
+            Err(why) => When::Failed(why.to_string()),
         }),
         asked: count,
         ..Judgement::default()
@@ -55,8 +57,8 @@ pub fn combine(
         refuse(&mut judgement, refused);
         return judgement;
     }
-    let mut sorted: Vec<&Opinion<'_>> = opinions.iter().collect();
-    sorted.sort_by_key(|opinion| name(opinion.policy));
+    let mut sorted: Vec<&Opinion<'_, E>> = opinions.iter().collect();
+    sorted.sort_by_key(|opinion| opinion.policy.metadata.name.as_deref());
     for opinion in sorted {
         add(&mut judgement, opinion);
     }
@@ -96,6 +98,14 @@ fn unread(count: usize) -> Refused {
     }
 }
 
+fn nameless(error: &IdentityError) -> Refused {
+    Refused {
+        policy: String::new(),
+        failed: true,
+        message: format!("an AccessPolicy cannot be asked, so nothing is granted: {error}"),
+    }
+}
+
 fn no_template() -> Refused {
     Refused {
         policy: String::new(),
@@ -119,13 +129,17 @@ fn too_large(names: &str) -> Refused {
     }
 }
 
-fn add(judgement: &mut Judgement, opinion: &Opinion<'_>) {
+fn add<E: Display>(judgement: &mut Judgement, opinion: &Opinion<'_, E>) {
     let policy = opinion.policy;
-    let name = name(policy);
+    let name = match Name::from_metadata(&policy.metadata) {
+        Ok(name) => name.as_str(),
+        Err(error) => return refuse(judgement, nameless(&error)),
+    };
     let broken = policy.violations(jiff::Timestamp::UNIX_EPOCH);
     let matched = match (&opinion.matched, broken.as_slice()) {
         (_, [_, ..]) => Err(Violation::list(&broken)),
-        (matched, []) => matched.clone(),
+        (Ok(matched), []) => Ok(*matched),
+        (Err(why), []) => Err(why.to_string()),
     };
     match matched {
         Err(why) => return refuse(judgement, failed(name, &why)),
@@ -271,8 +285,4 @@ fn shorten(judgement: &mut Judgement, policy: &str, duration: &str) {
             duration: duration.to_owned(),
         });
     }
-}
-
-fn name(policy: &AccessPolicy) -> &str {
-    policy.metadata.name.as_deref().unwrap_or_default()
 }

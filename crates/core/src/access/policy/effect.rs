@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
-use oz_api::{ApprovalConfig, ApprovalRule};
+use oz_api::{ApprovalConfig, ApprovalRule, Name};
 
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
@@ -34,10 +34,10 @@ pub fn holds<T: AccessTemplate>(
         ticket::named(Some(&rule.ticket), who, ask)?;
     }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
+        let name = Name::from_metadata(template.meta())?;
         let why = format!(
-            "template {} is not what the AccessPolicies of the cluster were asked about when the request was \
-             created: it was changed, or its labels or annotations were; ask again",
-            template.name()
+            "template {name} is not what the AccessPolicies of the cluster were asked about when the request was \
+             created: it was changed, or its labels or annotations were; ask again"
         );
         return Err(Denial::new(ANOTHER_TEMPLATE, why));
     }
@@ -171,6 +171,37 @@ pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) ->
     ))
 }
 
+/// The respect in which a judgement is stricter than another.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stricter {
+    /// The request would be denied.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// Access has this maximum duration.
+    #[error("access can last {0} at most now")]
+    Duration(GoDuration),
+    /// This check looks at the change ticket as well.
+    #[error("check {0} has to accept its ticket as well now")]
+    TicketCheck(String),
+    /// Approvals are required.
+    #[error("others have to agree now, and had not when it was asked")]
+    Approval,
+    /// One more rule has to hold.
+    #[error("rule {rule} has to hold as well now ({policies})")]
+    Rule {
+        /// Name of the rule.
+        rule: String,
+        /// Names of the access policies that apply.
+        policies: String,
+    },
+    /// Approvals are given within this time.
+    #[error("it could be approved for {0} only now")]
+    Timeout(String),
+    /// Answers require a reason.
+    #[error("an answer must give a reason now")]
+    Reason,
+}
+
 /// Returns the respect in which `new` is stricter than `sealed`, if it is: then the approved access differs
 /// from the access that would be granted.
 #[must_use]
@@ -179,14 +210,14 @@ pub fn stricter<T: AccessTemplate>(
     new: Option<&Judgement>,
     ask: Ask<'_>,
     template: &T,
-) -> Option<String> {
+) -> Option<Stricter> {
     let rules = |judgement: Option<&Judgement>| approval(judgement, template);
     let known = ticket::checks(sealed, template);
     let asked = ticket::checks(new, template);
     let check = asked.iter().find(|check| !known.contains(check));
     let check = check
         .filter(|_| !ask.emergency)
-        .map(|check| format!("check {check} has to accept its ticket as well now"));
+        .map(|check| Stricter::TicketCheck(check.to_string()));
     compared(sealed, new, holds(new, ask, template), rules, check)
 }
 
@@ -196,7 +227,7 @@ pub fn stricter_without_template(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     reason: Option<&str>,
-) -> Option<String> {
+) -> Option<Stricter> {
     compared(sealed, new, permits(new, reason), rules, None)
 }
 
@@ -205,37 +236,32 @@ fn compared(
     new: Option<&Judgement>,
     holds: Result<(), Denial>,
     rules: impl Fn(Option<&Judgement>) -> Option<ApprovalConfig>,
-    check: Option<String>,
-) -> Option<String> {
+    check: Option<Stricter>,
+) -> Option<Stricter> {
     if let Err(denial) = holds {
-        return Some(denial.message);
+        return Some(denial.into());
     }
-    let names =
-        |judgement: Option<&Judgement>| judgement.map_or_else(String::new, Judgement::names);
     if let Some(new) = ceiling(new)
         && ceiling(sealed).is_none_or(|sealed| new < sealed)
     {
-        return Some(format!("access can last {new} at most now"));
+        return Some(Stricter::Duration(new));
     }
     if check.is_some() {
         return check;
     }
     let now = rules(new)?;
     let Some(before) = rules(sealed) else {
-        return Some("others have to agree now, and had not when it was asked".to_owned());
+        return Some(Stricter::Approval);
     };
     let known: Vec<String> = before.rules.iter().map(content).collect();
     let added = missing(&known, &now.rules);
     if let Some(rule) = added.first() {
-        return Some(format!(
-            "rule {} has to hold as well now ({})",
-            rule.name,
-            names(new)
-        ));
+        let policies = new.map(Judgement::names).into_iter().collect();
+        let rule = rule.name.clone();
+        return Some(Stricter::Rule { rule, policies });
     }
     if shorter(&before.timeout, &now.timeout) != before.timeout {
-        return Some(format!("it could be approved for {} only now", now.timeout));
+        return Some(Stricter::Timeout(now.timeout));
     }
-    (now.require_reason && !before.require_reason)
-        .then(|| "an answer must give a reason now".to_owned())
+    (now.require_reason && !before.require_reason).then_some(Stricter::Reason)
 }

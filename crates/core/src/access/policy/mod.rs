@@ -18,7 +18,7 @@ use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
 pub use effect::{
-    approval, asks, ceiling, holds, longest, note, permits, rules, stricter,
+    Stricter, approval, asks, ceiling, holds, longest, note, permits, rules, stricter,
     stricter_without_template, told,
 };
 pub use situation::Situation;

@@ -115,17 +115,34 @@ impl Situation {
         let asked = request.asked().ok().flatten();
         let asked = asked.filter(|asked| asked.is_positive());
         let default = config.and_then(|config| config.default_duration.parse().ok());
-        let operations = config.map(decide::operations).unwrap_or_default();
-        let operations: Vec<&str> = operations.iter().map(<&str>::from).collect();
-        let template = template.map(|template| {
-            json!({
-                "kind": T::title(),
-                "name": template.name(),
-                "namespace": template.meta().namespace.clone().unwrap_or_default(),
-                "labels": template.meta().labels.clone().unwrap_or_default(),
-                "annotations": template.meta().annotations.clone().unwrap_or_default(),
-            })
-        });
+        let operations = config.map(decide::operations).into_iter().flatten();
+        let operations: Vec<&str> = operations.map(|operation| (&operation).into()).collect();
+        let mut of_template = no_template();
+        if let Some(template) = template {
+            let metadata = template.meta();
+            of_template["kind"] = json!(T::title());
+            fill(&mut of_template, "name", metadata.name.as_ref());
+            fill(&mut of_template, "namespace", metadata.namespace.as_ref());
+            fill(&mut of_template, "labels", metadata.labels.as_ref());
+            fill(
+                &mut of_template,
+                "annotations",
+                metadata.annotations.as_ref(),
+            );
+        }
+        let mut of_request = no_request(request.kind);
+        of_request["template"] = json!(request.template);
+        fill(&mut of_request, "name", name);
+        fill(&mut of_request, "namespace", metadata.namespace.as_ref());
+        for (field, text) in [
+            ("reason", request.ask.reason),
+            ("ticket", request.ask.ticket),
+            ("pod", request.target_pod),
+            ("container", request.ask.container),
+            ("extends", request.extends),
+        ] {
+            fill(&mut of_request, field, text);
+        }
         Self {
             now,
             duration: asked.or(default).unwrap_or(GoDuration::ZERO),
@@ -133,20 +150,8 @@ impl Situation {
                 "requester": {
                     "user": requester.user, "uid": requester.uid, "groups": requester.groups,
                 },
-                "request": {
-                    "kind": request.kind,
-                    "namespace": metadata.namespace.clone().unwrap_or_default(),
-                    "name": name.cloned().unwrap_or_default(),
-                    "reason": request.ask.reason.unwrap_or_default(),
-                    "ticket": request.ask.ticket.unwrap_or_default(),
-                    "template": request.template,
-                    "pod": request.target_pod.unwrap_or_default(),
-                    "container": request.ask.container.unwrap_or_default(),
-                    "extends": request.extends.unwrap_or_default(),
-                    "role": { "kind": "", "name": "" },
-                    "subjects": [],
-                },
-                "template": template.unwrap_or_else(no_template),
+                "request": of_request,
+                "template": of_template,
                 "namespaceLabels": {},
                 "operations": operations,
             }),
@@ -173,15 +178,21 @@ impl Situation {
         let nanos = |length: SignedDuration| i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
         let length = length.map(|length| GoDuration::from_nanos(nanos(length)));
         let length = length.filter(|length| length.is_positive());
-        let subjects = terms.map(|terms| terms.subjects.as_slice());
         let subject = |subject: &rbac::Subject| {
-            json!({
-                "kind": subject.kind, "name": subject.name,
-                "namespace": subject.namespace.clone().unwrap_or_default(),
-            })
+            let mut told = json!({ "kind": subject.kind, "name": subject.name, "namespace": "" });
+            fill(&mut told, "namespace", subject.namespace.as_ref());
+            told
         };
-        let subjects: Vec<Value> = subjects.unwrap_or_default().iter().map(subject).collect();
-        let role = terms.map(|terms| &terms.role);
+        let mut of_request = no_request(binding.kind);
+        fill(&mut of_request, "name", name);
+        fill(&mut of_request, "namespace", namespace);
+        if let Some(terms) = terms {
+            let subjects: Vec<Value> = terms.subjects.iter().map(subject).collect();
+            of_request["subjects"] = json!(subjects);
+            of_request["role"] =
+                json!({ "kind": terms.role.kind.to_string(), "name": terms.role.name });
+            fill(&mut of_request, "reason", terms.reason.as_ref());
+        }
         Self {
             now,
             duration: length.unwrap_or(GoDuration::ZERO),
@@ -189,18 +200,7 @@ impl Situation {
                 "requester": {
                     "user": requester.user, "uid": requester.uid, "groups": requester.groups,
                 },
-                "request": {
-                    "kind": binding.kind,
-                    "namespace": namespace.unwrap_or_default(),
-                    "name": name.cloned().unwrap_or_default(),
-                    "reason": terms.and_then(|terms| terms.reason.clone()).unwrap_or_default(),
-                    "ticket": "", "template": "", "pod": "", "container": "", "extends": "",
-                    "role": {
-                        "kind": role.map_or_else(String::new, |role| role.kind.to_string()),
-                        "name": role.map(|role| role.name.clone()).unwrap_or_default(),
-                    },
-                    "subjects": subjects,
-                },
+                "request": of_request,
                 "template": no_template(),
                 "namespaceLabels": {},
                 "operations": [],
@@ -253,6 +253,21 @@ impl Situation {
             }),
             active: Vec::new(),
         }
+    }
+}
+
+/// Returns the value of `request` with the fields that every request of this kind has.
+fn no_request(kind: &str) -> Value {
+    json!({
+        "kind": kind, "namespace": "", "name": "", "reason": "", "ticket": "", "template": "", "pod": "",
+        "container": "", "extends": "", "role": { "kind": "", "name": "" }, "subjects": [],
+    })
+}
+
+/// Sets a field, if it has a value.
+fn fill(object: &mut Value, field: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        object[field] = json!(value);
     }
 }
 

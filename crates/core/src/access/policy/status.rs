@@ -25,11 +25,27 @@ pub struct Policies;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compiled;
 
+/// The reason why an access policy cannot be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotCompiled {
+    /// The expression in this field fails.
+    #[error("{field}: cannot be evaluated: {why}")]
+    Field {
+        /// Path of the field.
+        field: String,
+        /// The reason.
+        why: String,
+    },
+    /// The attempt fails.
+    #[error("spec.match: {0}")]
+    Attempt(String),
+}
+
 /// The observed state of an access policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Whether its expression can be evaluated, and its time zone is known; or why not.
-    pub compiled: Result<(), String>,
+    pub compiled: Result<(), NotCompiled>,
     /// Number of access policies.
     pub count: usize,
 }
@@ -92,8 +108,7 @@ impl Controller for Policies {
         before: Option<&AccessPolicyStatus>,
         after: &AccessPolicyStatus,
     ) -> Vec<Transition> {
-        let before = before.map(|status| status.conditions.as_slice());
-        let before = before.unwrap_or_default();
+        let before = before.map_or(&[][..], |status| &status.conditions);
         let news = after
             .conditions
             .iter()
@@ -116,7 +131,7 @@ fn fact(now: Timestamp, object: &AccessPolicy, checked: &Checked) -> Fact {
         return Fact::fails(READY, INVALID, refusing(&wrong));
     }
     if let Err(why) = &checked.compiled {
-        return Fact::fails(READY, INVALID, refusing(why));
+        return Fact::fails(READY, INVALID, refusing(&why.to_string()));
     }
     if checked.count > MAX_POLICIES {
         let why = format!(

@@ -79,7 +79,7 @@ impl Controller for ExecTemplate {
     ) -> TemplateStatus {
         let observed = &decision.state;
         let violations = validate::exec_access_template(object).err();
-        let violations = violations.unwrap_or_default();
+        let violations: Vec<Violation> = violations.into_iter().flatten().collect();
         let facts = [
             target(observed.as_ref().err()),
             durations(&violations),
@@ -206,9 +206,7 @@ fn with_facts(
 }
 
 fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<Transition> {
-    let before = before
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
+    let before = before.map_or(&[][..], |status| &status.conditions);
     after
         .conditions
         .iter()
@@ -249,10 +247,10 @@ fn durations(violations: &[Violation]) -> Fact {
             conditions::TEMPLATE_DURATIONS_VALID,
             message::TEMPLATE_DURATIONS_VALID,
         ),
-        Some(message) => Fact::fails(
+        Some(invalid) => Fact::fails(
             conditions::TEMPLATE_DURATIONS_VALID,
             reason::NOT_ACCEPTABLE,
-            message,
+            invalid.to_string(),
         ),
     }
 }

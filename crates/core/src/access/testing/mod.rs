@@ -471,12 +471,24 @@ pub(crate) fn done_by(plan: &Plan) -> Vec<String> {
             let sessions = Sessions::try_from(effect).unwrap();
             format!("end {} {}", sessions.mark, sessions.record.reason)
         }
-        Step::Delete(gone) => format!("delete {} {}", gone.resource.kind, gone.name),
+        Step::Delete(gone) => format!(
+            "delete {} {}",
+            gone.resource.kind,
+            gone.name.as_deref().unwrap()
+        ),
         Step::Own(owner) => format!("own {}", owner.uid),
         Step::Hold(finalizer) => format!("hold {finalizer}"),
         Step::Release(finalizer) => format!("release {finalizer}"),
-        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child.name),
-        Step::Disown(child) => format!("disown {} {}", child.resource.kind, child.name),
+        Step::Adopt(child, _) => format!(
+            "adopt {} {}",
+            child.resource.kind,
+            child.name.as_deref().unwrap()
+        ),
+        Step::Disown(child) => format!(
+            "disown {} {}",
+            child.resource.kind,
+            child.name.as_deref().unwrap()
+        ),
         Step::DeleteSelf => "delete itself".to_owned(),
     });
     let wake = plan.wake.map(|wake| format!("wake {wake}"));

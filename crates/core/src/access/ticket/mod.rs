@@ -51,10 +51,12 @@ pub fn named(
     if ask.emergency {
         return Ok("an emergency needs none".to_owned());
     }
-    let like = config.pattern.as_ref();
-    let like = like.map_or_else(String::new, |pattern| format!(" that matches {pattern}"));
+    let required = || match &config.pattern {
+        Some(pattern) => format!("{} requires a ticket that matches {pattern}", who()),
+        None => format!("{} requires a ticket", who()),
+    };
     let Some(ticket) = ask.ticket else {
-        let message = format!("{} requires a ticket{like}{TICKET_REQUIRED}", who());
+        let message = format!("{}{TICKET_REQUIRED}", required());
         return Err(Denial::new("TicketRequired", message));
     };
     let Some(pattern) = &config.pattern else {
@@ -65,16 +67,16 @@ pub fn named(
         Ok(_) => Err(Denial::new(
             "TicketMismatch",
             format!(
-                "{} requires a ticket{like}, which {ticket} does not; set spec.ticket to one that does",
-                who()
+                "{}, which {ticket} does not; set spec.ticket to one that does",
+                required()
             ),
         )),
         // A pattern with which no change ticket can be compared grants no access.
         Err(why) => Err(Denial::new(
             "TicketMismatch",
             format!(
-                "{} requires a ticket{like}, which nothing can: the pattern {why}; have its owners mend it",
-                who()
+                "{}, which nothing can: the pattern {why}; have its owners mend it",
+                required()
             ),
         )),
     }

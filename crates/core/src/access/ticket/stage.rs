@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_api::{EndReason, Phase, conditions};
 
 use super::super::kind::{FactsOf, Kind, State};
-use super::super::request::Request;
+use super::super::request::StoredRequest;
 use super::super::status::Fact;
 use super::Ticket;
 use crate::controller::{Failure, Plan, Step};
@@ -50,7 +50,7 @@ pub(in crate::access) enum Fresh {
 /// The state that the request is in instead.
 pub(in crate::access) fn settled(
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     ticket: Option<Ticket>,
     known: &Tickets,
     fresh: Fresh,
@@ -123,7 +123,7 @@ fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> St
 /// Checks whether a response is valid for the request.
 fn counts(
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     said: &Said,
     terms: CheckTerms,
     fresh: Fresh,
@@ -202,7 +202,7 @@ pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
 pub(in crate::access) fn wait<K: Kind>(
     kind: &K,
     now: Timestamp,
-    request: &Request<'_>,
+    request: &StoredRequest<'_>,
     known: &FactsOf<K>,
     reason: &str,
     plan: Plan,

@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::Signature;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::IdentityError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -58,6 +59,9 @@ pub enum SealError {
     /// The signature is not by a key for this purpose over this text.
     #[error("the signature does not match")]
     Forged,
+    /// The object that the seal would name lacks a part of its identity.
+    #[error(transparent)]
+    Unidentified(#[from] IdentityError),
 }
 
 impl SealError {
@@ -119,7 +123,9 @@ pub fn is_by_newest(keys: &Keys, purpose: Purpose, text: &str) -> bool {
     let Ok((_, signature)) = read(text) else {
         return false;
     };
-    let key = signature.split(':').next().unwrap_or_default();
+    let key = signature
+        .split_once(':')
+        .map_or(signature.as_str(), |(key, _)| key);
     keys.newest(purpose.owner()).as_deref() == Some(key)
 }
 

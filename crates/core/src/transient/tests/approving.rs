@@ -61,7 +61,7 @@ fn answer<K: InMemory>(
     approval: bool,
     second: i64,
 ) -> AccessRequestApproval {
-    let view = world.object.view();
+    let view = world.object.stored().unwrap();
     let judgement = view.stamp(&keys()).unwrap().judgement;
     let config = policy::rules(judgement.as_ref()).unwrap();
     let requester = view.requester(&keys()).unwrap();

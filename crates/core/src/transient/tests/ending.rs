@@ -277,7 +277,7 @@ fn objects_that_only_bear_our_labels_suffer_nothing() {
     world.settle(at(360));
     assert_eq!(world.status().phase, Phase::Expired);
     let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
-    assert_eq!(left, ["forged"]);
+    assert_eq!(left, [Some("forged".to_owned())]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn window(created: Timestamp, uid: &str) -> WaitingWindow {
     let mut world = opening(LEAD);
     world.object.metadata.creation_timestamp = Some(Time(created));
     world.object.metadata.uid = Some(uid.to_owned());
-    world.object.view().waiting(created).unwrap()
+    world.object.stored().unwrap().waiting(created).unwrap()
 }
 
 /// So many that were created a minute before.
@@ -137,7 +137,7 @@ fn binding_that_was_let_wait_is_denied_once_older_ones_of_its_second_are_seen() 
     world.waiting = (0..50).map(|n| window(at(0), &format!("z-{n}"))).collect();
     world
         .waiting
-        .push(world.object.view().waiting(at(0)).unwrap());
+        .push(world.object.stored().unwrap().waiting(at(0)).unwrap());
     assert_eq!(world.settle(at(10)).phase, Phase::Pending);
     assert_eq!(world.pass(at(10)).wake, Some(at(3600)));
 }
@@ -151,7 +151,7 @@ fn binding_without_a_window_to_come_counts_as_none_and_is_not_counted_for() {
     open.waiting = older(20);
     assert_eq!(open.settle(at(0)).phase, Phase::Active);
 
-    let waits = |world: &Binding, now| world.object.view().waiting(now).is_some();
+    let waits = |world: &Binding, now| world.object.stored().unwrap().waiting(now).is_some();
     let world = opening(60);
     assert!(waits(&world, at(0)));
     assert!(waits(&world, at(60) - NANOSECOND));

@@ -187,7 +187,7 @@ impl<K: InMemory> World<K> {
     }
 
     pub(crate) fn stamp(&mut self) {
-        let view = self.object.view();
+        let view = self.object.stored().unwrap();
         let stamp = Stamp {
             requester: Requester {
                 user: "bob".to_owned(),

@@ -316,7 +316,8 @@ fn what_cannot_be_cut_needs_best_effort_on_a_shared_pod() {
 fn conditions_have_the_words_of_the_original() {
     let message = |config: Value| {
         let template = exec_template(json!({ "accessConfig": config }));
-        Violation::of_template_durations(&exec_access_template(&template).unwrap_err())
+        let violations = exec_access_template(&template).unwrap_err();
+        Violation::of_template_durations(&violations).map(|invalid| invalid.to_string())
     };
     assert_eq!(
         message(json!({ "defaultDuration": "x", "maxDuration": "y" })).as_deref(),

@@ -60,7 +60,10 @@ async fn add<B: Kind>(cluster: &Cluster, now: Timestamp, windows: &mut Windows) 
     };
     windows.cut_short |= more;
     for binding in &bindings {
-        let found = sources::waiting(&binding.view(), now);
+        let Ok(binding) = binding.stored() else {
+            continue;
+        };
+        let found = sources::waiting(&binding, now);
         windows.bindings += usize::from(!found.is_empty());
         windows.found.extend(found);
     }

@@ -32,7 +32,7 @@ fn digest(world: &World) -> String {
     let template = world.template.as_ref().unwrap();
     let config = template.config().approval.as_ref().unwrap();
     approval::digest(
-        &world.request.view().candidate(),
+        &world.request.stored().unwrap().candidate(),
         &template.spec_digest(),
         config,
     )

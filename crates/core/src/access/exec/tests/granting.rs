@@ -11,8 +11,8 @@ use super::world::*;
 use crate::access::continued::Continued;
 use crate::access::exec::Facts;
 use crate::access::kind::{Kind as _, Question};
-use crate::access::request::Request;
 use crate::controller::{Answers, Controller, Failure, Live, Outcome, Step};
+use crate::kinds::AccessRequest as _;
 
 #[test]
 fn the_binding_comes_after_the_role_and_the_record() {
@@ -308,11 +308,11 @@ proptest! {
         if !with_role { world.remove("Role"); }
         if !with_binding { world.remove("RoleBinding"); }
         if !with_template { world.template = None; }
-        let known: Vec<String> = world.live.iter().map(|live| live.reference().uid).collect();
+        let known: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
         for step in world.plan(at(seconds)).steps() {
             match step {
                 Step::Delete(reference) => prop_assert!(known.contains(&reference.uid)),
-                Step::Apply(child) => prop_assert_eq!(&child.key().name, "debug-0a1b2c3d"),
+                Step::Apply(child) => prop_assert_eq!(child.key().name, Some("debug-0a1b2c3d".to_owned())),
                 _ => {}
             }
         }
@@ -381,7 +381,7 @@ fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_th
         .to_vec();
     world.workload = Ok(workload);
     world.settle(at(1));
-    let request = Request::from(&world.request);
+    let request = world.request.stored().unwrap();
     let grant = world.controller.decision(&request, &world.live).unwrap();
     let terms = &grant.sessions;
     let able: Vec<&String> = terms.timeouts.keys().collect();
@@ -410,7 +410,7 @@ fn what_continues_another_is_let_into_the_same_pod_and_no_other() {
         first.request.spec.target_pod = Some(pod.into());
         first.stamp("alice", &["devs"]);
         first.settle(at(1));
-        let continued = Continued::of(&keys(), &Request::from(&first.request));
+        let continued = Continued::of(&keys(), &first.request.view());
         let mut next = World::asking(spec(None));
         next.continued = Some(continued.clone());
         assert_eq!(next.settle(at(2)).pod_name.as_deref(), Some(pod));

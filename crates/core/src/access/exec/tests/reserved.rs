@@ -25,7 +25,7 @@ fn granted() -> World {
 }
 
 fn names_of(world: &World) -> Vec<(String, String)> {
-    let key = |live: &Live| (live.resource.kind.clone(), live.key().name);
+    let key = |live: &Live| (live.resource.kind.clone(), live.key().name.unwrap());
     world.live.iter().map(key).collect()
 }
 
@@ -192,7 +192,7 @@ fn the_role_of_another_grant_that_has_the_name_since_stays() {
     world.hidden.push(other);
     assert_eq!(world.settle(at(10)).phase, Phase::Revoked);
     let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
-    assert_eq!(left, ["another-role"]);
+    assert_eq!(left, [Some("another-role".to_owned())]);
 }
 
 #[test]

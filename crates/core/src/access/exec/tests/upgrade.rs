@@ -86,7 +86,7 @@ fn what_the_original_granted_is_taken_away_before_its_request_is_refused() {
     let mut world = left_by_the_original();
     let plan = world.plan(at(60));
     let steps = plan.stages.iter().flatten().map(|step| match step {
-        Step::Delete(target) => target.uid.clone(),
+        Step::Delete(target) => target.uid.clone().unwrap(),
         Step::Record(record) => record.action.to_string(),
         other => format!("{other:?}"),
     });

@@ -21,7 +21,7 @@ const KNOWN: [(&str, &str); 7] = [
         "if due > now && shortened.is_none_or(|before| time >= before) {",
     ),
     // Two expiries, the requested and the existing one.
-    ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
+    ("client/src/access.rs", "(wanted > until).then(|| Shortened {"),
     ("ozctl/src/verbs/extend.rs", "&& new < until"),
     ("trail/src/flood.rs", "let over = counting.ends() <= now;"),
 ];

@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
 use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind, Phase,
-    Requester, conditions, labels,
+    Requester, labels,
 };
 use oz_core::access::approval::{Asked, Candidate, is_about, is_same_person, may_approve};
 use oz_core::access::{policy, stamp};
@@ -26,8 +26,8 @@ use crate::request::requester;
 pub struct Waiting {
     /// The reference that an approval or denial contains.
     pub about: AccessRequestReference,
-    /// The namespace; empty for the whole cluster.
-    pub namespace: String,
+    /// The namespace; `None` for the whole cluster.
+    pub namespace: Option<String>,
     /// The namespace of its approvals and denials.
     pub answered_in: String,
     /// The purpose, see [`AccessRequest::PURPOSE`].
@@ -46,8 +46,6 @@ pub struct Waiting {
     pub digest: String,
     /// The instant until which it can be approved or denied.
     pub until: Timestamp,
-    /// The operator's message about the missing approvals.
-    pub waits_for: String,
 }
 
 /// The objects that determine which requests wait for an approver.
@@ -82,8 +80,8 @@ pub async fn waiting<R: AccessRequest>(
     let requests = cluster.answer(requests.list(&parameters)).await?.items;
     let pending = |request: &R| {
         let status = request.status();
-        let phase = status.map(|status| status.phase).unwrap_or_default();
-        phase == Phase::Pending && request.meta().deletion_timestamp.is_none()
+        status.is_none_or(|status| status.phase == Phase::Pending)
+            && request.meta().deletion_timestamp.is_none()
     };
     let requests: Vec<R> = requests.into_iter().filter(pending).collect();
     if requests.is_empty() {
@@ -121,16 +119,14 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
     }
     let terms = request.terms();
     let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
-    let status = request.status();
-    let said = status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
     Some(Waiting {
         about: AccessRequestReference {
             kind: R::title().parse::<ApprovedKind>().ok()?,
             name: request.name_any(),
             uid: request.uid()?,
         },
-        namespace: request.namespace().unwrap_or_default(),
-        answered_in: request.namespace().unwrap_or_default(),
+        namespace: request.namespace(),
+        answered_in: request.namespace()?,
         purpose: R::PURPOSE,
         template: terms.template.to_owned(),
         duration: owned(terms.duration),
@@ -138,7 +134,6 @@ fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) ->
         ticket: owned(terms.ticket),
         digest: asked.digest.clone(),
         until: asked.until,
-        waits_for: said.map_or_else(String::new, |said| said.message.clone()),
         requester: who.user.clone(),
     })
 }
@@ -214,16 +209,14 @@ fn of_binding<K: transient::Kind>(
         return None;
     }
     let terms = view.terms.as_ref().ok()?;
-    let status = view.status;
-    let said = status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
     Some(Waiting {
         about: AccessRequestReference {
             kind: K::title().parse::<ApprovedKind>().ok()?,
             name: candidate.identity.name.to_string(),
             uid: binding.uid()?,
         },
-        namespace: binding.namespace().unwrap_or_default(),
-        answered_in: candidate.answered_in.unwrap_or_default().to_owned(),
+        namespace: binding.namespace(),
+        answered_in: candidate.answered_in?.to_owned(),
         purpose: "bind",
         template: format!("{} {}", terms.role.kind, terms.role.name),
         duration: Some(match terms.closes {
@@ -234,7 +227,6 @@ fn of_binding<K: transient::Kind>(
         ticket: None,
         digest: asked.digest.clone(),
         until: asked.until,
-        waits_for: said.map_or_else(String::new, |said| said.message.clone()),
         requester: stamp.requester.user.clone(),
     })
 }

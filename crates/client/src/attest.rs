@@ -36,9 +36,9 @@ pub async fn attest(
 /// Returns `attestation-20260102t150405z-0123abcd`: the time, and the digest of the file.
 fn name_of(attestation: &Attestation, now: Timestamp) -> String {
     let at = Offset::UTC.to_datetime(now).strftime("%Y%m%dt%H%M%Sz");
-    let digest = attestation.file.strip_prefix("sha256:").unwrap_or_default();
-    let short: String = digest.chars().take(DIGITS).collect();
-    format!("attestation-{at}-{short}")
+    let digits = attestation.file.strip_prefix("sha256:").into_iter();
+    let digits = digits.flat_map(|digest| digest.chars().take(DIGITS));
+    format!("attestation-{at}-{}", digits.collect::<String>())
 }
 
 #[cfg(test)]

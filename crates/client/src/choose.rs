@@ -157,13 +157,15 @@ fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, Way)]) 
         some_of(unfit),
         if unfit.len() == 1 { "does" } else { "do" },
     ))
-    .next(format!(
-        "have a template's owners add {} to spec.accessConfig.operations{}",
-        query.operation,
-        query
-            .container
-            .map_or("", |_| ", or the container to spec.accessConfig.containers")
-    ))
+    .next({
+        let operation = query.operation;
+        let next =
+            format!("have a template's owners add {operation} to spec.accessConfig.operations");
+        match query.container {
+            None => next,
+            Some(_) => format!("{next}, or the container to spec.accessConfig.containers"),
+        }
+    })
 }
 
 /// Returns the names, as many as fit into a message.
@@ -188,11 +190,13 @@ pub async fn myself(cluster: &Cluster) -> Result<Requester> {
         .answer(reviews.create(&PostParams::default(), &question))
         .await?;
     let user = answer.status.and_then(|status| status.user_info);
-    let user = user.ok_or_else(|| Failure::new("the API server does not say who you are"))?;
+    let unknown = || Failure::new("the API server does not say who you are");
+    let user = user.ok_or_else(unknown)?;
+    let username = user.username.ok_or_else(unknown)?;
     Ok(Requester {
-        user: user.username.unwrap_or_default(),
+        user: username,
         uid: user.uid.unwrap_or_default(),
-        groups: user.groups.unwrap_or_default(),
+        groups: user.groups.into_iter().flatten().collect(),
     })
 }
 

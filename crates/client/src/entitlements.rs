@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{IdentityError, Phase, RoleKind};
+use oz_api::{IdentityError, Name, Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::access::grant::object_name;
@@ -136,11 +136,8 @@ impl Reading<'_> {
             .map_err(unidentified)?;
         let bindings = self.all::<ClusterRoleBinding>("ClusterRoleBinding").await?;
         rbac.cluster_role_bindings(bindings).map_err(unidentified)?;
-        let key = |metadata: &ObjectMeta| -> Key {
-            (
-                metadata.namespace.clone(),
-                metadata.name.clone().unwrap_or_default(),
-            )
+        let key = |metadata: &ObjectMeta| -> Option<Key> {
+            Some((metadata.namespace.clone(), metadata.name.clone()?))
         };
         for_each_kind!(requests R => {
             let requests = self.all::<R>(R::title()).await?;
@@ -154,7 +151,8 @@ impl Reading<'_> {
         for_each_kind!(bindings B => {
             let bindings = self.all::<B>(B::title()).await?;
             let is_active = |one: &&B| one.status().is_some_and(|status| status.phase == Phase::Active);
-            rbac.granted(bindings.iter().filter(is_active).map(|one| key(one.meta())));
+            let active = bindings.iter().filter(is_active);
+            rbac.granted(active.filter_map(|one| key(one.meta())));
         });
         Ok(rbac)
     }
@@ -184,7 +182,7 @@ impl Reading<'_> {
             {
                 continue;
             }
-            let name = deployment.metadata.name.as_deref().unwrap_or_default();
+            let name = Name::from_metadata(&deployment.metadata)?;
             let source = format!("Deployment {oz}/{name}, --break-glass-group");
             let groups = break_glass_groups(&flags);
             found.extend(

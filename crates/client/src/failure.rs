@@ -3,6 +3,7 @@
 
 use kube::client::AuthError;
 use kube::core::Status;
+use oz_api::IdentityError;
 
 use crate::exit::Exit;
 
@@ -161,6 +162,12 @@ impl std::fmt::Display for Failure {
 // The command line's parser accepts only this.
 impl std::error::Error for Failure {}
 
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(error.to_string())
@@ -282,11 +289,11 @@ impl<'a> Denial<'a> {
                 let (namespace, rest) = rest.split_once('"')?;
                 (Some(namespace), rest)
             }
-            None => (
-                None,
-                rest.split_once(" at the cluster scope")
-                    .map_or("", |(_, rest)| rest),
-            ),
+            None => match rest.split_once(" at the cluster scope") {
+                Some((_, rest)) => (None, rest),
+                // The text ends with the resource.
+                None => (None, ""),
+            },
         };
         Some(Self {
             user,

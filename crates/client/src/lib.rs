@@ -1,12 +1,17 @@
-//! Working with oz on behalf of a user: the template that leads to a target ([`choose`]), creating requests and
-//! waiting ([`request`]), approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking
-//! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]), the users who could
-//! get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
-//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
-//! It needs no terminal: `ozctl` is a command line over it.
+//! Working with oz on behalf of a user: the template that leads to a target ([`choose`], [`templates`]), creating
+//! requests and waiting ([`request`]), using the access ([`access`], [`pods`]), transient bindings ([`bindings`]),
+//! approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking users out ([`locks`]),
+//! sessions and their recordings ([`sessions`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]),
+//! the users who could get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it
+//! to an auditor ([`evidence`]), objects ([`objects`]), their names ([`candidates`]) and their changes ([`changes`]),
+//! controllers that are functions ([`composites`]), harness runs ([`harness`]). It needs no terminal: `ozctl` is a
+//! command line over it.
 
+pub mod access;
 pub mod approvals;
 pub mod attest;
+pub mod bindings;
+pub mod candidates;
 pub mod changes;
 pub mod choose;
 pub mod cluster;
@@ -19,8 +24,12 @@ pub mod failure;
 pub mod harness;
 pub mod locks;
 pub mod names;
+pub mod objects;
+pub mod pods;
 pub mod request;
 pub mod reviews;
+pub mod sessions;
 pub mod target;
+pub mod templates;
 pub mod tls;
 pub mod trail;

@@ -31,7 +31,7 @@ impl<'a> Named<'a> {
     /// Parses the name of a request.
     pub fn request(word: &'a str) -> Result<Self> {
         Self::of(word, Role::Request)?.ok_or_else(|| {
-            let (kind, _) = word.split_once('/').unwrap_or_default();
+            let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
             Failure::new(format!("{word}: {kind} is no kind of request"))
                 .next("write ear/NAME or par/NAME, or only the name")
         })
@@ -42,7 +42,7 @@ impl<'a> Named<'a> {
         match Self::of(word, Role::Binding)? {
             Some(named) => Ok(named),
             None => Self::of(word, Role::Request)?.ok_or_else(|| {
-                let (kind, _) = word.split_once('/').unwrap_or_default();
+                let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
                 let message = format!("{word}: {kind} is no kind of request or transient binding");
                 Failure::new(message)
                     .next("write ear/NAME, par/NAME, trb/NAME or tcrb/NAME, or only the name")

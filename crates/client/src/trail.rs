@@ -75,8 +75,8 @@ pub async fn pages(
 pub async fn map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
     let map = cluster.answer(maps.get_opt(name)).await.map_err(rights)?;
-    let data = map.and_then(|map| map.data).unwrap_or_default();
-    Ok(data.into_iter().collect())
+    let data = map.and_then(|map| map.data);
+    Ok(data.into_iter().flatten().collect())
 }
 
 fn rights(failure: Failure) -> Failure {

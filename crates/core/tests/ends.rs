@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 /// The permitted comparisons: the one, and those that do not concern access.
 const KNOWN: [(&str, &str); 7] = [
     ("api/src/instant.rs", "now >= instant"),
+    // Two expiries, the requested and the existing one.
+    (
+        "client/src/access.rs",
+        "(wanted > until).then(|| Shortened {",
+    ),
     // The requested terms, before there is any grant.
     (
         "core/src/transient/terms.rs",
@@ -20,8 +25,7 @@ const KNOWN: [(&str, &str); 7] = [
         "operator/src/retention.rs",
         "if due > now && shortened.is_none_or(|before| time >= before) {",
     ),
-    // Two expiries, the requested and the existing one.
-    ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
+    // The same, of a continued request.
     ("ozctl/src/verbs/extend.rs", "&& new < until"),
     ("trail/src/flood.rs", "let over = counting.ends() <= now;"),
 ];
@@ -59,6 +63,7 @@ fn one_place_compares_an_instant_with_an_end() {
     let mut files = Vec::new();
     for one in [
         "api",
+        "client",
         "compliance",
         "composites",
         "core",

@@ -8,15 +8,15 @@ use std::time::Duration;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use futures::future::try_join;
-use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use oz_api::{Operation, RequestStatus};
-use oz_core::access::emergency;
+use oz_api::Operation;
+use oz_client::access::{Access, Shortened};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::ask::{self, ask_which};
 use crate::choose::{self, AccessQuery};
 use crate::cluster::Cluster;
+use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -26,7 +26,6 @@ use crate::steps::{Share, Steps};
 use crate::target::Target;
 use crate::verbs::go_duration;
 use crate::waiting::{self, Waiting};
-use crate::{complete, names};
 
 /// How to ask, on every verb that does.
 #[derive(Args, Clone, Debug)]
@@ -65,91 +64,14 @@ pub(crate) struct AccessFlags {
     pub(crate) verbose: bool,
 }
 
-/// The usable access of a granted request.
+/// The usable access of a granted request, for a verb.
 pub(crate) struct Granted {
-    /// Name of the request.
-    pub(crate) request: String,
-    /// The pod.
-    pub(crate) pod: String,
-    /// The container, if the access is for a particular one.
-    pub(crate) container: Option<String>,
-    /// The expiry of the access.
-    pub(crate) until: Option<Timestamp>,
-    /// The message of the template about the use of the access.
-    pub(crate) message: String,
-    /// The API server's time.
-    pub(crate) clock: Clock,
+    /// The access.
+    pub(crate) access: Access,
     /// The verb that requests access again.
     pub(crate) verb: &'static str,
     /// The duration of each step.
     pub(crate) steps: Rc<Steps>,
-    /// Access leads through the gate.
-    gate: bool,
-}
-
-impl Granted {
-    fn new(
-        name: String,
-        status: &RequestStatus,
-        container: Option<String>,
-        clock: Clock,
-        invocation: Invocation<'_>,
-    ) -> Result<Self> {
-        let pod = status.pod_name.clone().ok_or_else(|| {
-            Failure::new(format!("request {name} is ready, but names no pod"))
-                .next("the cluster runs another oz than ozctl knows: `ozctl doctor` tells")
-        })?;
-        Ok(Self {
-            request: name,
-            pod,
-            container,
-            until: status.expires_at,
-            message: status.access_message.clone().unwrap_or_default(),
-            clock,
-            verb: invocation.verb,
-            steps: Rc::clone(invocation.steps),
-            gate: status.gate,
-        })
-    }
-
-    /// Returns the message about access that expires sooner than the request, created at `created`,
-    /// asked for.
-    fn shortened<T: AccessTemplate>(
-        &self,
-        created: Option<Timestamp>,
-        asked: Option<&str>,
-        emergency: bool,
-        template: &T,
-    ) -> Option<String> {
-        let until = self.until?;
-        let asked = SignedDuration::try_from(go_duration(asked?)?).ok()?;
-        let wanted = created?.checked_add(asked).unwrap_or(Timestamp::MAX);
-        let config = template.config();
-        let longest = config.max_duration.parse().ok()?;
-        let most = match emergency {
-            true => emergency::longest(config, true, longest).to_string(),
-            false => config.max_duration.clone(),
-        };
-        (wanted > until).then(|| {
-            format!(
-                "Access ends at {until}, sooner than asked for: template {} allows {most} at most.",
-                template.name()
-            )
-        })
-    }
-
-    /// Returns the cluster with the route to the pod: through the gate if the access requires it.
-    fn reached(&self, cluster: &Cluster) -> Cluster {
-        match self.gate {
-            true => cluster.through_gate(&self.request),
-            false => cluster.clone(),
-        }
-    }
-
-    /// Returns the remaining time of the access.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        self.until.map(|until| self.clock.left(until))
-    }
 }
 
 /// The access that a verb requires: the operation and its target.
@@ -202,6 +124,16 @@ struct Invocation<'a> {
     verb: &'static str,
 }
 
+impl Invocation<'_> {
+    fn granted(self, access: Access) -> Granted {
+        Granted {
+            access,
+            verb: self.verb,
+            steps: Rc::clone(self.steps),
+        }
+    }
+}
+
 /// Uses the access of an existing request, and leaves the request as it is.
 async fn again<R: AccessRequest>(
     invocation: Invocation<'_>,
@@ -209,10 +141,10 @@ async fn again<R: AccessRequest>(
     want: &Want<'_>,
     body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
 ) -> Result<Exit> {
-    let granted = existing::<R>(invocation, names::checked(name)?, want).await?;
+    let granted = existing::<R>(invocation, name, want).await?;
     invocation.steps.done("request", Share::Oz);
     let mut interrupts = Interrupts::new()?;
-    let reached = granted.reached(invocation.cluster);
+    let reached = granted.access.reached(invocation.cluster);
     let result = tokio::select! {
         result = body(&reached, &granted) => result,
         exit = interrupts.next() => Ok(exit),
@@ -246,12 +178,18 @@ async fn anew<R: AccessRequest>(
         let granted = waiting.await?;
         steps.done("granted", Share::Oz);
         used.set(true);
-        if let Some(said) =
-            granted.shortened(since, flags.duration.as_deref(), flags.emergency, &template)
-        {
-            context.say(&said);
+        let (access, asked) = (&granted.access, flags.duration.as_deref());
+        if let Some(shortened) = access.shortened(since, asked, flags.emergency, &template) {
+            let Shortened {
+                until,
+                template,
+                most,
+            } = shortened;
+            context.say(&format!(
+                "Access ends at {until}, sooner than asked for: template {template} allows {most} at most."
+            ));
         }
-        body(&granted.reached(cluster), &granted).await
+        body(&access.reached(cluster), &granted).await
     };
     let result = tokio::select! {
         result = work => result,
@@ -336,7 +274,10 @@ async fn asked<R: AccessRequest>(
 pub(crate) fn default_prefix() -> String {
     let mut names = ["USER", "LOGNAME"].iter();
     let user = names.find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    request::prefix_of(&user.unwrap_or_default())
+    user.map_or_else(
+        || request::UNNAMED.to_owned(),
+        |user| request::prefix_of(&user),
+    )
 }
 
 /// Creates a request. Returns the exit code of the process if a signal came first; then no request
@@ -370,33 +311,16 @@ async fn existing<R: AccessRequest>(
     name: &str,
     want: &Want<'_>,
 ) -> Result<Granted> {
-    let cluster = invocation.cluster;
-    let found: R = cluster
-        .answer(cluster.api::<R>().get(name))
-        .await
-        .map_err(|failure| match failure.is_not_found() {
-            true => failure.next("`ozctl requests` lists those that are there"),
-            false => failure,
-        })?;
-    let status = found.status().cloned().unwrap_or_default();
-    if !status.ready {
-        return Err(request::over(name, &status));
-    }
-    let container = want
-        .container
-        .map(str::to_owned)
-        .or_else(|| Ask::of(&found).container);
-    let clock = Clock::of_server(invocation.cluster).await;
-    let mut granted = Granted::new(name.to_owned(), &status, container, clock, invocation)?;
-    if granted.left().is_some_and(|left| left.is_zero()) {
+    let mut access = Access::existing::<R>(invocation.cluster, name, want.container).await?;
+    if access.left().is_some_and(|left| left.is_zero()) {
         // The API server reports that the request is ready, so a clock is wrong, perhaps the clock
         // here.
         invocation
             .context
             .say("oz: by this clock access is over already; it ends when the cluster ends it");
-        granted.until = None;
+        access.until = None;
     }
-    Ok(granted)
+    Ok(invocation.granted(access))
 }
 
 async fn wait_for<R: AccessRequest>(
@@ -433,13 +357,13 @@ async fn wait_for<R: AccessRequest>(
     drop(line);
     match outcome {
         Outcome::Ready(ready) => {
-            let status = ready.status().cloned().unwrap_or_default();
-            Granted::new(name, &status, container, clock, invocation)
+            let status = request::status(&ready);
+            let access = Access::new(&name, status, container, clock)?;
+            Ok(invocation.granted(access))
         }
         Outcome::Over(request) => {
             ended.set(true);
-            let status = request.status().cloned().unwrap_or_default();
-            Err(request::over(&name, &status))
+            Err(request::over(&name, &request::status(&request)))
         }
         Outcome::Late(request) => Err(request::late(&name, within, request.status())),
     }

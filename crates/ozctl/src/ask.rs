@@ -16,9 +16,9 @@ pub(crate) fn ask_which<T: AccessTemplate>(
     can_be_asked().then(|| which(context, templates))
 }
 
-/// Returns the line that the user types; `None` without a terminal.
-pub(crate) fn line(context: &Context, question: &str) -> Option<Result<String>> {
-    can_be_asked().then(|| Ok(answer(context, question)?.unwrap_or_default()))
+/// Returns the line that the user types, which is `None` at the end of input; `None` without a terminal.
+fn line(context: &Context, question: &str) -> Option<Result<Option<String>>> {
+    can_be_asked().then(|| answer(context, question))
 }
 
 fn can_be_asked() -> bool {
@@ -84,10 +84,8 @@ pub(crate) fn ticket<T: AccessTemplate>(
         Failure::new(format!("template {name} requires a ticket")).next("name one with --ticket")
     };
     let ticket = line(context, "By which ticket? ").ok_or_else(missing)??;
-    match ticket.is_empty() {
-        true => Err(missing()),
-        false => Ok(Some(ticket)),
-    }
+    let ticket = ticket.filter(|ticket| !ticket.is_empty());
+    ticket.ok_or_else(missing).map(Some)
 }
 
 /// Returns the reason of the command line. If the template requires one, asks the user at a
@@ -107,8 +105,6 @@ pub(crate) fn reason<T: AccessTemplate>(
             .next("say why with --reason, such as --reason INC-42")
     };
     let reason = line(context, "Why is access needed? ").ok_or_else(missing)??;
-    match reason.is_empty() {
-        true => Err(missing()),
-        false => Ok(Some(reason)),
-    }
+    let reason = reason.filter(|reason| !reason.is_empty());
+    reason.ok_or_else(missing).map(Some)
 }

@@ -6,22 +6,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
-use futures::FutureExt as _;
-use futures::future::join_all;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Resource};
-use oz_api::composite::CompositeController;
-use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
-use oz_api::rego::RegoController;
-use oz_api::{
-    AccessLock, CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate,
-    TargetKind,
-};
-use oz_core::for_each_kind;
+use oz_api::harness::{HarnessRun, Workspace};
+use oz_api::{AccessLock, ExecAccessTemplate, GROUP, PodAccessTemplate};
+use oz_client::candidates;
 use oz_core::kinds::{self, AccessTemplate};
-use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 use crate::connect;
@@ -32,69 +20,47 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names_of::<ExecAccessTemplate>(&cluster).await)
+    ask(async |cluster| candidates::of_kind::<ExecAccessTemplate>(&cluster).await)
 }
 
 /// Returns the names of templates for pods.
 pub(crate) fn pod_templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names_of::<PodAccessTemplate>(&cluster).await)
+    ask(async |cluster| candidates::of_kind::<PodAccessTemplate>(&cluster).await)
 }
 
 /// Returns the names of templates of every kind.
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let mut lists = Vec::new();
-        for_each_kind!(templates T => { lists.push(names_of::<T>(&cluster).boxed_local()) });
-        join_all(lists).await.concat()
-    })
+    ask(async |cluster| candidates::templates(&cluster).await)
 }
 
 /// Returns the names of requests of every kind.
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let mut lists = Vec::new();
-        for_each_kind!(requests R => { lists.push(names_of::<R>(&cluster).boxed_local()) });
-        join_all(lists).await.concat()
-    })
+    ask(async |cluster| candidates::requests(&cluster).await)
 }
 
 /// Returns the names of locks.
 pub(crate) fn locks() -> Vec<CompletionCandidate> {
-    ask(async |cluster| listed(&Api::<AccessLock>::all(cluster.client.clone())).await)
+    ask(async |cluster| candidates::of_cluster_kind::<AccessLock>(&cluster).await)
 }
 
 /// Returns the names of harness runs.
 pub(crate) fn runs() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names_of::<HarnessRun>(&cluster).await)
+    ask(async |cluster| candidates::of_kind::<HarnessRun>(&cluster).await)
 }
 
 /// Returns the names of workspaces.
 pub(crate) fn workspaces() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names_of::<Workspace>(&cluster).await)
+    ask(async |cluster| candidates::of_kind::<Workspace>(&cluster).await)
 }
 
 /// Returns the names of templates for harness runs, of the namespace and of the cluster.
 pub(crate) fn harness_templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let shared = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
-        let own = names_of::<HarnessTemplate>(&cluster);
-        let (mut names, shared) = futures::join!(own, listed(&shared));
-        names.extend(shared);
-        names.sort_unstable();
-        names.dedup();
-        names
-    })
+    ask(async |cluster| candidates::harness_templates(&cluster).await)
 }
 
 /// Returns the names of composites.
 pub(crate) fn composites() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let composites = Api::<CompositeController>::all(cluster.client.clone());
-        let regos = Api::<RegoController>::all(cluster.client.clone());
-        let (mut names, regos) = futures::join!(listed(&composites), listed(&regos));
-        names.extend(regos);
-        names
-    })
+    ask(async |cluster| candidates::composites(&cluster).await)
 }
 
 /// Returns the completions of an argument of `explain`: names of requests, the kinds of composites'
@@ -106,55 +72,27 @@ pub(crate) fn explained(typed: &OsStr) -> Vec<CompletionCandidate> {
         found
     };
     let word = begun.clone();
-    let parents = ask(async move |cluster| parents(&cluster, &word).await);
+    let parents = ask(async move |cluster| candidates::parents(&cluster, &word).await);
     match begun.contains('/') {
         true => names(parents),
         false => names(requests().into_iter().chain(parents).collect()),
     }
 }
 
-async fn parents(cluster: &Cluster, typed: &str) -> Vec<String> {
-    let found = oz_client::composites::read(cluster, &[]).await;
-    let composites = found.map(|found| found.composites).unwrap_or_default();
-    let mut words = Vec::new();
-    for composite in &composites {
-        let (parent, _) = oz_client::composites::parent(composite);
-        let plural = &parent.resource;
-        if typed.split_once('/').is_none_or(|(word, _)| word != plural) {
-            words.push(format!("{plural}/"));
-            continue;
-        }
-        let Ok(kind) = oz_client::composites::placed(cluster, &parent).await else {
-            continue;
-        };
-        let api = oz_client::composites::objects(cluster, &kind);
-        let names = listed(&api).await.into_iter();
-        words.extend(names.map(|name| format!("{plural}/{name}")));
-    }
-    words.sort_unstable();
-    words.dedup();
-    words
-}
-
 /// Returns the completions of an argument of `get`: kinds, and names after a kind.
 pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
-    let after = typed.get(verb.map_or(0, |at| at + 1)..).unwrap_or_default();
-    let Some(kind) = after.iter().find_map(|word| kinds::named(word)) else {
+    let after = typed.iter().skip(verb.map_or(0, |at| at + 1));
+    let mut named = after.filter_map(|word| kinds::named(word));
+    let Some(kind) = named.next() else {
         let ours = kinds::all().into_iter();
         let ours = ours.filter(|kind| kind.resource.group == GROUP);
         let plurals = ours.map(|kind| CompletionCandidate::new(kind.resource.plural));
         return plurals.collect();
     };
-    ask(async move |cluster| {
-        let client = cluster.client.clone();
-        let api: Api<DynamicObject> = match kind.namespaced {
-            true => Api::namespaced_with(client, &cluster.namespace, &kind.resource),
-            false => Api::all_with(client, &kind.resource),
-        };
-        listed(&api).await
-    })
+    let kind = kind.into();
+    ask(async move |cluster| candidates::objects(&cluster, &kind).await)
 }
 
 /// Returns the completions of a target of `exec`: the workloads of its templates, with the word for
@@ -170,52 +108,12 @@ pub(crate) fn pod_targets(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 fn targets_of<T: AccessTemplate>(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy().into_owned();
-    ask(async move |cluster| {
-        let templates = cluster.api::<T>();
-        let found = templates.list(&ListParams::default()).await;
-        let mut names: Vec<String> = found
-            .into_iter()
-            .flatten()
-            .flat_map(|template| ways_to(&template, &typed))
-            .filter(|name| name.starts_with(&typed))
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    })
-}
-
-/// Returns the spellings of a template's target that fit the beginning `typed`.
-fn ways_to<T: AccessTemplate>(template: &T, typed: &str) -> Vec<String> {
-    let workload = template.workload();
-    let Some((word, _)) = typed.split_once('/') else {
-        let kind = |kind: TargetKind| kind.to_string().to_lowercase();
-        let workload = workload.map(|target| {
-            let longer = format!("{}/{}", kind(target.kind), target.name);
-            [target.name.clone(), longer]
-        });
-        let own = workload.is_none().then(|| template.name().to_owned());
-        return workload.into_iter().flatten().chain(own).collect();
-    };
-    let is_workload = |target: &&CrossVersionObjectReference| {
-        crate::names::workload(word).is_some_and(|kind| kind == target.kind)
-    };
-    match word {
-        "template" | "templates" => vec![format!("{word}/{}", template.name())],
-        _ => workload
-            .filter(is_workload)
-            .map(|target| format!("{word}/{}", target.name))
-            .into_iter()
-            .collect(),
-    }
+    ask(async move |cluster| candidates::targets::<T>(&cluster, &typed).await)
 }
 
 /// Returns the names of namespaces.
 pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let api = Api::<Namespace>::all(cluster.client.clone());
-        listed(&api).await
-    })
+    ask(async |cluster| candidates::namespaces(&cluster).await)
 }
 
 /// Returns the names of the contexts in the kubeconfig.
@@ -226,25 +124,6 @@ pub(crate) fn contexts() -> Vec<CompletionCandidate> {
         .flat_map(|kubeconfig| kubeconfig.contexts)
         .map(|context| CompletionCandidate::new(context.name))
         .collect()
-}
-
-async fn names_of<K>(cluster: &Cluster) -> Vec<String>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    listed(&cluster.api::<K>()).await
-}
-
-async fn listed<K>(api: &Api<K>) -> Vec<String>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let found = api.list_metadata(&ListParams::default()).await;
-    let found = found.into_iter().flatten();
-    found.filter_map(|object| object.metadata.name).collect()
 }
 
 /// Asks the cluster that the typed words name. A credential plugin blocks its thread, so the
@@ -258,9 +137,8 @@ where
         // After the timeout, the channel has no receiver.
         let _ = sender.send(answer(question));
     });
-    let names = names.recv_timeout(COMPLETION_TIMEOUT).ok().flatten();
-    let names = names.unwrap_or_default();
-    names.into_iter().map(CompletionCandidate::new).collect()
+    let names = names.recv_timeout(COMPLETION_TIMEOUT).into_iter().flatten();
+    names.flatten().map(CompletionCandidate::new).collect()
 }
 
 fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<String>> {

@@ -118,12 +118,13 @@ impl Context {
     /// the process was started under, and for the cluster and the namespace that the flags chose.
     pub(crate) fn typed(&self, text: &str) -> String {
         let flags = self.connection.chosen();
-        let mut pieces = text.split('`');
-        let mut typed = pieces.next().unwrap_or_default().to_owned();
+        let mut typed = String::new();
         // Each second piece is between two backticks.
-        for (number, piece) in pieces.enumerate() {
-            typed.push('`');
-            match piece.strip_prefix("ozctl ").filter(|_| number % 2 == 0) {
+        for (number, piece) in text.split('`').enumerate() {
+            if number > 0 {
+                typed.push('`');
+            }
+            match piece.strip_prefix("ozctl ").filter(|_| number % 2 == 1) {
                 None => typed.push_str(piece),
                 Some(words) => {
                     let (ours, others) = match words.find(" -- ") {

@@ -4,6 +4,7 @@
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
+pub(crate) use oz_client::objects::{to_value, whole};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -50,27 +51,6 @@ pub(crate) enum ObjectFormat {
     Yaml,
     // kind/name
     Name,
-}
-
-/// Returns an object with the `apiVersion` and `kind` that a typed object lacks, and without the
-/// fields that only the API server needs.
-pub(crate) fn whole<K>(object: &K) -> Result<Value>
-where
-    K: Resource<DynamicType = ()> + Serialize,
-{
-    let mut value = to_value(object)?;
-    value["apiVersion"] = json!(K::api_version(&()));
-    value["kind"] = json!(K::kind(&()));
-    if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    }
-    Ok(value)
-}
-
-/// Converts any value to JSON.
-pub(crate) fn to_value<T: Serialize>(value: &T) -> Result<Value> {
-    serde_json::to_value(value)
-        .map_err(|error| Failure::new(format!("failed to write it as JSON: {error}")))
 }
 
 /// Formats JSON with an indent of two, and a final newline.
@@ -128,17 +108,15 @@ where
 
 /// Formats names as `kubectl -o name` does.
 fn names(objects: &[Value]) -> String {
-    let mut text = String::new();
-    for object in objects {
-        let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let kind = field(&object["kind"]).to_lowercase();
-        let group = field(&object["apiVersion"]);
-        let group = group.split_once('/').map_or("", |(group, _)| group);
-        let name = field(&object["metadata"]["name"]);
-        let dot = if group.is_empty() { "" } else { "." };
-        text.push_str(&format!("{kind}{dot}{group}/{name}\n"));
-    }
-    text
+    let names = objects.iter().filter_map(|object| {
+        let kind = object["kind"].as_str()?.to_lowercase();
+        let name = object["metadata"]["name"].as_str()?;
+        Some(match object["apiVersion"].as_str()?.split_once('/') {
+            Some((group, _)) => format!("{kind}.{group}/{name}\n"),
+            None => format!("{kind}/{name}\n"),
+        })
+    });
+    names.collect()
 }
 
 /// Returns text from other users as lines without control characters for a terminal.
@@ -158,19 +136,24 @@ pub(crate) fn line(text: &str) -> String {
 
 /// Columns, aligned as in kubectl.
 pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Option<String>>>,
 }
 
 impl Table {
     pub(crate) fn new(head: &[&str]) -> Self {
         Self {
-            rows: vec![head.iter().map(|&word| word.to_owned()).collect()],
+            rows: vec![head.iter().map(|&word| Some(word.to_owned())).collect()],
         }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows
-            .push(cells.iter().map(|cell| line(cell)).collect());
+        self.row_with_blanks(cells.into_iter().map(Some).collect());
+    }
+
+    /// Adds a row; a cell without a value is blank.
+    pub(crate) fn row_with_blanks(&mut self, cells: Vec<Option<String>>) {
+        let cells = cells.iter().map(|cell| cell.as_deref().map(line));
+        self.rows.push(cells.collect());
     }
 }
 
@@ -180,13 +163,17 @@ impl std::fmt::Display for Table {
         let widths: Vec<usize> = (0..columns)
             .map(|column| {
                 let cells = self.rows.iter().filter_map(|row| row.get(column));
-                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+                let widths = cells.flatten().map(|cell| cell.chars().count());
+                widths.max().unwrap_or(0)
             })
             .collect();
         for row in &self.rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}   "));
+                match cell {
+                    Some(cell) => line.push_str(&format!("{cell:<width$}   ")),
+                    None => line.extend(std::iter::repeat_n(' ', width + 3)),
+                }
             }
             writeln!(formatter, "{}", line.trim_end())?;
         }
@@ -237,21 +224,6 @@ mod tests {
             table.to_string(),
             "NAME          AGE\na-long-name   5s\nb\n"
         );
-    }
-
-    #[test]
-    fn an_object_is_shown_with_its_kind_and_without_who_wrote_which_field() {
-        let template: oz_api::ExecAccessTemplate = serde_json::from_value(json!({
-            "metadata": {"name": "shell", "managedFields": [{"manager": "kubectl"}]},
-            "spec": {
-                "accessConfig": {"allowedGroups": ["devs"]},
-                "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            },
-        }))
-        .unwrap();
-        let shown = whole(&template).unwrap();
-        assert_eq!(shown["kind"], "ExecAccessTemplate");
-        assert_eq!(shown["metadata"], json!({"name": "shell"}));
     }
 
     #[test]

@@ -29,18 +29,17 @@ pub(crate) fn of(
     let Some(proxy) = either(name) else {
         return Ok(None);
     };
-    let host = server.host().unwrap_or_default();
+    let Some(host) = server.host() else {
+        return url(name, &proxy).map(Some);
+    };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = server.port_u16().unwrap_or(match server.scheme_str() {
         Some("http") => 80,
         _ => 443,
     });
-    let exempt = either("NO_PROXY").unwrap_or_default();
-    if is_here(host)
-        || exempt
-            .split(',')
-            .any(|one| is_listed(one.trim(), host, port))
-    {
+    let exempt = either("NO_PROXY");
+    let mut exempt = exempt.iter().flat_map(|exempt| exempt.split(','));
+    if is_here(host) || exempt.any(|one| is_listed(one.trim(), host, port)) {
         return Ok(None);
     }
     url(name, &proxy).map(Some)

@@ -267,19 +267,21 @@ async fn count(cluster: &Cluster, composite: &Declaration) -> Result<u64> {
     let (kind, labels) = parent(composite);
     // A list of metadata does not need the singular.
     let resource = kind.api_resource("");
-    let selector = Selector::try_from(labels.cloned().unwrap_or_default());
-    let selector = selector.map_err(|error| Failure::new(error.to_string()))?;
     let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
     let mut parameters = ListParams::default().limit(PAGE);
-    if !selector.selects_all() {
-        parameters = parameters.labels_from(&selector);
+    if let Some(labels) = labels {
+        let selector = Selector::try_from(labels.clone());
+        let selector = selector.map_err(|error| Failure::new(error.to_string()))?;
+        if !selector.selects_all() {
+            parameters = parameters.labels_from(&selector);
+        }
     }
     let mut count = 0;
     loop {
         let page = cluster.answer(api.list_metadata(&parameters)).await?;
         count += page.items.len() as u64;
         if let Some(rest) = page.metadata.remaining_item_count {
-            return Ok(count + u64::try_from(rest).unwrap_or_default());
+            return Ok(count + u64::try_from(rest).unwrap_or(0));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             None => return Ok(count),
@@ -293,7 +295,7 @@ async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
     let events = Api::<Event>::all(cluster.client.clone());
     let parameters = ListParams::default().fields(selector);
     let listed = cluster.answer(events.list(&parameters)).await;
-    listed.map(|list| list.items).unwrap_or_default()
+    listed.into_iter().flat_map(|list| list.items).collect()
 }
 
 /// Returns the first of a composite's conditions that does not hold.
@@ -315,7 +317,7 @@ fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -
             message: condition.message.clone(),
         });
     }
-    let name = composite.metadata().name.as_deref().unwrap_or_default();
+    let name = composite.metadata().name.as_deref()?;
     let is_own = |event: &&Event| {
         let regarding = event.regarding.as_ref();
         regarding.is_some_and(|object| object.name.as_deref() == Some(name))
@@ -327,11 +329,8 @@ fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -
         // The operator begins its messages about a parent with this text.
         let begin = format!("{name} (");
         let note = |event: &&Event| {
-            event
-                .note
-                .as_deref()
-                .unwrap_or_default()
-                .starts_with(&begin)
+            let note = event.note.as_deref();
+            note.is_some_and(|note| note.starts_with(&begin))
         };
         newest(events.iter().filter(note))
     })

@@ -13,7 +13,8 @@ pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {
         );
         ends.eq(begins)
     });
-    now.get(known.unwrap_or_default()..).unwrap_or_default()
+    let split = known.and_then(|known| now.split_at_checked(known));
+    split.map_or(now, |(_, fresh)| fresh)
 }
 
 /// Returns the conditions that do not hold of a run that does not run yet: they block it.

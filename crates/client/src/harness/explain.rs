@@ -62,14 +62,11 @@ pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> 
     let mut findings = Vec::new();
     if phase.is_terminal() {
         let completed = conditions::find(&status.conditions, "Completed");
-        let why = completed.map_or_else(String::new, |known| {
-            format!(": {} ({})", known.message, known.reason)
-        });
-        findings.push(finding(
-            phase == RunPhase::Succeeded,
-            "end",
-            format!("{phase}{why}"),
-        ));
+        let message = match completed {
+            Some(known) => format!("{phase}: {} ({})", known.message, known.reason),
+            None => phase.to_string(),
+        };
+        findings.push(finding(phase == RunPhase::Succeeded, "end", message));
         return Ok(Explanation {
             run,
             phase,
@@ -192,8 +189,10 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
     let mut findings = Vec::new();
     if phase != WorkspacePhase::Active {
         let ready = conditions::find(&status.conditions, "Ready");
-        let why = ready.map_or_else(String::new, |ready| format!(": {}", ready.message));
-        let message = format!("Workspace {name} is {phase}{why}");
+        let message = match ready {
+            Some(ready) => format!("Workspace {name} is {phase}: {}", ready.message),
+            None => format!("Workspace {name} is {phase}"),
+        };
         findings.push(finding(false, "workspace", message));
     }
     if status.active_run_uid.is_some() && status.active_run_uid == run.uid() {

@@ -67,7 +67,7 @@ impl Clock {
 
     /// Returns the remaining time until then; zero, if it is past.
     pub fn left(self, until: Timestamp) -> Duration {
-        Duration::try_from(until.duration_since(self.now())).unwrap_or_default()
+        Duration::try_from(until.duration_since(self.now())).unwrap_or(Duration::ZERO)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests for access: a request is created, watched until it is ready or over, and deleted after use.
 
 mod clock;
+mod list;
 mod retry;
 mod wait;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, PostParams};
+use oz_api::duration::GoDuration;
 use oz_api::{Phase, RequestStatus, Requester, conditions, labels};
 use oz_core::access::decide::{self, REASON_REQUIRED};
 use oz_core::access::target::NO_SUCH_POD;
@@ -16,6 +18,7 @@ use oz_core::access::{approval, stamp};
 use oz_core::kinds::{AccessRequest, Terms};
 
 pub use self::clock::Clock;
+pub use self::list::{Filter, Listed, list};
 pub use self::retry::Retry;
 pub use self::wait::{Outcome, wait};
 use crate::cluster::Cluster;
@@ -24,6 +27,9 @@ use crate::failure::{Failure, Result};
 
 /// The longest `generateName` that the webhook accepts, with its `-`.
 const PREFIX: usize = 57;
+
+/// The prefix of the names of the requests of a user whose name is not known.
+pub const UNNAMED: &str = "ozctl";
 
 /// The content of a request.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +99,19 @@ impl Ask {
         metadata.generate_name = Some(format!("{}-", self.prefix));
         request
     }
+}
+
+/// Returns the status of a request. The default is the status of a request that the operator has not seen yet.
+pub fn status<R: AccessRequest>(request: &R) -> RequestStatus {
+    request.status().cloned().unwrap_or_default()
+}
+
+/// Parses a duration in the format of Go; returns `None` for a negative duration.
+pub fn go_duration(text: &str) -> Option<Duration> {
+    let duration: GoDuration = text.parse().ok()?;
+    Some(Duration::from_nanos(
+        u64::try_from(duration.as_nanos()).unwrap_or(0),
+    ))
 }
 
 /// Returns the target for the command that uses a request.
@@ -166,9 +185,9 @@ pub fn prefix_of(user: &str) -> String {
         .collect();
     let name = name.trim_end_matches('-');
     match name {
-        "" => "ozctl".to_owned(),
+        "" => UNNAMED.to_owned(),
         name if check_prefix(name).is_ok() => name.to_owned(),
-        name => format!("ozctl-{name}"),
+        name => format!("{UNNAMED}-{name}"),
     }
 }
 

@@ -59,18 +59,18 @@ impl Approvals {
                 cells.push(one.namespace);
             }
             cells.extend([
-                one.about.name,
-                one.purpose.to_owned(),
-                one.requester,
-                one.template,
-                one.duration.unwrap_or_default(),
-                short(one.until.duration_since(now)),
+                Some(one.about.name),
+                Some(one.purpose.to_owned()),
+                Some(one.requester),
+                Some(one.template),
+                one.duration,
+                Some(short(one.until.duration_since(now))),
             ]);
             if tickets {
-                cells.push(one.ticket.unwrap_or_default());
+                cells.push(one.ticket);
             }
-            cells.push(one.reason.unwrap_or_default());
-            table.row(cells);
+            cells.push(one.reason);
+            table.row_with_blanks(cells);
         }
         context.print(&table.to_string())?;
         Ok(Exit::SUCCESS)

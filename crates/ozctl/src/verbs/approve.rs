@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
+use oz_api::Name;
 
 use super::approvals::waiting;
 use super::audit::Oz;
@@ -73,7 +74,7 @@ pub(super) async fn answer(
     };
     let given = approvals::answer(&cluster, one, approval, reason).await?;
     let verb = if approval { "approved" } else { "denied" };
-    let answer = given.metadata.name.unwrap_or_default();
+    let answer = Name::from_metadata(&given.metadata)?;
     context.print(&format!(
         "{} {} of {} {verb} ({answer})\n",
         one.about.kind, one.about.name, one.requester

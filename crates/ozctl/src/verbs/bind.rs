@@ -3,25 +3,19 @@
 use std::time::Duration;
 
 use clap::Args;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Resource, ResourceExt};
-use oz_api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientRoleBinding};
+use oz_api::BindingStatus;
+use oz_client::bindings::{Ask, BindError, Bindings, Effect, effect};
 use oz_core::transient::Kind;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::access::default_prefix;
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::output::instant;
-use crate::request::{self, Retry, waits_for_others};
 use crate::verbs::go_duration;
 use crate::waiting::Waiting;
-
-/// The interval between checks for the binding.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Bind a role to somebody for a limited time
 ///
@@ -84,98 +78,62 @@ impl Bind {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let within = go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
-        let object = self.object()?;
+        let (role, object) = self.object()?;
         let cluster = context.cluster().await?;
         if self.cluster_wide {
-            let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
-            bind(context, &cluster, &api, object, within).await
+            let bindings = Bindings::cluster_wide(&cluster);
+            bind(context, &bindings, &role, object, within).await
         } else {
-            let api = cluster.api::<TransientRoleBinding>();
-            bind(context, &cluster, &api, object, within).await
+            let bindings = Bindings::in_namespace(&cluster);
+            bind(context, &bindings, &role, object, within).await
         }
     }
 
-    /// Returns the object to create.
-    fn object(&self) -> Result<Value> {
+    /// Returns the kind and the name of the role, and the object to create.
+    fn object(&self) -> Result<(String, Value), BindError> {
         let prefix = match &self.request_name {
             Some(prefix) => prefix.clone(),
             None => default_prefix(),
         };
-        request::check_prefix(&prefix)?;
-        let (kind, name) = match self.role.split_once('/') {
-            None => ("ClusterRole", self.role.as_str()),
-            Some(("clusterrole", name)) => ("ClusterRole", name),
-            Some(("role", name)) => ("Role", name),
-            Some(_) => {
-                return Err(Failure::new(format!("{} is no role", self.role))
-                    .next("write NAME, clusterrole/NAME or role/NAME"));
-            }
+        let ask = Ask {
+            prefix: &prefix,
+            role: &self.role,
+            user: self.user.as_deref(),
+            groups: &self.groups,
+            service_accounts: &self.service_accounts,
+            from: self.from.as_deref(),
+            until: self.until.as_deref(),
+            duration: self.duration.as_deref(),
+            reason: self.reason.as_deref(),
         };
-        let mut spec = Map::new();
-        spec.insert("roleRef".to_owned(), json!({"kind": kind, "name": name}));
-        spec.insert("subjects".to_owned(), self.subjects()?.into());
-        for (field, value) in [
-            ("validFrom", &self.from),
-            ("validUntil", &self.until),
-            ("duration", &self.duration),
-            ("reason", &self.reason),
-        ] {
-            if let Some(value) = value {
-                spec.insert(field.to_owned(), value.as_str().into());
-            }
-        }
-        Ok(json!({"metadata": {"generateName": format!("{prefix}-")}, "spec": spec}))
-    }
-
-    fn subjects(&self) -> Result<Vec<Value>> {
-        let named = |kind: &str, name: &String| json!({"kind": kind, "name": name});
-        let mut subjects: Vec<Value> = self.user.iter().map(|name| named("User", name)).collect();
-        subjects.extend(self.groups.iter().map(|name| named("Group", name)));
-        for account in &self.service_accounts {
-            let (namespace, name) = account.split_once(':').ok_or_else(|| {
-                Failure::new(format!(
-                    "{account} is no NAMESPACE:NAME of a service account"
-                ))
-            })?;
-            subjects.push(json!({
-                "kind": "ServiceAccount", "name": name, "namespace": namespace,
-            }));
-        }
-        if subjects.is_empty() {
-            return Err(Failure::new("nobody is to be bound")
-                .next("say who with --user, --group or --serviceaccount"));
-        }
-        Ok(subjects)
+        let object = ask.object()?;
+        let (kind, name) = ask.role()?;
+        Ok((format!("{kind} {name}"), object))
     }
 }
 
 /// Creates the object, waits until the role is bound, and prints the result.
 async fn bind<K: Kind>(
     context: &Context,
-    cluster: &Cluster,
-    api: &Api<K>,
+    bindings: &Bindings<'_, K>,
+    role: &str,
     object: Value,
     within: Duration,
 ) -> Result<Exit> {
-    let object: K = serde_json::from_value(object)
-        .map_err(|error| Failure::new(format!("failed to put the request together: {error}")))?;
     let mut interrupts = Interrupts::new()?;
-    let parameters = PostParams::default();
-    let creating = cluster.answer(api.create(&parameters, &object));
-    let not_wanted = async |created: K, interrupts: &mut Interrupts| {
-        give_back(api, &created.name_any(), interrupts).await
+    let creating = bindings.create(object);
+    let not_wanted = async |name: String, interrupts: &mut Interrupts| {
+        give_back(bindings, &name, interrupts).await
     };
-    let created = match interrupts.made(creating, not_wanted).await? {
-        Ok(created) => created,
+    let name = match interrupts.made(creating, not_wanted).await? {
+        Ok(name) => name,
         Err(exit) => return Ok(exit),
     };
-    let name = created.name_any();
-    let role = role(&created);
-    let what = resource::<K>(&name);
+    let what = Bindings::<K>::resource(&name);
     let waited = tokio::select! {
-        waited = bound(context, cluster, api, &created, within) => waited,
+        waited = bound(context, bindings, &name, role, within) => waited,
         exit = interrupts.next() => {
-            let given_back = give_back(api, &name, &mut interrupts).await;
+            let given_back = give_back(bindings, &name, &mut interrupts).await;
             return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
         }
     };
@@ -185,108 +143,53 @@ async fn bind<K: Kind>(
         true => failure,
         false => failure.or_next(&ends),
     })?;
-    context.print(&context.typed(&told(&role, &what, &status)?))?;
+    context.print(&context.typed(&told(role, &what, &status)?))?;
     Ok(Exit::SUCCESS)
-}
-
-/// Returns the kind and the name of the role.
-fn role<K: Kind>(binding: &K) -> String {
-    let role = binding.terms().map(|terms| terms.role).unwrap_or_default();
-    format!("{} {}", role.kind, role.name)
 }
 
 /// Waits until the role is bound or denied, or only its window must still open.
 async fn bound<K: Kind>(
     context: &Context,
-    cluster: &Cluster,
-    api: &Api<K>,
-    created: &K,
+    bindings: &Bindings<'_, K>,
+    name: &str,
+    role: &str,
     within: Duration,
 ) -> Result<BindingStatus> {
-    let (name, role) = (created.name_any(), role(created));
-    let mut retry = Retry::default();
-    let looking = async {
-        let mut waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
-        loop {
-            match cluster.answer(api.get(&name)).await {
-                Err(failure) => retry.with(failure).await?,
-                Ok(found) => {
-                    retry.over();
-                    let status = found.status().cloned().unwrap_or_default();
-                    if settled(&status) {
-                        return Ok(status);
-                    }
-                    if let Some(who) = waits_for_others(status.phase, &status.conditions) {
-                        waiting.is(&format!("{name}: {who}"), true);
-                    }
-                    tokio::time::sleep(LOOK).await;
-                }
-            }
-            waiting.draw();
+    let mut waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
+    let seen = |who: Option<&str>| {
+        if let Some(who) = who {
+            waiting.is(&format!("{name}: {who}"), true);
         }
+        waiting.draw();
     };
-    if let Ok(looked) = tokio::time::timeout(within, looking).await {
-        return looked;
-    }
-    let late = format!("{role} was not bound within {within:?}");
-    Err(match retry.at_the_end() {
-        Some(failure) => failure.during(&late),
-        None => Failure::new(late).next(format!(
-            "`ozctl explain {}` says what it waits for",
-            resource::<K>(&name)
-        )),
-    })
+    bindings.wait(name, role, within, seen).await
 }
 
-/// Returns the name as kubectl writes it.
-fn resource<K: Kind>(name: &str) -> String {
-    format!("{}/{name}", <K as Resource>::plural(&()))
-}
-
-/// Deletes the object. Success includes an object that does not exist any more.
-async fn give_back<K: Kind>(api: &Api<K>, name: &str, interrupts: &mut Interrupts) -> Result<()> {
-    let deleting = async {
-        match api.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            answer => answer.map(drop).map_err(Failure::from),
-        }
-    };
-    let later = format!("`ozctl revoke {}` does so later", resource::<K>(name));
+/// Deletes the object, unless the user interrupts the wait.
+async fn give_back<K: Kind>(
+    bindings: &Bindings<'_, K>,
+    name: &str,
+    interrupts: &mut Interrupts,
+) -> Result<()> {
+    let what = Bindings::<K>::resource(name);
+    let later = format!("`ozctl revoke {what}` does so later");
+    let deleting = bindings.delete(name);
     interrupts.given_back(name, deleting, later).await
 }
 
-/// Checks whether the role is bound or denied, or only its window must still open.
-fn settled(status: &BindingStatus) -> bool {
-    status.phase != Phase::Pending || status.next_transition_time.is_some()
-}
-
 fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
-    let end = format!("`ozctl revoke {what}` ends it");
-    match (status.phase, status.expires_at, status.next_transition_time) {
-        (Phase::Active, Some(until), _) => {
-            let until = instant(until);
-            Ok(format!("{role} is bound until {until}; {end}\n"))
-        }
-        (Phase::Pending, _, Some(from)) => {
-            let from = instant(from);
-            Ok(format!("{role} will be bound at {from}; {end}\n"))
-        }
-        (phase, ..) => {
-            let ready = status
-                .conditions
-                .iter()
-                .find(|known| known.type_ == "Ready");
-            let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
-            Err(Failure::new(format!(
-                "{role} is not bound ({phase}): {why}"
-            )))
-        }
-    }
+    let when = match effect(role, status)? {
+        Effect::Until(until) => format!("is bound until {}", instant(until)),
+        Effect::From(from) => format!("will be bound at {}", instant(from)),
+    };
+    Ok(format!("{role} {when}; `ozctl revoke {what}` ends it\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use oz_api::Phase;
+    use serde_json::json;
 
     use super::*;
 
@@ -300,9 +203,8 @@ mod tests {
         let words = ["bind", "--request-name=alice"].iter().chain(words);
         let mut line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         line.bind.user = user.map(ToOwned::to_owned);
-        line.bind
-            .object()
-            .map_err(|failure| failure.message().to_owned())
+        let object = line.bind.object().map(|(_, object)| object);
+        object.map_err(|error| error.to_string())
     }
 
     #[test]

@@ -84,10 +84,13 @@ fn object(one: &Listed) -> Result<Value> {
     Ok(object)
 }
 
-/// Formats the time since a failure, in brackets, if that time is known.
-pub(super) fn ago(trouble: &Trouble) -> String {
-    let ago = trouble.at.map(|at| Timestamp::now().duration_since(at));
-    ago.map_or_else(String::new, |ago| format!(" ({} ago)", short(ago)))
+/// Formats a failure: `what`, the time since then if that is known, and the message.
+pub(super) fn failed(what: &str, trouble: &Trouble) -> String {
+    let message = &trouble.message;
+    match trouble.at.map(|at| Timestamp::now().duration_since(at)) {
+        Some(ago) => format!("{what} ({} ago): {message}", short(ago)),
+        None => format!("{what}: {message}"),
+    }
 }
 
 fn table(listed: &[Listed], wide: bool) -> Table {
@@ -100,29 +103,26 @@ fn table(listed: &[Listed], wide: bool) -> Table {
     head.push("LAST ERROR");
     let mut table = Table::new(&head);
     for one in listed {
-        let status = one.status().cloned().unwrap_or_default();
-        let running = conditions::find(&status.conditions, RUNNING);
-        let function = one.function.as_ref().map(ToString::to_string);
+        let status = one.status();
+        let running = status.and_then(|status| conditions::find(&status.conditions, RUNNING));
+        let parents = one.parents.as_ref();
         let mut row = vec![
-            one.metadata().name.clone().unwrap_or_default(),
-            one.composite.kind().to_owned(),
-            one.parent().resource,
-            function.unwrap_or_default(),
-            one.account().unwrap_or_default(),
-            one.parents
-                .as_ref()
-                .map_or_else(|_| "?".to_owned(), ToString::to_string),
-            running.map_or_else(|| "?".to_owned(), |running| running.status.clone()),
+            one.metadata().name.clone(),
+            Some(one.composite.kind().to_owned()),
+            Some(one.parent().resource),
+            one.function.as_ref().map(ToString::to_string),
+            one.account(),
+            Some(parents.map_or_else(|_| "?".to_owned(), ToString::to_string)),
+            Some(running.map_or_else(|| "?".to_owned(), |running| running.status.clone())),
         ];
         if wide {
-            row.push(one.children().join(","));
-            row.push(status.language.unwrap_or_default());
-            row.push(status.policy_digest.unwrap_or_default());
+            row.push(Some(one.children().join(",")));
+            row.push(status.and_then(|status| status.language.clone()));
+            row.push(status.and_then(|status| status.policy_digest.clone()));
         }
-        row.push(one.trouble.as_ref().map_or_else(String::new, |trouble| {
-            format!("{}{}: {}", trouble.reason, ago(trouble), trouble.message)
-        }));
-        table.row(row);
+        let trouble = one.trouble.as_ref();
+        row.push(trouble.map(|trouble| failed(&trouble.reason, trouble)));
+        table.row_with_blanks(row);
     }
     table
 }

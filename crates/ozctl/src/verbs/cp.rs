@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use oz_api::{ExecAccessRequest, Operation};
+use oz_client::pods::{Command, EndingError, ending};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -14,7 +15,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::session::{self, Command};
+use crate::session;
 use crate::target::Target;
 
 const CHUNK: usize = 64 * 1024;
@@ -156,8 +157,10 @@ async fn download(
         if let Some(mut stdout) = process.stdout() {
             let mut buffer = vec![0; CHUNK];
             while let Ok(count) = stdout.read(&mut buffer).await {
-                let bytes = buffer.get(..count).unwrap_or_default();
-                if bytes.is_empty() || sender.send(bytes.to_vec()).await.is_err() {
+                let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                    break;
+                };
+                if sender.send(bytes.to_vec()).await.is_err() {
                     break;
                 }
             }
@@ -172,7 +175,7 @@ async fn download(
     let left_out = unpacked?;
     copied(
         context,
-        &format!("from pod {}", granted.pod),
+        &format!("from pod {}", granted.access.pod),
         granted,
         &left_out,
     );
@@ -183,7 +186,7 @@ async fn download(
 fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf]) {
     context.say(&format!(
         "Copied {which}; `ozctl exec pod/{}` gets into it",
-        granted.pod
+        granted.access.pod
     ));
     if left_out.is_empty() {
         return;
@@ -310,7 +313,7 @@ async fn upload(
     finished(status, &errors, to).await?;
     copied(
         context,
-        &format!("to pod {}", granted.pod),
+        &format!("to pod {}", granted.access.pod),
         granted,
         &packed?,
     );
@@ -331,7 +334,7 @@ async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Resul
         Some(status) => status.await,
         None => None,
     };
-    Ok(session::ending(status, &command.words)? == Exit::SUCCESS)
+    Ok(ending(status, &command.words)? == Exit::SUCCESS)
 }
 
 /// Packs a file or a directory under another name. Returns the skipped files, such as links.
@@ -378,10 +381,9 @@ async fn said(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     if let Some(mut stream) = stream {
         let mut buffer = vec![0; 1024];
         while let Ok(count) = stream.read(&mut buffer).await {
-            let bytes = buffer.get(..count).unwrap_or_default();
-            if bytes.is_empty() {
+            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
-            }
+            };
             if text.len() < ENOUGH {
                 text.extend_from_slice(bytes);
             }
@@ -401,13 +403,12 @@ async fn finished(
         Some(status) => status.await,
         None => None,
     };
-    let ended = session::ending(status, &[]).map_err(|failure| {
-        let no_tar = failure.exit() == Exit::code(127);
-        match no_tar {
-            true => Failure::new("there is no tar in the container, which copying needs")
-                .next("name another container with -c, or use `ozctl exec … -- cat FILE`"),
-            false => failure,
+    let ended = ending(status, &[]).map_err(|error| match error {
+        EndingError::Missing { .. } => {
+            Failure::new("there is no tar in the container, which copying needs")
+                .next("name another container with -c, or use `ozctl exec … -- cat FILE`")
         }
+        error => error.into(),
     })?;
     if ended == Exit::SUCCESS {
         return Ok(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
-use oz_api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
+use oz_api::{ExecAccessRequest, PodAccessRequest};
 use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
@@ -209,10 +209,10 @@ async fn create<R: AccessRequest>(
     };
     match outcome {
         Outcome::Ready(ready) => show(context, output, &ready),
-        Outcome::Over(request) => Err(request::over(&name, &status_of(&request))),
+        Outcome::Over(request) => Err(request::over(&name, &request::status(&request))),
         Outcome::Late(request) => {
             context.say(&format!("Error - timed out waiting for {name} to be ready"));
-            for one in &status_of(&request).conditions {
+            for one in &request::status(&request).conditions {
                 context.say(&format!(
                     "Condition {}, State: {}, Reason: {}, Message: {}",
                     one.type_, one.status, one.reason, one.message
@@ -254,10 +254,6 @@ async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T
     }
 }
 
-fn status_of<R: AccessRequest>(request: &R) -> RequestStatus {
-    request.status().cloned().unwrap_or_default()
-}
-
 fn show<R: AccessRequest>(context: &Context, output: Output, request: &R) -> Result<()> {
     let object: Value = output::whole(request)?;
     let text = match output {
@@ -270,12 +266,14 @@ fn show<R: AccessRequest>(context: &Context, output: Output, request: &R) -> Res
             request.name_any()
         ),
         Output::Text => {
-            let message = status_of(request).access_message.unwrap_or_default();
-            let message = output::lines(&message);
-            let text = format!(
-                "Success, your access request is ready! Here are your access instructions:\n---\n\
-                 {message}\n---"
-            );
+            let mut text = "Success, your access request is ready! Here are your access \
+                            instructions:\n---\n"
+                .to_owned();
+            let status = request.status();
+            if let Some(message) = status.and_then(|status| status.access_message.as_deref()) {
+                text.push_str(&output::lines(message));
+            }
+            text.push_str("\n---");
             context.paint_output(Style::Green, &text) + "\n"
         }
     };

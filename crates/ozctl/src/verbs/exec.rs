@@ -5,15 +5,15 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use oz_api::{ExecAccessRequest, Operation};
+use oz_client::pods::Command;
 use oz_core::kinds::AccessRequest;
 
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::session::{self, Command};
 use crate::target::Target;
-use crate::{complete, terminal};
+use crate::{complete, session, terminal};
 
 /// Open a shell, or run one command, in a running pod
 ///
@@ -104,7 +104,7 @@ impl SessionFlags {
     /// Returns the command, on a terminal if there is one.
     fn command(&self, context: &Context, words: &[String], granted: &Granted) -> Command {
         let words = match words {
-            [] => usual_command(&granted.message),
+            [] => usual_command(granted.access.message.as_deref()),
             words => words.to_vec(),
         };
         let wanted = !self.no_stdin && !self.no_tty && (self.tty || terminal::is_there());
@@ -122,13 +122,14 @@ impl SessionFlags {
 
 /// Returns the usual command by the template's author: the words after `--` of its access command,
 /// if no shell is required to read them.
-fn usual_command(message: &str) -> Vec<String> {
-    let words = message.split_once(" -- ").map_or("", |(_, words)| words);
+fn usual_command(message: Option<&str>) -> Vec<String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:=, ".contains(letter);
-    if words.trim().is_empty() || !words.trim().chars().all(plain) {
-        return vec!["/bin/sh".to_owned()];
+    let words = message.and_then(|message| message.split_once(" -- "));
+    let words = words.map(|(_, words)| words.trim());
+    match words.filter(|words| !words.is_empty() && words.chars().all(plain)) {
+        Some(words) => words.split_whitespace().map(str::to_owned).collect(),
+        None => vec!["/bin/sh".to_owned()],
     }
-    words.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Exec {
@@ -164,7 +165,7 @@ mod tests {
             ("ask the database team", "/bin/sh"),
             ("", "/bin/sh"),
         ] {
-            assert_eq!(usual_command(message).join(" "), command, "{message}");
+            assert_eq!(usual_command(Some(message)).join(" "), command, "{message}");
         }
     }
 }

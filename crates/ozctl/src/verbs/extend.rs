@@ -78,7 +78,7 @@ impl Extend {
         let within = go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let old = running.name_any();
-        let status = running.status().cloned().unwrap_or_default();
+        let status = request::status(running);
         if !status.phase.is_granted() {
             return Err(Failure::new(format!(
                 "request {old} is {}; only one that is Starting or Active can be continued",
@@ -123,8 +123,7 @@ impl Extend {
         let ready = match outcome {
             Outcome::Ready(ready) => ready,
             Outcome::Over(request) => {
-                let status = request.status().cloned().unwrap_or_default();
-                return Err(request::over(&name, &status));
+                return Err(request::over(&name, &request::status(&request)));
             }
             Outcome::Late(request) => {
                 let late = request::late(&name, within, request.status());
@@ -155,7 +154,7 @@ fn end<R: AccessRequest>(request: &R) -> Option<Timestamp> {
 
 /// Returns the failure for a continuation that would end before the continued request.
 fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
-    let left = short(SignedDuration::try_from(left).unwrap_or_default());
+    let left = short(SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX));
     Failure::new(format!(
         "request {old} lasts until {until} anyway ({left} from now), and the new one would not"
     ))

@@ -1,19 +1,12 @@
 //! `ozctl get`: lists templates and requests as the original does. `-o json` is the format of the
 //! API.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
-use kube::Api;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject};
-use oz_api::{GROUP, VERSION};
-use oz_core::kinds;
+use oz_client::objects::{self, Selection};
 use serde_json::Value;
 
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -60,8 +53,15 @@ impl Get {
         let cluster = context.cluster().await?;
         let mut objects = Vec::new();
         for one in &wanted {
-            let (resource, scope) = resource(&cluster, one.kind).await?;
-            objects.extend(self.read(&cluster, &resource, scope, one.name).await?);
+            let kind = objects::kind(&cluster, one.kind).await?;
+            let selection = match one.name {
+                Some(name) => Selection::Name(name),
+                None => Selection::Labels(self.selector.as_deref()),
+            };
+            let found = objects::read(&cluster, &kind, selection, self.all_namespaces).await?;
+            for object in &found {
+                objects.push(output::to_value(object)?);
+            }
         }
         let single = matches!(&wanted[..], [one] if one.name.is_some());
         if objects.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
@@ -76,50 +76,6 @@ impl Get {
             table(&objects, wide)
         })?;
         Ok(Exit::SUCCESS)
-    }
-
-    async fn read(
-        &self,
-        cluster: &Cluster,
-        resource: &ApiResource,
-        scope: Scope,
-        name: Option<&str>,
-    ) -> Result<Vec<Value>> {
-        let everywhere = self.all_namespaces || scope == Scope::Cluster;
-        let api: Api<DynamicObject> = if everywhere {
-            Api::all_with(cluster.client.clone(), resource)
-        } else {
-            Api::namespaced_with(cluster.client.clone(), &cluster.namespace, resource)
-        };
-        let found = if let Some(name) = name {
-            if self.all_namespaces && scope == Scope::Namespaced {
-                return Err(Failure::new(
-                    "a name is of one namespace; it does not go with --all-namespaces",
-                ));
-            }
-            let found = cluster.answer(api.get(name)).await;
-            let next = format!("`ozctl get {}` lists those that are there", resource.plural);
-            vec![found.map_err(|failure| match failure.is_not_found() {
-                true => failure.next(next),
-                false => failure,
-            })?]
-        } else {
-            let mut parameters = ListParams::default();
-            parameters.label_selector.clone_from(&self.selector);
-            cluster.answer(api.list(&parameters)).await?.items
-        };
-        found
-            .into_iter()
-            .map(|mut object| {
-                // A list has them only at its top level.
-                object.types.get_or_insert_with(|| kube::core::TypeMeta {
-                    api_version: resource.api_version.clone(),
-                    kind: resource.kind.clone(),
-                });
-                object.metadata.managed_fields = None;
-                output::to_value(&object)
-            })
-            .collect()
     }
 }
 
@@ -146,77 +102,19 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
         let lists = kinds.iter().map(|&kind| Wanted { kind, name: None });
         return Ok(lists.collect());
     }
+    let kind = kinds
+        .first()
+        .ok_or_else(|| Failure::new("name what to show"))?;
     let named = names.iter().map(|name| {
-        Ok(Wanted {
-            kind: kinds.first().copied().unwrap_or_default(),
-            name: Some(crate::names::checked(name)?),
-        })
+        let name = Some(crate::names::checked(name)?);
+        Ok(Wanted { kind, name })
     });
     named.collect()
 }
 
-/// The scope of a kind's objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    Namespaced,
-    Cluster,
-}
-
-/// Returns the resource of a word. The kinds that are known here require no request; other kinds of
-/// oz's group are looked up.
-async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)> {
-    if let Some(kind) = kinds::named(word) {
-        let scope = match kind.namespaced {
-            true => Scope::Namespaced,
-            false => Scope::Cluster,
-        };
-        return Ok((kind.resource, scope));
-    }
-    let version = format!("{GROUP}/{VERSION}");
-    let list = cluster
-        .answer(cluster.client.list_api_group_resources(&version))
-        .await?;
-    let wanted = word.to_lowercase();
-    let wanted = wanted.split('.').next().unwrap_or_default();
-    let mut kinds = BTreeMap::new();
-    for found in list.resources {
-        if found.name.contains('/') {
-            continue;
-        }
-        let is_it = found.name == wanted
-            || found.singular_name == wanted
-            || found.kind.to_lowercase() == wanted
-            || found
-                .short_names
-                .iter()
-                .flatten()
-                .any(|name| name == wanted);
-        if is_it {
-            let scope = match found.namespaced {
-                true => Scope::Namespaced,
-                false => Scope::Cluster,
-            };
-            let resource = ApiResource {
-                group: GROUP.to_owned(),
-                version: VERSION.to_owned(),
-                api_version: version,
-                kind: found.kind,
-                plural: found.name,
-            };
-            return Ok((resource, scope));
-        }
-        kinds.insert(found.name, ());
-    }
-    let kinds: Vec<String> = kinds.into_keys().collect();
-    Err(Failure::new(format!("oz has no kind {word}")).next(format!(
-        "name one of {}; for others there is `kubectl get`",
-        kinds.join(", ")
-    )))
-}
-
 fn table(objects: &[Value], wide: bool) -> Table {
     let now = Timestamp::now();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     // Transient bindings have a role as their template, and a binding as their pod.
     let either = |one: &Value, other: &Value| text(if one.is_null() { other } else { one });
     let mut head = vec!["NAMESPACE", "NAME", "AGE"];
@@ -229,13 +127,13 @@ fn table(objects: &[Value], wide: bool) -> Table {
         let mut row = vec![
             text(&metadata["namespace"]),
             text(&metadata["name"]),
-            output::age(metadata, now),
+            Some(output::age(metadata, now)),
         ];
         if wide {
             let status = &object["status"];
             row.extend([
                 text(&object["kind"]),
-                is_ready(status).to_string(),
+                Some(is_ready(status).to_string()),
                 text(&status["phase"]),
                 either(
                     &object["spec"]["templateName"],
@@ -245,7 +143,7 @@ fn table(objects: &[Value], wide: bool) -> Table {
                 text(&status["expiresAt"]),
             ]);
         }
-        table.row(row);
+        table.row_with_blanks(row);
     }
     table
 }

@@ -22,7 +22,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 use crate::output::yaml;
-use crate::{complete, connect};
+use crate::{complete, connect, request};
 
 /// Write a kubeconfig for kubectl and others, for a request that goes through oz's gate
 ///
@@ -59,7 +59,7 @@ impl Kubeconfig {
             if named.may_be::<R>()
                 && let Some(request) = cluster.find(&cluster.api::<R>(), named.name).await?
             {
-                let status = request.status().cloned().unwrap_or_default();
+                let status = request::status(&request);
                 by_gate::<R>(named.name, &status)?;
                 let (server, user) = connect::chosen(&context.connection).await?;
                 let name = request.name_any();
@@ -79,12 +79,14 @@ impl Kubeconfig {
         };
         let file = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
         file.map_err(|error| unwritten(path, &error))?;
-        let until = status.expires_at.map(|until| format!(" until {until}"));
         let pod = status.pod_name.as_deref().unwrap_or("POD");
+        let reached = match status.expires_at {
+            Some(until) => format!("{pod} until {until}"),
+            None => pod.to_owned(),
+        };
         context.say_plain(&format!(
-            "{} leads to pod {pod}{}: kubectl --kubeconfig {} exec -it {pod} -- /bin/sh",
+            "{} leads to pod {reached}: kubectl --kubeconfig {} exec -it {pod} -- /bin/sh",
             path.display(),
-            until.unwrap_or_default(),
             path.display()
         ));
         Ok(Exit::SUCCESS)

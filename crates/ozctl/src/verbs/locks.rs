@@ -62,16 +62,16 @@ fn table(all: &[AccessLock], now: Timestamp, wide: bool) -> Table {
             false => "locked",
         };
         let mut cells = vec![
-            lock.name_any(),
-            target(&spec.target),
-            left,
-            emergencies.to_owned(),
-            spec.reason.clone(),
+            Some(lock.name_any()),
+            Some(target(&spec.target)),
+            Some(left),
+            Some(emergencies.to_owned()),
+            Some(spec.reason.clone()),
         ];
         if wide {
-            cells.push(spec.until.clone().unwrap_or_default());
+            cells.push(spec.until.clone());
         }
-        table.row(cells);
+        table.row_with_blanks(cells);
     }
     table
 }

@@ -3,10 +3,9 @@
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use futures::AsyncReadExt;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::LogParams;
 use oz_api::{ExecAccessRequest, Operation};
+use oz_client::pods;
 
 use super::go_duration;
 use crate::access::{self, AccessFlags, Granted, Want};
@@ -71,7 +70,7 @@ impl Logs {
         };
         let body = async |cluster: &Cluster, granted: &Granted| {
             let parameters = LogParams {
-                container: granted.container.clone(),
+                container: granted.access.container.clone(),
                 follow: self.follow,
                 tail_lines: self.tail,
                 since_seconds: since,
@@ -92,19 +91,9 @@ async fn show(
     context: &Context,
     cluster: &Cluster,
     granted: &Granted,
-    mut parameters: LogParams,
+    parameters: LogParams,
 ) -> Result<Exit> {
-    let pods: Api<Pod> = cluster.api();
-    let failed = format!("failed to read the logs of pod {}", granted.pod);
-    let opened = session::once_effective(async || pods.log_stream(&granted.pod, &parameters).await);
-    let stream = match opened.await {
-        Err(failure) if failure.message().contains("container name must be") => {
-            parameters.container = Some(session::main_container(&pods, &granted.pod).await?);
-            let answer = pods.log_stream(&granted.pod, &parameters).await;
-            answer.map_err(|error| Failure::from(error).during(&failed))?
-        }
-        opened => opened.map_err(|failure| failure.during(&failed))?,
-    };
+    let stream = pods::logs(cluster, &granted.access.pod, parameters).await?;
     let mut stream = std::pin::pin!(stream);
     let mut buffer = vec![0; 64 * 1024];
     loop {

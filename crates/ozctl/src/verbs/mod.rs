@@ -2,14 +2,12 @@
 //! `async fn run(self, context: &Context) -> Result<Exit>`, and its line below. Its doc comment is
 //! its help.
 
-use std::time::Duration;
-
 use clap::Subcommand;
-use oz_api::duration::GoDuration;
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
+pub(crate) use crate::request::go_duration;
 
 macro_rules! verbs {
     ($($heading:literal { $($module:ident :: $Verb:ident,)* })*) => {
@@ -88,12 +86,4 @@ verbs! {
         options::Options,
         version::Version,
     }
-}
-
-/// Parses a duration in the format of Go; returns `None` for a negative duration.
-pub(crate) fn go_duration(text: &str) -> Option<Duration> {
-    let duration: GoDuration = text.parse().ok()?;
-    Some(Duration::from_nanos(
-        u64::try_from(duration.as_nanos()).unwrap_or(0),
-    ))
 }

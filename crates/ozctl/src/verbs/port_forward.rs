@@ -7,10 +7,9 @@ use clap::Args;
 use clap_complete::ArgValueCompleter;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use oz_api::{ExecAccessRequest, Operation};
-use tokio::net::{TcpListener, TcpStream};
+use oz_client::pods;
+use tokio::net::TcpListener;
 
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::cluster::Cluster;
@@ -51,12 +50,12 @@ struct Ports {
 }
 
 impl std::str::FromStr for Ports {
-    type Err = String;
+    type Err = Failure;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let number = |text: &str| {
             text.parse::<u16>()
-                .map_err(|_| format!("{text} is no port"))
+                .map_err(|_| Failure::new(format!("{text} is no port")))
         };
         let (local, remote) = match text.split_once(':') {
             Some(("", remote)) => (0, number(remote)?),
@@ -64,7 +63,7 @@ impl std::str::FromStr for Ports {
             None => (number(text)?, number(text)?),
         };
         if remote == 0 {
-            return Err("the pod's port cannot be 0".to_owned());
+            return Err(Failure::new("the pod's port cannot be 0"));
         }
         Ok(Self { local, remote })
     }
@@ -101,15 +100,12 @@ async fn forward(
     granted: &Granted,
     listeners: Vec<(TcpListener, u16)>,
 ) -> Result<Exit> {
-    let pods: Api<Pod> = cluster.api();
+    let pod = &granted.access.pod;
     let mut ways = FuturesUnordered::new();
     for (listener, remote) in listeners {
         let local = listener.local_addr()?;
-        context.say(&format!(
-            "Forwarding {local} to port {remote} of pod {}",
-            granted.pod
-        ));
-        ways.push(accept(context, listener, &pods, &granted.pod, remote));
+        context.say(&format!("Forwarding {local} to port {remote} of pod {pod}"));
+        ways.push(accept(context, cluster, listener, pod, remote));
     }
     tokio::select! {
         Some(failed) = ways.next() => Err(failed),
@@ -121,8 +117,8 @@ async fn forward(
 /// part of this future, and end with it.
 async fn accept(
     context: &Context,
+    cluster: &Cluster,
     listener: TcpListener,
-    pods: &Api<Pod>,
     pod: &str,
     remote: u16,
 ) -> Failure {
@@ -130,34 +126,13 @@ async fn accept(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => connections.push(connect(stream, pods, pod, remote)),
+                Ok((stream, _)) => connections.push(pods::forward(cluster, pod, remote, stream)),
                 Err(error) => return error.into(),
             },
             Some(ended) = connections.next() => if let Err(failure) = ended {
                 context.say(&format!("oz: {}", failure.message()));
             },
         }
-    }
-}
-
-async fn connect(mut stream: TcpStream, pods: &Api<Pod>, pod: &str, remote: u16) -> Result<()> {
-    let failed = format!("failed to connect to port {remote} of pod {pod}");
-    let opened = session::once_effective(async || pods.portforward(pod, &[remote]).await);
-    let mut forwarder = opened.await.map_err(|failure| failure.during(&failed))?;
-    let refused = forwarder.take_error(remote);
-    if let Some(mut inside) = forwarder.take_stream(remote) {
-        // Either side may simply disconnect.
-        let _ = tokio::io::copy_bidirectional(&mut stream, &mut inside).await;
-    }
-    forwarder.abort();
-    match refused {
-        Some(refused) => match refused.await {
-            Some(why) if !why.trim().is_empty() => {
-                Err(Failure::new(format!("{failed}: {}", why.trim())))
-            }
-            _ => Ok(()),
-        },
-        None => Ok(()),
     }
 }
 
@@ -170,12 +145,13 @@ mod tests {
         let read = |text: &str| {
             text.parse::<Ports>()
                 .map(|ports| (ports.local, ports.remote))
+                .ok()
         };
-        assert_eq!(read("80"), Ok((80, 80)));
-        assert_eq!(read("8080:80"), Ok((8080, 80)));
-        assert_eq!(read(":80"), Ok((0, 80)));
+        assert_eq!(read("80"), Some((80, 80)));
+        assert_eq!(read("8080:80"), Some((8080, 80)));
+        assert_eq!(read(":80"), Some((0, 80)));
         for bad in ["", "http", "80:", "80:0", "70000"] {
-            assert!(read(bad).is_err(), "{bad}");
+            assert!(read(bad).is_none(), "{bad}");
         }
     }
 }

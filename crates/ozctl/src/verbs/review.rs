@@ -6,7 +6,7 @@ use oz_api::Finding;
 
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::{names, reviews};
 
 /// Write what you found of an emergency, or of what break-glass opened
@@ -52,7 +52,7 @@ impl Review {
     }
 }
 
-fn finding(text: &str) -> std::result::Result<Finding, String> {
+fn finding(text: &str) -> Result<Finding> {
     text.parse()
-        .map_err(|_| "it is Justified, Unjustified or FollowUp".to_owned())
+        .map_err(|_| Failure::new("it is Justified, Unjustified or FollowUp"))
 }

@@ -81,34 +81,34 @@ impl Reviews {
         for review in found {
             let spec = &review.spec;
             let due = match (spec.is_written(), reviews::is_overdue(review, now)) {
-                (true, _) => String::new(),
-                (false, true) => "overdue".to_owned(),
-                (false, false) => short(spec.due_at.duration_since(now)),
+                (true, _) => None,
+                (false, true) => Some("overdue".to_owned()),
+                (false, false) => Some(short(spec.due_at.duration_since(now))),
             };
             let mut cells = Vec::new();
             if self.all_namespaces {
-                cells.push(review.namespace().unwrap_or_default());
+                cells.push(review.namespace());
             }
             cells.extend([
-                review.name_any(),
-                spec.requester.user.clone(),
-                match (&spec.break_glass, &spec.attestation) {
+                Some(review.name_any()),
+                Some(spec.requester.user.clone()),
+                Some(match (&spec.break_glass, &spec.attestation) {
                     (Some(_), _) => "break-glass".to_owned(),
                     (None, Some(_)) => "attestation".to_owned(),
                     (None, None) => spec.template.clone(),
-                },
+                }),
                 due,
-                spec.emergency.clone(),
+                Some(spec.emergency.clone()),
             ]);
             if self.all {
                 let finding = spec.finding.map(|finding| finding.to_string());
                 let counts = spec.attestation.as_ref().map(|attestation| {
                     format!("{} kept, {} removed", attestation.kept, attestation.removed)
                 });
-                cells.push(finding.unwrap_or_default());
-                cells.push(spec.reason.clone().or(counts).unwrap_or_default());
+                cells.push(finding);
+                cells.push(spec.reason.clone().or(counts));
             }
-            table.row(cells);
+            table.row_with_blanks(cells);
         }
         table
     }

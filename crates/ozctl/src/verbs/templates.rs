@@ -2,19 +2,12 @@
 //! same function decides that in the webhook and in the operator.
 
 use clap::Args;
-use futures::FutureExt as _;
-use futures::future::{try_join, try_join_all};
-use kube::api::ListParams;
-use oz_api::Requester;
-use oz_core::access::decide::{self, Ask};
-use oz_core::for_each_kind;
-use oz_core::kinds::AccessTemplate;
-use serde_json::{Value, json};
+use oz_client::templates::{self, Offer};
+use serde_json::Value;
 
-use crate::choose;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{self, Format, Table};
 
 /// Show what may be asked for here, and for how long
@@ -39,41 +32,15 @@ pub(crate) struct Templates {
     output: Format,
 }
 
-/// A template, and whether it grants access to the user.
-struct Row {
-    object: Value,
-    cells: Vec<String>,
-    more: Vec<String>,
-    may: Result<(), String>,
-}
-
-/// A function that makes the row of a template for the user.
-type Rowing = Box<dyn FnOnce(&Requester) -> Result<Row>>;
-
 impl Templates {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let parameters = ListParams::default();
-        let asking = &cluster;
-        let mut lists = Vec::new();
-        for_each_kind!(templates T => {
-            let api = asking.api_in::<T>(self.all_namespaces);
-            let parameters = &parameters;
-            let list = async move {
-                let found = asking.answer(api.list(parameters)).await?;
-                let found = found.items.into_iter();
-                let rows = found.map(|one| Box::new(move |me: &Requester| row(me, &one)) as Rowing);
-                Ok::<Vec<Rowing>, Failure>(rows.collect())
-            };
-            lists.push(list.boxed_local());
-        });
-        let (me, lists) = try_join(choose::myself(&cluster), try_join_all(lists)).await?;
-        let rows = lists.into_iter().flatten().map(|row| row(&me));
-        let rows: Vec<Row> = rows.collect::<Result<_>>()?;
-        let count = rows.len();
-        let shown: Vec<Row> = rows
+        let templates::Templates { me, offers } =
+            templates::list(&cluster, self.all_namespaces).await?;
+        let count = offers.len();
+        let shown: Vec<Offer> = offers
             .into_iter()
-            .filter(|row| self.all || row.may.is_ok())
+            .filter(|offer| self.all || offer.denial.is_none())
             .collect();
         let hidden = count - shown.len();
         let is_table = matches!(self.output, Format::Table | Format::Wide);
@@ -93,14 +60,14 @@ impl Templates {
             });
             return Ok(Exit::SUCCESS);
         }
-        let objects: Vec<Value> = shown.iter().map(|row| row.object.clone()).collect();
+        let objects: Vec<Value> = shown.iter().map(|offer| offer.object.clone()).collect();
         output::objects(context, self.output, &objects, false, |wide| {
             self.table(&shown, wide)
         })?;
         Ok(Exit::SUCCESS)
     }
 
-    fn table(&self, rows: &[Row], wide: bool) -> Table {
+    fn table(&self, offers: &[Offer], wide: bool) -> Table {
         let mut head = Vec::new();
         if self.all_namespaces {
             head.push("NAMESPACE");
@@ -113,65 +80,42 @@ impl Templates {
             head.push("MAY I");
         }
         let mut table = Table::new(&head);
-        for row in rows {
+        for offer in offers {
             let mut cells = Vec::new();
             if self.all_namespaces {
-                let namespace = row.object["metadata"]["namespace"].as_str();
-                cells.push(namespace.unwrap_or_default().to_owned());
+                cells.push(offer.namespace.clone());
             }
-            cells.extend(row.cells.iter().cloned());
+            let target = offer.workload.as_ref().map_or_else(
+                || "a pod of its own spec".to_owned(),
+                |target| format!("{}/{}", target.kind.to_string().to_lowercase(), target.name),
+            );
+            cells.extend([
+                Some(offer.name.clone()),
+                Some(offer.purpose.to_owned()),
+                Some(target),
+                Some(offer.config.default_duration.clone()),
+                Some(offer.config.max_duration.clone()),
+                Some(offer.is_ready.to_string()),
+            ]);
             if wide {
-                cells.extend(row.more.iter().cloned());
+                let operations = offer.operations.iter().map(ToString::to_string);
+                cells.extend([
+                    Some(operations.collect::<Vec<_>>().join(",")),
+                    Some(match &offer.config.containers[..] {
+                        [] => "all".to_owned(),
+                        some => some.join(","),
+                    }),
+                    Some(offer.config.require_reason.to_string()),
+                ]);
             }
             if self.all {
-                cells.push(match &row.may {
-                    Ok(()) => "yes".to_owned(),
-                    Err(why) => format!("no: {why}"),
-                });
+                cells.push(Some(match &offer.denial {
+                    None => "yes".to_owned(),
+                    Some(denial) => format!("no: {}", denial.message),
+                }));
             }
-            table.row(cells);
+            table.row_with_blanks(cells);
         }
         table
     }
-}
-
-fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
-    let config = template.config();
-    // A request chooses its own container; the question here is about the user.
-    let may = decide::may_ask(me, template.name(), config, Ask::default())
-        .map_err(|denial| denial.message);
-    let mut object = output::whole(template)?;
-    object["mayAsk"] = json!(may.is_ok());
-    if let Err(why) = &may {
-        object["reason"] = json!(why);
-    }
-    let target = template.workload().map_or_else(
-        || "a pod of its own spec".to_owned(),
-        |target| format!("{}/{}", target.kind.to_string().to_lowercase(), target.name),
-    );
-    let operations: Vec<String> = decide::operations(config)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let containers = match &config.containers[..] {
-        [] => "all".to_owned(),
-        some => some.join(","),
-    };
-    Ok(Row {
-        cells: vec![
-            template.name().to_owned(),
-            T::PURPOSE.to_owned(),
-            target,
-            config.default_duration.clone(),
-            config.max_duration.clone(),
-            template.is_ready().to_string(),
-        ],
-        more: vec![
-            operations.join(","),
-            containers,
-            config.require_reason.to_string(),
-        ],
-        object,
-        may,
-    })
 }

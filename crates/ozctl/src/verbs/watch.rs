@@ -3,15 +3,8 @@
 use std::cell::Cell;
 
 use clap::{Args, ValueEnum};
-use futures::FutureExt as _;
-use futures::future::{LocalBoxFuture, try_join_all};
-use kube::Api;
-use oz_api::AccessLock;
-use oz_core::for_each_kind;
-use oz_core::kinds::Kind as _;
 
-use crate::changes::{Change, Feed, Link, OnChange, OnLink, Stop, Watched};
-use crate::cluster::Cluster;
+use crate::changes::{Change, Feeds, Link};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -48,16 +41,6 @@ enum Format {
     Json,
 }
 
-/// The state of a watch.
-struct Watching<'a> {
-    context: &'a Context,
-    cluster: &'a Cluster,
-    told: OnChange<'a>,
-    link: OnLink<'a>,
-    follow: Vec<LocalBoxFuture<'a, Result<(), Stop>>>,
-    refused: Option<Failure>,
-}
-
 impl Watch {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         // From here on, Ctrl-C is the regular end.
@@ -75,33 +58,13 @@ impl Watch {
         let told = |change: Change| context.pass_on(self.text(&change)?.as_bytes());
         let broken = Cell::new(0_usize);
         let link = |link: Link<'_>| said_once(context, &broken, link);
-        let mut watching = Watching {
-            context,
-            cluster: &cluster,
-            told: &told,
-            link: &link,
-            follow: Vec::new(),
-            refused: None,
+        let refused = |title: &str, failure: &Failure| {
+            context.say(&format!("{title}: not watched: {}", failure.message()));
         };
-        for_each_kind!(requests R => {
-            watching.begin(R::title(), cluster.api_in::<R>(self.all_namespaces)).await?;
-        });
-        for_each_kind!(approvals A => {
-            watching.begin(A::title(), cluster.api_in::<A>(self.all_namespaces)).await?;
-        });
-        for_each_kind!(reviews V => {
-            watching.begin(V::title(), cluster.api_in::<V>(self.all_namespaces)).await?;
-        });
-        let locks = Api::<AccessLock>::all(cluster.client.clone());
-        watching.begin(AccessLock::title(), locks).await?;
-        if let (true, Some(refused)) = (watching.follow.is_empty(), watching.refused) {
-            return Err(refused);
-        }
+        let feeds = Feeds::begin(&cluster, self.all_namespaces, &told, &link, refused).await?;
         context.say("watching; Ctrl-C ends it");
-        match try_join_all(watching.follow).await {
-            Ok(_) | Err(Stop::Enough) => Ok(Exit::SUCCESS),
-            Err(Stop::Failed(failure)) => Err(failure),
-        }
+        feeds.follow().await?;
+        Ok(Exit::SUCCESS)
     }
 
     fn text(&self, change: &Change) -> Result<String> {
@@ -111,20 +74,15 @@ impl Watch {
         }
         let standing = &change.standing;
         let namespace = change.namespace.as_ref().filter(|_| self.all_namespaces);
-        let place = namespace.map(|namespace| format!("{namespace}/"));
+        let name = match namespace {
+            Some(namespace) => format!("{namespace}/{}", change.name),
+            None => change.name.clone(),
+        };
         let phase = match change.deleted {
             true => "Deleted",
             false => &standing.phase,
         };
-        let mut cells = vec![
-            format!(
-                "{} {}{}",
-                change.kind,
-                place.unwrap_or_default(),
-                change.name
-            ),
-            phase.to_owned(),
-        ];
+        let mut cells = vec![format!("{} {name}", change.kind), phase.to_owned()];
         cells.extend(standing.who.clone());
         cells.push(standing.what.clone());
         cells.extend(
@@ -154,27 +112,6 @@ fn said_once(context: &Context, broken: &Cell<usize>, link: Link<'_>) {
             if broken.get() == 0 {
                 context.say("watching again; what came meanwhile is shown");
             }
-        }
-    }
-}
-
-impl<'a> Watching<'a> {
-    /// Begins to watch a kind, if the user may do so.
-    async fn begin<K: Watched>(&mut self, title: &str, api: Api<K>) -> Result<()> {
-        match Feed::begin(self.cluster, api).await {
-            Ok(feed) => {
-                let (cluster, told, link) = (self.cluster, self.told, self.link);
-                self.follow
-                    .push(feed.follow(cluster, told, link).boxed_local());
-                Ok(())
-            }
-            Err(failure) if failure.is_forbidden() || failure.is_unknown_kind() => {
-                self.context
-                    .say(&format!("{title}: not watched: {}", failure.message()));
-                self.refused = Some(failure);
-                Ok(())
-            }
-            Err(failure) => Err(failure),
         }
     }
 }

@@ -203,8 +203,8 @@ async fn of_parent(
     flags: &Flags,
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
-    let (kind, _) = word.split_once('/').unwrap_or_default();
-    if kind.is_empty() || kinds::named(kind).is_some() {
+    let kind = word.split_once('/').map(|(kind, _)| kind);
+    if kind.is_none_or(|kind| kind.is_empty() || kinds::named(kind).is_some()) {
         return Ok(None);
     }
     composite::explain(cluster, &flags.settings.policy_namespaces, word).await

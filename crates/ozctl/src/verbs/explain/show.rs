@@ -1,6 +1,7 @@
 //! The output of an explanation on the screen, and as JSON.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 use oz_api::RequestStatus;
 use oz_core::access::decide::Rule;
 use oz_core::controller::{Plan, Step, Which};
@@ -194,6 +195,13 @@ pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
     }
 }
 
+/// Returns the kind and the name in a reference.
+fn named(reference: &Value) -> String {
+    let words = [&reference["kind"], &reference["name"]];
+    let words = words.iter().filter_map(|word| word.as_str());
+    words.collect::<Vec<_>>().join(" ")
+}
+
 pub(super) fn step_text(step: &Step) -> String {
     match step {
         Step::Record(record) => {
@@ -204,8 +212,7 @@ pub(super) fn step_text(step: &Step) -> String {
             )
         }
         Step::Apply(child) => {
-            let name = child.object.metadata.name.as_deref().unwrap_or_default();
-            let mut text = format!("create {} {name}", child.resource.kind);
+            let mut text = format!("create {} {}", child.resource.kind, child.object.name_any());
             if let Some(rules) = child.object.data["rules"].as_array() {
                 for rule in rules {
                     text.push_str(&format!(
@@ -218,11 +225,7 @@ pub(super) fn step_text(step: &Step) -> String {
             }
             if let Some(subjects) = child.object.data["subjects"].as_array() {
                 for subject in subjects {
-                    text.push_str(&format!(
-                        "\n       for {} {}",
-                        subject["kind"].as_str().unwrap_or_default(),
-                        subject["name"].as_str().unwrap_or_default()
-                    ));
+                    text.push_str(&format!("\n       for {}", named(subject)));
                 }
             }
             text
@@ -243,10 +246,9 @@ pub(super) fn step_text(step: &Step) -> String {
         Step::Look(sought) => match &sought.which {
             Which::Name(name) => format!("see that {} {name} is gone", sought.resource.kind),
             Which::Having(_, role) => format!(
-                "see that no {} of others waits for {} {}",
+                "see that no {} of others waits for {}",
                 sought.resource.kind,
-                role["kind"].as_str().unwrap_or_default(),
-                role["name"].as_str().unwrap_or_default()
+                named(role)
             ),
         },
         Step::Hold(_) => "put oz's finalizer on".to_owned(),

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt as _;
 use oz_composites::Moment;
 use oz_core::controller::{Live, Plan, Step};
 use serde_json::{Value, json};
 
-use super::super::composites::ago;
+use super::super::composites::failed;
 use super::show::{condition, step_text};
 use crate::context::{Context, Style};
 use crate::explain::composite::{Explained, Explanation, Outcome, Withheld};
@@ -27,7 +28,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
     let mut heading = format!(
         "{} {}",
         explanation.kind.resource.kind,
-        metadata.name.as_deref().unwrap_or_default()
+        explanation.parent.name_any()
     );
     if let Some(namespace) = &metadata.namespace {
         heading.push_str(&format!(" in namespace {namespace}"));
@@ -58,7 +59,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
 fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
     let title = |text: &str| context.paint_output(Style::Bold, text);
     let composite = &explained.composite;
-    let status = composite.standing().cloned().unwrap_or_default();
+    let status = composite.standing();
     lines.push(format!(
         "  composite  {} {}",
         composite.kind(),
@@ -80,15 +81,15 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
             policy.language, policy.digest
         ));
     }
-    if let Some(account) = &status.account {
+    if let Some(account) = status.and_then(|status| status.account.as_ref()) {
         lines.push(format!("  account    {}", output::line(account)));
     }
     lines.push(String::new());
     lines.push(title("Where the composite stands"));
-    if status.conditions.is_empty() {
-        lines.push("  it says nothing of itself".to_owned());
+    match status.map(|status| &status.conditions[..]) {
+        None | Some([]) => lines.push("  it says nothing of itself".to_owned()),
+        Some(conditions) => lines.extend(conditions.iter().map(|one| condition(context, one))),
     }
-    lines.extend(status.conditions.iter().map(|one| condition(context, one)));
     lines.push(String::new());
     match &explained.outcome {
         Outcome::Told {
@@ -128,8 +129,7 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
                 lines.push(format!("  the function is asked again at {first}"));
             }
             if let Some(trouble) = trouble {
-                let message = output::line(&trouble.message);
-                lines.push(format!("  last error{}: {message}", ago(trouble)));
+                lines.push(output::line(&failed("  last error", trouble)));
             }
         }
     }
@@ -153,8 +153,7 @@ fn steps(plan: &Plan, live: &[Live], lines: &mut Vec<String>) {
     for (number, step) in plan.stages.iter().flatten().enumerate() {
         let text = match step {
             Step::Apply(child) if there.contains(&child.key()) => {
-                let name = child.object.metadata.name.as_deref().unwrap_or_default();
-                format!("change {} {name}", child.resource.kind)
+                format!("change {} {}", child.resource.kind, child.object.name_any())
             }
             Step::Delete(reference) => {
                 there.retain(|key| {

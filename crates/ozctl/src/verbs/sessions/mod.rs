@@ -1,19 +1,20 @@
 //! `ozctl sessions`: shows the open and the past sessions of the gate, and their recordings.
-//! Another user produced the content of a recording: only its letters, their colours and their
-//! positions reach the terminal.
+//! What is read, and what of it is harmless for a terminal, is in [`oz_client::sessions`].
 
-mod harmless;
 mod identity;
 mod list;
 mod live;
 mod play;
-mod source;
 mod transcript;
 mod verify;
 
-pub(crate) use self::identity::Identities;
-pub(crate) use self::verify::{Checked, RecordedIn, show};
+use std::path::Path;
+
+pub(crate) use self::verify::{RecordedIn, show};
 use clap::{Args, Subcommand};
+pub(crate) use oz_client::sessions::Identities;
+use oz_client::sessions::source::Source;
+pub(crate) use oz_client::sessions::verification::Checked;
 
 use crate::context::Context;
 use crate::exit::Exit;
@@ -70,6 +71,25 @@ impl Sessions {
             Verb::Play(verb) => verb.run(context).await,
             Verb::Transcript(verb) => verb.run(context).await,
             Verb::Verify(verb) => verb.run(context).await,
+        }
+    }
+}
+
+/// Returns the source of recordings: a directory, or the gate.
+async fn source(context: &Context, from: Option<&Path>) -> Result<Source> {
+    Ok(match from {
+        Some(path) => Source::Directory(path.to_owned()),
+        None => Source::Gate(context.cluster().await?),
+    })
+}
+
+/// Returns the namespace in which to search for sessions.
+fn namespace(context: &Context, source: &Source) -> String {
+    match source {
+        Source::Gate(cluster) => cluster.namespace.clone(),
+        Source::Directory(_) => {
+            let chosen = context.connection.namespace.clone();
+            chosen.unwrap_or_else(|| "default".to_owned())
         }
     }
 }

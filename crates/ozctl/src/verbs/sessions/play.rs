@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use oz_gating::recording::{Code, Event, SessionKey};
+use oz_client::sessions::harmless::RESET;
+use oz_client::sessions::playback::{Playback, Played};
 
-use super::harmless::{Harmless, RESET};
-use super::identity::{Identities, IdentityArgs};
-use super::source::{Source, unpacked};
+use super::identity::IdentityArgs;
+use super::{namespace, source};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -42,12 +42,12 @@ pub(super) struct Play {
     identity: IdentityArgs,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+fn speed(text: &str) -> Result<f64> {
     let speed = text
         .parse()
         .ok()
         .filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
-    speed.ok_or_else(|| "it must be a number above 0".to_owned())
+    speed.ok_or_else(|| Failure::new("it must be a number above 0"))
 }
 
 fn duration(flag: &str, text: &str) -> Result<f64> {
@@ -65,146 +65,112 @@ impl Play {
             .map(|text| duration("skip", text))
             .transpose()?;
         let identities = self.identity.read(context)?;
-        let source = Source::new(context, self.from.as_deref()).await?;
+        let source = source(context, self.from.as_deref()).await?;
         let namespace = namespace(context, &source);
         let key = source.session(&namespace, &self.session).await?;
+        let begin = match (skip, self.search.as_deref()) {
+            (Some(seconds), _) => Begin::At(seconds),
+            (None, Some(text)) => Begin::Text(text),
+            (None, None) => Begin::Begun,
+        };
         let mut player = Player {
             context,
-            identities: &identities,
-            harmless: Harmless::default(),
-            search: self.search.as_deref(),
-            skip: skip.unwrap_or_default(),
-            began: skip.is_none() && self.search.is_none(),
-            now: skip.unwrap_or_default(),
+            begin,
+            now: 0.0,
             speed: self.speed,
             idle,
             before: String::new(),
-            tty: true,
         };
-        let played = player.all(&source, &key).await;
+        let played = async {
+            let mut playback = Playback::begin(&source, &key, &identities).await?;
+            while let Some(played) = playback.next().await? {
+                if let Played::Missing(part) = played {
+                    context.say_plain(&format!("oz: part {part} of session {key} is missing"));
+                } else if !player.show(played).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        let played: Result<bool> = played.await;
         context.print(RESET)?;
         let read = played?;
-        if !player.began && read {
-            let message = match &self.search {
-                Some(text) => format!("{} is not shown in session {key}", line(text)),
-                None => format!("session {key} is over before that"),
-            };
-            return Err(Failure::new(message));
-        }
-        Ok(Exit::SUCCESS)
+        let message = match player.begin {
+            Begin::Text(text) if read => format!("{} is not shown in session {key}", line(text)),
+            Begin::At(_) if read => format!("session {key} is over before that"),
+            _ => return Ok(Exit::SUCCESS),
+        };
+        Err(Failure::new(message))
     }
 }
 
-/// Returns the namespace in which to search for sessions.
-pub(super) fn namespace(context: &Context, source: &Source) -> String {
-    match source {
-        Source::Gate(cluster) => cluster.namespace.clone(),
-        Source::Directory(_) => {
-            let chosen = context.connection.namespace.clone();
-            chosen.unwrap_or_else(|| "default".to_owned())
-        }
-    }
+/// The point from which the recording is shown.
+#[derive(Clone, Copy)]
+enum Begin<'a> {
+    /// It is shown already.
+    Begun,
+    /// This number of seconds after the session was opened.
+    At(f64),
+    /// The first output with this text.
+    Text(&'a str),
 }
 
 struct Player<'a> {
     context: &'a Context,
-    identities: &'a Identities,
-    harmless: Harmless,
-    search: Option<&'a str>,
-    skip: f64,
-    /// The requested part has begun.
-    began: bool,
+    begin: Begin<'a>,
     /// The position of the playback in the session, in seconds.
     now: f64,
     speed: f64,
     idle: f64,
     /// The output before the requested part, which makes the screen.
     before: String,
-    tty: bool,
 }
 
 impl Player<'_> {
-    /// Plays a session. Returns whether all of it was read.
-    async fn all(&mut self, source: &Source, key: &SessionKey) -> Result<bool> {
-        // One part at a time: a recording may be long.
-        let listing = source.listing(&key.namespace, &key.request).await?;
-        let session = key.to_string();
-        let found = listing
-            .sessions
-            .into_iter()
-            .find(|one| one.session == session);
-        let names = found.map(|one| one.parts).unwrap_or_default();
-        if names.is_empty() {
-            return Err(
-                Failure::new(format!("nothing is recorded of session {key}"))
-                    .next("`ozctl sessions list` shows which sessions there were"),
-            );
-        }
-        let mut wanted = 0;
-        for name in names
-            .iter()
-            .filter_map(|name| oz_gating::recording::PartName::read(name))
-        {
-            if name.number != wanted {
-                self.context
-                    .say_plain(&format!("oz: part {wanted} of session {key} is missing"));
-            }
-            wanted = name.number + 1;
-            let part = unpacked(&name, &source.part(&name).await?, self.identities)?;
-            if name.number == 0 {
-                let about = &part.header.oz;
-                self.tty = about.tty;
+    /// Shows one piece. Returns whether the output still has a reader.
+    async fn show(&mut self, played: Played) -> Result<bool> {
+        let (at, recorded, shown) = match played {
+            Played::Missing(_) => return Ok(true),
+            Played::Begin(about) => {
                 let command = about.command.join(" ");
                 self.context.say_plain(&format!(
                     "oz: {} in pod {} ({} {command}), opened at {}",
                     about.user, about.pod, about.way, about.opened_at
                 ));
-            }
-            for event in &part.events {
-                if !self.event(event).await? {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Plays one event. Returns whether the output still has a reader.
-    async fn event(&mut self, event: &Event) -> Result<bool> {
-        let Event(at, code, data) = event;
-        if *code == Code::Mark {
-            if self.began {
-                self.context.say_plain(data);
-            }
-            return Ok(true);
-        }
-        if *code != Code::Output {
-            return Ok(true);
-        }
-        // Without a terminal, a line begins where the preceding line ended.
-        let output = if self.tty {
-            data.clone()
-        } else {
-            data.replace('\n', "\r\n")
-        };
-        let shown = self.harmless.of(&output);
-        if !self.began {
-            self.began = match self.search {
-                Some(text) => data.contains(text),
-                None => *at >= self.skip,
-            };
-            self.before.push_str(&shown);
-            if !self.began {
                 return Ok(true);
             }
-            self.now = *at;
-            return self
-                .context
-                .pass_on(std::mem::take(&mut self.before).as_bytes());
+            Played::Mark(text) => {
+                if matches!(self.begin, Begin::Begun) {
+                    self.context.say_plain(&text);
+                }
+                return Ok(true);
+            }
+            Played::Output {
+                at,
+                recorded,
+                shown,
+            } => (at, recorded, shown),
+        };
+        let begins = match self.begin {
+            Begin::Begun => return self.later(at, &shown).await,
+            Begin::At(seconds) => at >= seconds,
+            Begin::Text(text) => recorded.contains(text),
+        };
+        self.before.push_str(&shown);
+        if !begins {
+            return Ok(true);
         }
+        self.begin = Begin::Begun;
+        self.now = at;
+        let before = std::mem::take(&mut self.before);
+        self.context.pass_on(before.as_bytes())
+    }
+
+    /// Shows output after the pause that the recording has before it.
+    async fn later(&mut self, at: f64, shown: &str) -> Result<bool> {
         // The writer of the stored data chose the times: they may have any value.
         let pause = ((at - self.now) / self.speed).clamp(0.0, self.idle);
-        self.now = self.now.max(*at);
+        self.now = self.now.max(at);
         if pause > 0.0 {
             tokio::time::sleep(Duration::from_secs_f64(pause)).await;
         }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use oz_gating::recording::{Form, Head, SessionKey, Stored, check};
+use oz_client::sessions::Identities;
+use oz_client::sessions::verification::{self, Checked};
 use oz_trail::{Action, Query};
-use serde::Serialize;
 
-use super::identity::{Identities, IdentityArgs};
-use super::source::{Source, unpacked};
+use super::identity::IdentityArgs;
+use super::source;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -87,21 +87,6 @@ pub(crate) struct RecordedIn<'a> {
     pub(crate) logs: &'a [PathBuf],
 }
 
-/// A recording with an audit record, and the problems of its stored data.
-#[derive(Serialize)]
-pub(crate) struct Checked {
-    session: String,
-    parts: u32,
-    findings: Vec<String>,
-}
-
-impl Checked {
-    /// Checks whether the stored data differs from the recorded data.
-    pub(crate) fn is_wrong(&self) -> bool {
-        !self.findings.is_empty()
-    }
-}
-
 impl RecordedIn<'_> {
     /// Compares each recording of these records with its stored data: in a directory, or through
     /// the gate.
@@ -112,47 +97,12 @@ impl RecordedIn<'_> {
         from: Option<&Path>,
         identities: &Identities,
     ) -> Result<Vec<Checked>> {
-        let heads = self.heads(context, query).await?;
-        let source = Source::new(context, from).await?;
-        let mut checked = Vec::new();
-        for (key, head) in &heads {
-            let parts = source.parts(key, identities).await?;
-            let session = key.to_string();
-            let findings = check(&session, Some(head), &parts);
-            let mut findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
-            if findings.is_empty() {
-                findings = unread(&parts, identities);
-            }
-            let parts = head.parts;
-            checked.push(Checked {
-                session,
-                parts,
-                findings,
-            });
-        }
-        Ok(checked)
-    }
-
-    /// Returns the recorded heads, by session.
-    async fn heads(&self, context: &Context, query: Query) -> Result<Vec<(SessionKey, Head)>> {
         let action = Some(Action::SessionRecorded);
         let query = Query { action, ..query };
         let entries = audit::entries(context, &query, self.cluster, self.logs).await?;
-        let mut heads: Vec<(SessionKey, Head)> = entries
-            .iter()
-            .filter_map(|entry| {
-                let details = &entry.record.details;
-                let key = SessionKey::read(details.get("session")?)?;
-                let (parts, digest) = (
-                    details.get("parts")?.parse().ok()?,
-                    details.get("head")?.clone(),
-                );
-                Some((key, Head { parts, digest }))
-            })
-            .collect();
-        // A session may be in the cluster and in a log.
-        heads.dedup();
-        Ok(heads)
+        let heads = verification::heads(&entries);
+        let source = source(context, from).await?;
+        Ok(verification::check(&source, &heads, identities).await?)
     }
 }
 
@@ -172,21 +122,4 @@ pub(crate) fn show(context: &Context, checked: &[Checked]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Describes the parts that are as they were recorded, but cannot be read with the given
-/// identities.
-fn unread(parts: &[Stored], identities: &Identities) -> Vec<String> {
-    let encrypted = |part: &&Stored| part.name.form != Form::Plain && !identities.is_empty();
-    let read = |part: &Stored| unpacked(&part.name, &part.bytes, identities).err();
-    let parts = parts.iter().filter(encrypted);
-    let failures = parts.filter_map(|part| Some((part.name.number, read(part)?)));
-    failures
-        .map(|(number, why)| {
-            format!(
-                "part {number} is as recorded, but not read: {}",
-                why.message()
-            )
-        })
-        .collect()
 }

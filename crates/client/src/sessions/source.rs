@@ -2,23 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use http_body_util::BodyExt as _;
-use kube::client::Body;
+use http::Method;
 use oz_gating::recording::{Listing, Part, PartName, SessionKey, Stored};
 use oz_gating::recordings;
 
-use super::identity::Identities;
+use super::error::{PartError, SessionError};
+use super::gate::{self, MAX_ANSWER};
+use super::identities::Identities;
 use crate::cluster::Cluster;
-use crate::context::Context;
-use crate::failure::{Failure, Result};
 
-/// The maximum size of a response, and of an unpacked part.
-const MAX_PART: usize = 64 << 20;
 /// The maximum number of entries that are read of a directory.
 const MAX_ENTRIES: usize = 100_000;
 
+type Result<T> = std::result::Result<T, SessionError>;
+
 /// A source of recordings, see the module.
-pub(super) enum Source {
+pub enum Source {
     /// The gate of a cluster.
     Gate(Cluster),
     /// A directory.
@@ -26,22 +25,17 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) async fn new(context: &Context, from: Option<&Path>) -> Result<Self> {
-        Ok(match from {
-            Some(path) => Self::Directory(path.to_owned()),
-            None => Self::Gate(context.cluster().await?),
-        })
-    }
-
     /// Returns the stored data of a request's sessions.
-    pub(super) async fn listing(&self, namespace: &str, request: &str) -> Result<Listing> {
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub async fn listing(&self, namespace: &str, request: &str) -> Result<Listing> {
         match self {
             Self::Gate(cluster) => {
                 let bytes = get(cluster, &recordings(namespace, request)).await?;
-                serde_json::from_slice(&bytes).map_err(|error| {
-                    Failure::new(format!(
-                        "failed to read what the gate has of request {request}: {error}"
-                    ))
+                serde_json::from_slice(&bytes).map_err(|error| SessionError::Recordings {
+                    request: request.to_owned(),
+                    error,
                 })
             }
             Self::Directory(path) => {
@@ -59,21 +53,22 @@ impl Source {
         }
     }
 
-    /// Returns the parts of a session, in their order, as they are stored; with the content of
-    /// those that can be read.
-    pub(super) async fn parts(
-        &self,
-        key: &SessionKey,
-        identities: &Identities,
-    ) -> Result<Vec<Stored>> {
+    /// Returns the names of the parts of a session, in their order, as the source lists them.
+    pub(super) async fn names(&self, key: &SessionKey) -> Result<Vec<String>> {
         let listing = self.listing(&key.namespace, &key.request).await?;
         let session = key.to_string();
-        let found = listing
-            .sessions
-            .into_iter()
-            .find(|one| one.session == session);
+        let mut sessions = listing.sessions.into_iter();
+        let found = sessions.find(|one| one.session == session);
+        Ok(found.into_iter().flat_map(|one| one.parts).collect())
+    }
+
+    /// Returns the parts of a session, in their order, as they are stored; with the heads in those that can be read.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub async fn parts(&self, key: &SessionKey, identities: &Identities) -> Result<Vec<Stored>> {
         let mut parts = Vec::new();
-        for name in found.map(|one| one.parts).unwrap_or_default() {
+        for name in self.names(key).await? {
             let Some(name) = PartName::read(&name).filter(|name| name.session == *key) else {
                 continue;
             };
@@ -91,7 +86,10 @@ impl Source {
     }
 
     /// Returns a part as it is stored.
-    pub(super) async fn part(&self, name: &PartName) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub async fn part(&self, name: &PartName) -> Result<Vec<u8>> {
         let key = &name.session;
         let path = name.to_string();
         match self {
@@ -102,16 +100,19 @@ impl Source {
             }
             Self::Directory(directory) => {
                 let path = directory.join(path);
-                std::fs::read(&path).map_err(|error| unread(&path, &error))
+                std::fs::read(&path).map_err(|error| unread(&path, error))
             }
         }
     }
 
     /// Returns the session of `REQUEST` (its last one) or `REQUEST/SESSION`.
-    pub(super) async fn session(&self, namespace: &str, text: &str) -> Result<SessionKey> {
-        let malformed = || {
-            let message = format!("{text} names no session: write REQUEST, or REQUEST/SESSION");
-            Failure::new(message).next("`ozctl sessions list` shows what there is")
+    ///
+    /// # Errors
+    /// The text names no session, or the source cannot be read.
+    pub async fn session(&self, namespace: &str, text: &str) -> Result<SessionKey> {
+        let malformed = || SessionError::Malformed {
+            text: text.to_owned(),
+            is_open: false,
         };
         if text.contains('/') {
             return SessionKey::read(&format!("{namespace}/{text}")).ok_or_else(malformed);
@@ -122,57 +123,48 @@ impl Source {
             .sessions
             .last()
             .and_then(|last| SessionKey::read(&last.session));
-        last.ok_or_else(|| {
-            let message = format!("nothing is recorded of request {text} in namespace {namespace}");
-            Failure::new(message).next("`ozctl sessions list` shows which sessions there were")
+        last.ok_or_else(|| SessionError::NoRecording {
+            namespace: namespace.to_owned(),
+            request: text.to_owned(),
         })
     }
 }
 
 /// Returns the content of a part.
-pub(super) fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -> Result<Part> {
-    let lines = identities.lines(name, bytes, MAX_PART)?;
-    Part::read(&lines).map_err(|why| Failure::new(format!("failed to read {name}: {why}")))
+///
+/// # Errors
+/// The part is damaged, or encrypted to others.
+pub fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -> Result<Part> {
+    let lines = identities.lines(name, bytes, MAX_ANSWER)?;
+    Part::read(&lines).map_err(|error| SessionError::Part {
+        name: name.clone(),
+        error: PartError::Lines(error.to_string()),
+    })
 }
 
 async fn get(cluster: &Cluster, path: &str) -> Result<Vec<u8>> {
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::new(format!("failed to read {path}: {error}"));
-    let request = http::Request::get(path).body(Body::empty());
-    let request = request.map_err(|error| failed(&error))?;
-    let answer = cluster.answer(cluster.client.send(request)).await?;
-    let status = answer.status();
-    let body = http_body_util::Limited::new(answer.into_body(), MAX_PART);
-    let bytes = body
-        .collect()
-        .await
-        .map_err(|error| failed(&error))?
-        .to_bytes();
-    if status.is_success() {
-        return Ok(bytes.into());
-    }
-    let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let why = said["message"]
-        .as_str()
-        .map_or_else(|| status.to_string(), str::to_owned);
-    Err(failed(&why)
-        .next("reading recordings takes ClusterRole oz-recording-viewer in their namespace"))
+    let failed = |error| SessionError::read(path, error);
+    let answer = gate::send(cluster, Method::GET, path).await;
+    gate::read(answer.map_err(failed)?).await.map_err(failed)
 }
 
 fn entries(path: &Path) -> Result<Vec<String>> {
     let read = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(|error| unread(path, &error))?,
+        read => read.map_err(|error| unread(path, error))?,
     };
     let mut names = Vec::new();
     for entry in read.take(MAX_ENTRIES) {
-        let entry = entry.map_err(|error| unread(path, &error))?;
+        let entry = entry.map_err(|error| unread(path, error))?;
         names.extend(entry.file_name().into_string().ok());
     }
     names.sort_unstable();
     Ok(names)
 }
 
-fn unread(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("failed to read {}: {error}", path.display()))
+fn unread(path: &Path, error: std::io::Error) -> SessionError {
+    SessionError::File {
+        path: path.to_owned(),
+        error,
+    }
 }

@@ -8,7 +8,7 @@ use vte::{Params, Perform};
 
 /// The sequence that resets a terminal after a recording was played: colours, cursor, screen,
 /// letters, margins.
-pub(super) const RESET: &str = "\u{1b}[0m\u{1b}[?25h\u{1b}[?1049l\u{1b}[?7h\u{1b}(B\u{f}\u{1b}[r";
+pub const RESET: &str = "\u{1b}[0m\u{1b}[?25h\u{1b}[?1049l\u{1b}[?7h\u{1b}(B\u{f}\u{1b}[r";
 /// The permitted modes: origin, wrapping, the cursor, the other screen.
 const MODES: [u16; 6] = [6, 7, 25, 47, 1047, 1049];
 /// The permitted final bytes: movements, erasures, colours, margins. A terminal answers none of
@@ -17,7 +17,7 @@ const FINALS: &str = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu";
 
 /// A filter that permits only harmless sequences.
 #[derive(Default)]
-pub(super) struct Harmless {
+pub struct Harmless {
     parser: vte::Parser,
     kept: Kept,
 }
@@ -29,7 +29,7 @@ struct Kept {
 
 impl Harmless {
     /// Returns the harmless part of more output. A sequence may span several pieces.
-    pub(super) fn of(&mut self, output: &str) -> String {
+    pub fn filter(&mut self, output: &str) -> String {
         self.parser.advance(&mut self.kept, output.as_bytes());
         std::mem::take(&mut self.kept.text)
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        Harmless::default().of(text)
+        Harmless::default().filter(text)
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let mut harmless = Harmless::default();
         let shown: String = ["\u{1b}", "]0;ow", "ned\u{7}a\u{1b}[3", "1mb"]
             .iter()
-            .map(|piece| harmless.of(piece))
+            .map(|piece| harmless.filter(piece))
             .collect();
         assert_eq!(shown, "a\u{1b}[31mb");
     }

@@ -1,187 +1,21 @@
-//! Changes of requests, approvals, reviews and locks: from a list onward by watches, which resume where they broke. A
-//! comparison of the current objects with the known ones finds the changes in between.
+//! The changes of the objects of one kind.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt};
-use oz_api::{
-    AccessLock, AccessRequestApproval, AccessReview, ExecAccessRequest, PodAccessRequest, labels,
-};
-use oz_core::access::lock;
-use oz_core::kinds::AccessRequest;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::{Change, Standing, Watched};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use crate::request::{Ask, Retry, user};
-use crate::reviews;
+use crate::request::Retry;
 
 /// The pause after a watch that broke.
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
-
-/// The part of an object that a user sees.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Standing {
-    /// The requester, the approver or the user under review.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub who: Option<String>,
-    /// The subject of the object.
-    pub what: String,
-    /// The phase.
-    pub phase: String,
-    /// The reason, in the words of the user or component that gave it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The instant until which it holds, or has to be done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<Timestamp>,
-}
-
-/// A change of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Change {
-    /// The kind of the object.
-    pub kind: String,
-    /// The namespace, if the object is in one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// The name.
-    pub name: String,
-    /// The current state; the last state, if the object was deleted.
-    #[serde(flatten)]
-    pub standing: Standing,
-    /// True if the object was deleted.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deleted: bool,
-}
-
-/// A kind with changes that are shown.
-pub trait Watched:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
-{
-    /// Returns the part of the object that a user sees.
-    fn standing(&self, now: Timestamp) -> Standing;
-}
-
-/// Returns the part of a request that a user sees.
-fn of_request<R: AccessRequest>(request: &R) -> Standing {
-    let status = request.status().cloned().unwrap_or_default();
-    let ask = Ask::of(request);
-    let ended = status.ending.as_ref().map(|ending| {
-        let detail = ending.detail.as_ref().map(|detail| format!(": {detail}"));
-        format!("{}{}", ending.reason, detail.unwrap_or_default())
-    });
-    let emergency = if ask.emergency { ", an emergency" } else { "" };
-    Standing {
-        who: user(request),
-        what: format!("{} by template {}{emergency}", R::PURPOSE, ask.template),
-        phase: match &status.approval {
-            Some(_) if !status.phase.is_granted() && !status.phase.is_terminal() => {
-                "Waiting for approval".to_owned()
-            }
-            _ => status.phase.to_string(),
-        },
-        reason: ended.or(ask.reason),
-        until: status.expires_at,
-    }
-}
-
-impl Watched for ExecAccessRequest {
-    fn standing(&self, _: Timestamp) -> Standing {
-        of_request(self)
-    }
-}
-
-impl Watched for PodAccessRequest {
-    fn standing(&self, _: Timestamp) -> Standing {
-        of_request(self)
-    }
-}
-
-fn annotation<K: Resource>(object: &K, name: &str) -> Option<String> {
-    let annotations = object.meta().annotations.as_ref();
-    annotations.and_then(|all| all.get(name).cloned())
-}
-
-impl Watched for AccessRequestApproval {
-    fn standing(&self, _: Timestamp) -> Standing {
-        let about = &self.spec.access_request_ref;
-        Standing {
-            who: annotation(self, labels::REQUESTED_BY),
-            what: format!("{} {}", about.kind, about.name),
-            phase: if self.spec.approval {
-                "Approved"
-            } else {
-                "Denied"
-            }
-            .to_owned(),
-            reason: self.spec.reason.clone(),
-            until: None,
-        }
-    }
-}
-
-impl Watched for AccessReview {
-    fn standing(&self, now: Timestamp) -> Standing {
-        let spec = &self.spec;
-        let open = (!spec.is_written()).then_some(spec.due_at);
-        let what = match (
-            &spec.break_glass,
-            &spec.attestation,
-            &spec.access_request_ref,
-        ) {
-            (Some(_), ..) => "break-glass".to_owned(),
-            (_, Some(attestation), _) => format!(
-                "entitlements, {} kept, {} removed",
-                attestation.kept, attestation.removed
-            ),
-            (.., Some(about)) => format!("emergency {} {}", about.kind, about.name),
-            _ => String::new(),
-        };
-        let phase = match (spec.finding, &spec.attestation) {
-            (Some(finding), _) => finding.to_string(),
-            (None, Some(_)) => "Attested".to_owned(),
-            (None, None) if reviews::is_overdue(self, now) => "Overdue".to_owned(),
-            (None, None) => "Open".to_owned(),
-        };
-        let written = annotation(self, labels::REVIEWED_BY);
-        let asked = Some(spec.requester.user.clone()).filter(|user| !user.is_empty());
-        let emergency = Some(spec.emergency.clone()).filter(|reason| !reason.is_empty());
-        Standing {
-            who: written.or(asked),
-            what,
-            phase,
-            reason: spec.reason.clone().or(emergency),
-            until: open,
-        }
-    }
-}
-
-impl Watched for AccessLock {
-    fn standing(&self, now: Timestamp) -> Standing {
-        Standing {
-            who: None,
-            what: lock::target(&self.spec.target),
-            phase: if lock::holds(self, now) {
-                "Locked"
-            } else {
-                "Over"
-            }
-            .to_owned(),
-            reason: Some(self.spec.reason.clone()),
-            until: lock::until(self),
-        }
-    }
-}
 
 /// The known objects of one kind, and the version from which the watch resumes.
 pub struct Feed<K> {
@@ -360,7 +194,9 @@ impl<K: Watched> Feed<K> {
         for object in &list.items {
             self.seen(object, told)?;
         }
-        self.version = list.metadata.resource_version.unwrap_or_default();
+        if let Some(version) = list.metadata.resource_version {
+            self.version = version;
+        }
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //! waiting ([`request`]), approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking
 //! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]), the users who could
 //! get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
-//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
+//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]),
+//! and checks whether oz works ([`doctor`]).
 //! It needs no terminal: `ozctl` is a command line over it.
 
 pub mod approvals;
@@ -11,6 +12,7 @@ pub mod changes;
 pub mod choose;
 pub mod cluster;
 pub mod composites;
+pub mod doctor;
 pub mod entitlements;
 pub mod evidence;
 pub mod exit;
@@ -19,6 +21,7 @@ pub mod failure;
 pub mod harness;
 pub mod locks;
 pub mod names;
+pub mod printable;
 pub mod request;
 pub mod reviews;
 pub mod target;

@@ -4,8 +4,8 @@
 //! sessions and their recordings ([`sessions`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]),
 //! the users who could get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it
 //! to an auditor ([`evidence`]), objects ([`objects`]), their names ([`candidates`]) and their changes ([`changes`]),
-//! controllers that are functions ([`composites`]), harness runs ([`harness`]). It needs no terminal: `ozctl` is a
-//! command line over it.
+//! controllers that are functions ([`composites`]), harness runs ([`harness`]), and checks whether oz works
+//! ([`doctor`]). It needs no terminal: `ozctl` is a command line over it.
 
 pub mod access;
 pub mod approvals;
@@ -16,6 +16,7 @@ pub mod changes;
 pub mod choose;
 pub mod cluster;
 pub mod composites;
+pub mod doctor;
 pub mod entitlements;
 pub mod evidence;
 pub mod exit;
@@ -26,6 +27,7 @@ pub mod locks;
 pub mod names;
 pub mod objects;
 pub mod pods;
+pub mod printable;
 pub mod request;
 pub mod reviews;
 pub mod sessions;

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 pub(crate) use oz_client::objects::{to_value, whole};
+pub(crate) use oz_client::printable::{line, lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -117,21 +118,6 @@ fn names(objects: &[Value]) -> String {
         })
     });
     names.collect()
-}
-
-/// Returns text from other users as lines without control characters for a terminal.
-pub(crate) fn lines(text: &str) -> String {
-    let harmless = |letter: char| match letter {
-        '\n' | '\t' => letter,
-        letter if letter.is_control() => '\u{fffd}',
-        letter => letter,
-    };
-    text.chars().map(harmless).collect()
-}
-
-/// Returns such text as one line.
-pub(crate) fn line(text: &str) -> String {
-    lines(&text.replace(['\n', '\t', '\r'], " "))
 }
 
 /// Columns, aligned as in kubectl.

@@ -36,7 +36,6 @@ use crate::locks;
 use crate::request::{Ask, requester};
 
 const NAME: &str = "explained";
-const OPERATOR_ONLY: &str = "it depends on what only the operator can find out";
 
 /// The explanation of a request.
 pub struct Explanation {
@@ -76,8 +75,25 @@ pub struct Explanation {
 pub enum Planned {
     /// The plan.
     Plan(Plan),
-    /// The missing input.
-    Unknown(String),
+    /// The plan cannot be created here.
+    Unknown(Gap),
+}
+
+/// The reason why the operator's plan cannot be created here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Gap {
+    /// The plan depends on facts that only the operator can look up.
+    #[error("it depends on what only the operator can find out")]
+    OperatorOnly,
+    /// The operator serves other namespaces.
+    #[error("the operator runs with --access-namespaces, and this namespace is none of them")]
+    OtherNamespaces,
+    /// The operator creates no pods.
+    #[error("the operator runs with --pod-access=false, and makes no pods")]
+    NoPods,
+    /// The user could not read an object.
+    #[error(transparent)]
+    Unreadable(CoreFailure),
 }
 
 impl Explanation {
@@ -90,7 +106,7 @@ impl Explanation {
         }
         self.template_exists
             && self.rules.iter().all(|rule| rule.verdict.is_ok())
-            && !self.policies.refuses(self.ask.asked())
+            && self.policies.permits(self.ask.asked()).is_ok()
             && self.request_violations.is_empty()
             && self.template_violations.is_empty()
     }
@@ -101,23 +117,28 @@ pub trait Explained: AccessRequest {
     /// The controller of the kind.
     type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
 
-    /// Creates the controller from the operator's flags. `Err` contains the reason why the operator would do nothing.
-    fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, String>;
+    /// Creates the controller from the operator's flags.
+    ///
+    /// # Errors
+    /// The operator would do nothing.
+    fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, Gap>;
 
-    /// Adds the facts that the operator would look up to decide about the request. `Err` names the facts that cannot
-    /// be looked up.
+    /// Adds the facts that the operator would look up to decide about the request.
+    ///
+    /// # Errors
+    /// The facts cannot be looked up.
     fn answer(
         cluster: &Cluster,
         settings: &Settings,
         question: Question,
         facts: &mut FactsOf<Self::Access>,
-    ) -> impl Future<Output = Result<(), String>>;
+    ) -> impl Future<Output = Result<(), Gap>>;
 }
 
 impl Explained for ExecAccessRequest {
     type Access = ExecAccess;
 
-    fn access(settings: &Settings, keys: Keys) -> Result<ExecAccess, String> {
+    fn access(settings: &Settings, keys: Keys) -> Result<ExecAccess, Gap> {
         Ok(settings.exec_access(keys))
     }
 
@@ -126,7 +147,7 @@ impl Explained for ExecAccessRequest {
         settings: &Settings,
         question: Question,
         facts: &mut FactsOf<ExecAccess>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Gap> {
         match question {
             Question::Workload(target) => {
                 let read = async {
@@ -139,10 +160,10 @@ impl Explained for ExecAccessRequest {
                 // The operator runs a script in the pod; its results so far are in the status.
                 let template = facts.template.as_deref().filter(|_| settings.cut_sessions);
                 let status = template.and_then(|template| template.status.as_ref());
-                let probes = status.map(|status| status.session_probes.clone());
-                facts.probes = Some(probes.unwrap_or_default());
+                let probes = status.into_iter().flat_map(|status| &status.session_probes);
+                facts.probes = Some(probes.cloned().collect());
             }
-            _ => return Err(OPERATOR_ONLY.to_owned()),
+            _ => return Err(Gap::OperatorOnly),
         }
         Ok(())
     }
@@ -151,9 +172,9 @@ impl Explained for ExecAccessRequest {
 impl Explained for PodAccessRequest {
     type Access = PodAccess;
 
-    fn access(settings: &Settings, keys: Keys) -> Result<PodAccess, String> {
+    fn access(settings: &Settings, keys: Keys) -> Result<PodAccess, Gap> {
         if !settings.pod_access {
-            return Err("the operator runs with --pod-access=false, and makes no pods".to_owned());
+            return Err(Gap::NoPods);
         }
         Ok(PodAccess {
             // Only the operator can try the pod as its template's author.
@@ -167,7 +188,7 @@ impl Explained for PodAccessRequest {
         _: &Settings,
         question: Question,
         facts: &mut FactsOf<PodAccess>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Gap> {
         match question {
             Question::Workload(target) => {
                 facts.workload = Some(readable(workload::model(cluster, &target).await)?);
@@ -178,16 +199,16 @@ impl Explained for PodAccessRequest {
                 let listed = cluster.answer(api.list(&first)).await;
                 facts.policies = Some(listed.map(|list| list.items).map_err(unreadable));
             }
-            _ => return Err(OPERATOR_ONLY.to_owned()),
+            _ => return Err(Gap::OperatorOnly),
         }
         Ok(())
     }
 }
 
 /// Separates results from gaps: a missing object is a result; an object that the user may not read is not.
-fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, String> {
+fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, Gap> {
     match read {
-        Err(failure) if failure.reason == UNREADABLE => Err(failure.message),
+        Err(failure) if failure.reason == UNREADABLE => Err(Gap::Unreadable(failure)),
         read => Ok(read),
     }
 }
@@ -252,7 +273,7 @@ pub async fn explain<R: Explained>(
         ask,
         rules,
         emergency: in_emergency,
-        request_violations: checked.err().unwrap_or_default(),
+        request_violations: checked.err().into_iter().flatten().collect(),
         template_violations,
         window,
         flags: flags.source.clone(),
@@ -307,8 +328,7 @@ async fn plan<R: Explained>(
     now: Timestamp,
 ) -> Result<Planned> {
     if !settings.serves(&cluster.namespace) {
-        let why = "the operator runs with --access-namespaces, and this namespace is none of them";
-        return Ok(Planned::Unknown(why.to_owned()));
+        return Ok(Planned::Unknown(Gap::OtherNamespaces));
     }
     let access = match R::access(settings, keys()) {
         Ok(access) => access,

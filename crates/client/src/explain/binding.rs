@@ -133,18 +133,14 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
                     ..Facts::default()
                 };
                 let asks = (&requester, judged.judgement);
-                plan = Some(planned(object, policy, asks, &facts, now)?);
+                plan = planned(object, policy, asks, &facts, now)?;
             }
         }
     }
-    let phase = binding
-        .status
-        .map(|status| status.phase)
-        .unwrap_or_default();
     Ok(Explanation {
-        holds: match phase {
-            Phase::Pending => rules.iter().all(|rule| rule.holds != Some(false)),
-            phase => phase == Phase::Active,
+        holds: match binding.status.map(|status| status.phase) {
+            None | Some(Phase::Pending) => rules.iter().all(|rule| rule.holds != Some(false)),
+            Some(phase) => phase == Phase::Active,
         },
         view: View {
             kind: binding.kind.to_owned(),
@@ -313,7 +309,7 @@ async fn content(
                 .map(|role| role.rules)
         }
     };
-    Ok(rules.map(Option::unwrap_or_default))
+    Ok(rules.map(|rules| rules.into_iter().flatten().collect()))
 }
 
 async fn may(
@@ -330,14 +326,14 @@ async fn may(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Returns the operator's plan for such an object, if it were created now.
+/// Returns the operator's plan for such an object, if it were created now; `None` if a fact is missing.
 fn planned<K: Kind>(
     object: &K,
     policy: Policy,
     (requester, judgement): (&Requester, Option<Judgement>),
     facts: &Facts,
     now: Timestamp,
-) -> Result<Plan> {
+) -> Result<Option<Plan>> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
     let view = object.stored().map_err(|error| failed(&error))?;
     let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
@@ -360,5 +356,5 @@ fn planned<K: Kind>(
     };
     let controller = Transient::<K>::new(keys(), Arc::new(policy));
     let decision = controller.decide(now, &unsaved, facts, &[]).decided();
-    Ok(decision.map(|decision| decision.plan).unwrap_or_default())
+    Ok(decision.map(|decision| decision.plan))
 }

@@ -145,8 +145,8 @@ pub async fn explain(
         let declared = composites::declared(&composite, namespaces);
         // A composite that is not accepted may select the parent as well: that is not known.
         let is_its = declared.as_ref().map_or(true, |declared| {
-            let labels = parent.metadata.labels.clone().unwrap_or_default();
-            declared.selects(&labels) || declared.holds(&parent.metadata)
+            let labels = parent.metadata.labels.clone().into_iter().flatten();
+            declared.selects(&labels.collect()) || declared.holds(&parent.metadata)
         });
         if is_its {
             let (function, outcome) = one(cluster, namespaces, &composite, declared, &parent).await;
@@ -316,8 +316,8 @@ fn told(
 
 /// Returns the reason why the plan is not carried out.
 fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
-    let conditions = composite.standing().map(|status| &status.conditions[..]);
-    let accepted = conditions::find(conditions.unwrap_or_default(), ACCEPTED);
+    let status = composite.standing();
+    let accepted = status.and_then(|status| conditions::find(&status.conditions, ACCEPTED));
     let waits = accepted.is_some_and(|condition| condition.reason == WOULD_DELETE);
     match declared.dry_run {
         true => Some(Withheld::DryRun),
@@ -339,22 +339,6 @@ async fn untold(
         let names = children.as_object().into_iter().flatten();
         names.map(move |(name, _)| format!("{kind} {name}"))
     });
-    let metadata = &request["parent"]["metadata"];
-    let name = metadata["name"].as_str().unwrap_or_default();
-    let namespace = metadata["namespace"].as_str().unwrap_or("default");
-    let events = Api::<Event>::namespaced(cluster.client.clone(), namespace);
-    let selector = ListParams::default().fields(&format!("regarding.name={name},type=Warning"));
-    let events = cluster.answer(events.list(&selector)).await;
-    let events = events.map(|list| list.items).unwrap_or_default();
-    let begin = format!("{} (", declared.name);
-    let own = events.iter().filter(|event| {
-        let uid = event
-            .regarding
-            .as_ref()
-            .and_then(|object| object.uid.as_deref());
-        let note = event.note.as_deref().unwrap_or_default();
-        uid == metadata["uid"].as_str() && note.starts_with(&begin)
-    });
     Outcome::Untold {
         why: format!(
             "its function is behind HTTP at {}, which the operator alone asks: from here it may not be \
@@ -363,8 +347,25 @@ async fn untold(
         ),
         children: children.collect(),
         instants: ends::instants(&request["parent"], now),
-        trouble: composites::newest(own),
+        trouble: trouble(cluster, declared, &request["parent"]["metadata"]).await,
     }
+}
+
+/// Returns the last error of a parent, if the user may read its events.
+async fn trouble(cluster: &Cluster, declared: &Declared, metadata: &Value) -> Option<Trouble> {
+    let (name, uid) = (metadata["name"].as_str()?, metadata["uid"].as_str()?);
+    let namespace = metadata["namespace"].as_str().unwrap_or("default");
+    let events = Api::<Event>::namespaced(cluster.client.clone(), namespace);
+    let selector = ListParams::default().fields(&format!("regarding.name={name},type=Warning"));
+    let events = cluster.answer(events.list(&selector)).await.ok()?;
+    let begin = format!("{} (", declared.name);
+    let own = events.iter().filter(|event| {
+        let regarding = event.regarding.as_ref();
+        let is_its = regarding.is_some_and(|object| object.uid.as_deref() == Some(uid));
+        let note = event.note.as_deref();
+        is_its && note.is_some_and(|note| note.starts_with(&begin))
+    });
+    composites::newest(own)
 }
 
 /// Returns the kinds of a composite.
@@ -386,11 +387,11 @@ async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) ->
             false => objects(cluster, kind),
         };
         let list = cluster.answer(api.list(&ListParams::default())).await?;
-        let uid = parent.metadata.uid.as_deref().unwrap_or_default();
+        let uid = parent.metadata.uid.as_deref();
         // An object of another controller is not a child, and there may be many.
         let may_be_own = |object: &DynamicObject| {
             let owner = oz_api::labels::controller(&object.metadata);
-            owner.is_none_or(|owner| owner.uid == uid)
+            owner.is_none_or(|owner| uid == Some(&owner.uid[..]))
         };
         live.extend(
             list.items

@@ -103,12 +103,10 @@ pub(super) async fn related(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Rel
     if rules.iter().any(|rule| rule.namespaces.is_some()) {
         let all = Api::<Namespace>::all(cluster.client.clone());
         let all = cluster.answer(all.list(&ListParams::default())).await?;
-        namespaces.extend(all.items.into_iter().map(|namespace| {
+        namespaces.extend(all.items.into_iter().filter_map(|namespace| {
             let metadata = namespace.metadata;
-            (
-                metadata.name.unwrap_or_default(),
-                metadata.labels.unwrap_or_default(),
-            )
+            let labels = metadata.labels.into_iter().flatten();
+            Some((metadata.name?, labels.collect()))
         }));
     }
     let mut found = Vec::new();

@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::Api;
 use kube::api::ListParams;
+use oz_api::Name;
 use oz_core::settings::Settings;
 
 use crate::cluster::Cluster;
@@ -59,12 +60,13 @@ impl Flags {
             Err(failure) => Err(failure.message().to_owned()),
             Ok(deployments) => match operator(&deployments) {
                 None => Err(format!("no operator was found in namespace {namespace}")),
-                Some(deployment) => read(&arguments(deployment)).map(|settings| Self {
-                    settings,
-                    source: Source::Deployment(format!(
-                        "{namespace}/{}",
-                        deployment.metadata.name.as_deref().unwrap_or_default()
-                    )),
+                Some(deployment) => read(&arguments(deployment)).and_then(|settings| {
+                    let name = Name::from_metadata(&deployment.metadata);
+                    let name = name.map_err(|error| error.to_string())?;
+                    Ok(Self {
+                        settings,
+                        source: Source::Deployment(format!("{namespace}/{name}")),
+                    })
                 }),
             },
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use oz_api::{AccessPolicy, Requester, conditions};
@@ -16,9 +16,9 @@ use oz_cel::policy::Case;
 use oz_core::access::approval::decide;
 use oz_core::access::approval::decide::waited_for;
 use oz_core::access::approval::{Asked, Verdict};
-use oz_core::access::decide::Ask;
+use oz_core::access::decide::{Ask, Denial};
 use oz_core::access::policy::situation::Active;
-use oz_core::access::policy::{self, Judgement, Situation, When};
+use oz_core::access::policy::{self, Judgement, Refused, Situation, When};
 use oz_core::access::{stamp, ticket};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::transient::Binding;
@@ -40,27 +40,44 @@ pub struct Judged {
     pub missing: Option<String>,
 }
 
-impl Judged {
-    /// Returns the reason why the access policies deny the request, if they do.
-    pub fn refusal(&self, ask: Ask<'_>) -> Option<String> {
-        let judgement = self.judgement.as_ref()?;
-        let refused = judgement.refused.as_ref();
-        refused.map(|refused| refused.message.clone()).or_else(|| {
-            let lacks = ask.reason.is_none_or(|reason| reason.trim().is_empty());
-            if let Some(policy) = judgement.require_reason.as_ref().filter(|_| lacks) {
-                return Some(format!("AccessPolicy {policy} requires a reason"));
-            }
-            judgement.tickets.iter().find_map(|rule| {
-                let who = || format!("AccessPolicy {}", rule.policy);
-                let denial = ticket::named(Some(&rule.ticket), who, ask).err()?;
-                Some(denial.message)
-            })
-        })
-    }
+/// The reason why the access policies deny a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// An access policy denies it.
+    #[error("{}", .0.message)]
+    Denied(Refused),
+    /// An access policy requires a reason.
+    #[error("AccessPolicy {policy} requires a reason")]
+    NoReason {
+        /// The name of the access policy.
+        policy: String,
+    },
+    /// An access policy requires a change ticket.
+    #[error(transparent)]
+    Ticket(Denial),
+}
 
-    /// Checks whether the access policies deny a request for this.
-    pub fn refuses(&self, ask: Ask<'_>) -> bool {
-        self.refusal(ask).is_some()
+impl Judged {
+    /// Checks that the access policies permit a request for this.
+    ///
+    /// # Errors
+    /// They deny it.
+    pub fn permits(&self, ask: Ask<'_>) -> Result<(), Refusal> {
+        let Some(judgement) = &self.judgement else {
+            return Ok(());
+        };
+        if let Some(refused) = &judgement.refused {
+            return Err(Refusal::Denied(refused.clone()));
+        }
+        let lacks = ask.reason.is_none_or(|reason| reason.trim().is_empty());
+        if let Some(policy) = judgement.require_reason.clone().filter(|_| lacks) {
+            return Err(Refusal::NoReason { policy });
+        }
+        for rule in &judgement.tickets {
+            let who = || format!("AccessPolicy {}", rule.policy);
+            ticket::named(Some(&rule.ticket), who, ask).map_err(Refusal::Ticket)?;
+        }
+        Ok(())
     }
 
     /// Returns the other effects of the access policies, in one line.
@@ -79,10 +96,11 @@ impl Judged {
             ));
         }
         for rule in &judgement.tickets {
-            let check = rule.ticket.check.as_ref();
-            let check =
-                check.map_or_else(String::new, |check| format!(" that check {check} accepts"));
-            told.push_str(&format!("; a ticket{check} ({})", rule.policy));
+            told.push_str("; a ticket");
+            if let Some(check) = &rule.ticket.check {
+                told.push_str(&format!(" that check {check} accepts"));
+            }
+            told.push_str(&format!(" ({})", rule.policy));
         }
         match &judgement.when {
             Some(When::Exempts) => told.push_str("; the template asks nobody to agree to this"),
@@ -98,31 +116,27 @@ impl Judged {
 /// Returns the judgement for an existing request.
 pub(super) fn sealed<R: AccessRequest>(request: &R) -> Judged {
     let status = request.status();
-    let approved =
-        status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
-    Judged {
-        judgement: stamp::told(request.meta()).and_then(|stamp| stamp.judgement),
-        unknown: None,
-        missing: missing(approved),
-    }
+    stamped(request.meta(), status.map(|status| &status.conditions[..]))
 }
 
 /// Returns the judgement for an existing transient binding.
 pub(super) fn sealed_of(binding: &Binding<'_>) -> Judged {
     let status = binding.status;
-    let approved =
-        status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
-    Judged {
-        judgement: stamp::told(binding.metadata).and_then(|stamp| stamp.judgement),
-        unknown: None,
-        missing: missing(approved),
-    }
+    stamped(
+        binding.metadata,
+        status.map(|status| &status.conditions[..]),
+    )
 }
 
-/// Returns the condition's message about the missing approvals.
-fn missing(approved: Option<&Condition>) -> Option<String> {
+/// Returns the judgement in an object's stamp, and its condition's message about the missing approvals.
+fn stamped(metadata: &ObjectMeta, known: Option<&[Condition]>) -> Judged {
+    let approved = known.and_then(|known| conditions::find(known, conditions::APPROVED));
     let missing = approved.filter(|condition| condition.status != "True");
-    missing.map(|condition| condition.message.clone())
+    Judged {
+        judgement: stamp::told(metadata).and_then(|stamp| stamp.judgement),
+        unknown: None,
+        missing: missing.map(|condition| condition.message.clone()),
+    }
 }
 
 /// Returns the judgement for a request that is created now.
@@ -187,25 +201,24 @@ async fn labels(cluster: &Cluster) -> BTreeMap<String, String> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let found = cluster.answer(namespaces.get_metadata(&cluster.namespace));
     let labels = found.await.ok().and_then(|found| found.metadata.labels);
-    labels.unwrap_or_default()
+    labels.into_iter().flatten().collect()
 }
 
 async fn active<R: AccessRequest>(cluster: &Cluster, requester: &Requester) -> Vec<Active> {
     let requests = cluster.api::<R>();
     let listed = cluster.answer(requests.list(&ListParams::default())).await;
-    let listed = listed.map(|listed| listed.items).unwrap_or_default();
     let lasts = |request: &R| {
         let status = request.status()?;
         let theirs = status.requester.as_ref() == Some(&requester.user);
         (theirs && status.phase.is_granted()).then_some(())?;
         Some(Active {
             kind: R::title().to_owned(),
-            namespace: request.namespace().unwrap_or_default(),
+            namespace: request.namespace()?,
             template: request.terms().template.to_owned(),
             pod: status.pod_name.clone().unwrap_or_default(),
             request: request.name_any(),
             until: status.expires_at?,
         })
     };
-    listed.iter().filter_map(lasts).collect()
+    listed.iter().flatten().filter_map(lasts).collect()
 }

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use oz_api::{ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate};
+use oz_client::doctor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::doctor;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -44,12 +44,12 @@ impl Report {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let me = choose::myself(&cluster).await?;
-        let findings = doctor::examine(&cluster, &self.oz_namespace).await;
+        let findings = doctor::examine_installation(&cluster, &self.oz_namespace).await;
         let mut report = json!({
             "time": Timestamp::now().to_string(),
             "ozctl": env!("CARGO_PKG_VERSION"),
             "namespace": cluster.namespace,
-            "doctor": findings.iter().map(doctor::Finding::to_json).collect::<Vec<_>>(),
+            "doctor": findings,
             "execAccessTemplates": list::<ExecAccessTemplate>(&cluster).await,
             "podAccessTemplates": list::<PodAccessTemplate>(&cluster).await,
             "execAccessRequests": list::<ExecAccessRequest>(&cluster).await,

@@ -157,11 +157,11 @@ fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String
         let why = output::line(why);
         lines.push(format!("  ?   policies: cannot be told: {why}"));
     }
-    if let Some(why) = policies.refusal(explanation.ask.asked()) {
+    if let Err(why) = policies.permits(explanation.ask.asked()) {
         lines.push(format!(
             "  {} policies: {}",
             no(context),
-            output::line(&why)
+            output::line(&why.to_string())
         ));
     } else if policies.judgement.is_some() {
         let effect = output::line(&policies.effect());
@@ -318,7 +318,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "rules": rules,
         "policies": {
             "applied": policies.judgement.as_ref().map(|it| &it.policies),
-            "refused": policies.refusal(ask.asked()),
+            "refused": policies.permits(ask.asked()).err().map(|why| why.to_string()),
             "unknown": policies.unknown,
         },
         "approval": policies.missing,
@@ -332,7 +332,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "operatorFlags": flags_value(&explanation.flags),
         "planUnknown": match &explanation.plan {
             Planned::Plan(_) => None,
-            Planned::Unknown(why) => Some(why),
+            Planned::Unknown(why) => Some(why.to_string()),
         },
     }))
 }

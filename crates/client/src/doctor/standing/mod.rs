@@ -10,19 +10,17 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{
-    BindingStatus, ExecAccessRequest, Phase, PodAccessRequest, TransientClusterRoleBinding,
-    TransientRoleBinding,
-};
+use oz_api::Phase;
 use oz_core::access::grant::object_name;
 use oz_core::connect::copied;
+use oz_core::for_each_kind;
+use oz_core::transient::Kind;
 use serde::de::DeserializeOwned;
 
-use super::Finding;
+use super::finding::{Check, Finding, name};
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-const CHECK: &str = "standing rights";
 /// The maximum number of bindings that are shown, and of subjects and pods of each.
 const SHOWN: usize = 20;
 const SHOWN_OF_EACH: usize = 3;
@@ -31,74 +29,69 @@ const LONGEST: usize = 80;
 /// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 20_000;
 
+/// Namespace (none: of the cluster) and name.
+type Key = (Option<String>, String);
+
 /// The objects that were read.
 #[derive(Default)]
 struct Rbac {
-    /// Rules by namespace (none: of the cluster) and name.
-    roles: BTreeMap<(Option<String>, String), Vec<PolicyRule>>,
+    roles: BTreeMap<Key, Vec<PolicyRule>>,
     bindings: Vec<Binding>,
-    /// Namespace and name of the objects that oz binds for the existing requests and transient
-    /// bindings.
-    ours: BTreeSet<(Option<String>, String)>,
+    /// The objects that oz binds for the existing requests and transient bindings.
+    ours: BTreeSet<Key>,
     /// The cluster has more objects than are read.
     cut_short: bool,
 }
 
 struct Binding {
-    metadata: ObjectMeta,
+    key: Key,
     role: RoleRef,
     subjects: Vec<Subject>,
 }
 
-pub(super) async fn rights(cluster: &Cluster, oz: &str) -> Finding {
-    match read(cluster).await {
-        Ok(rbac) => told(&rbac, oz),
-        Err(failure) => Finding::unknown(CHECK, failure.message()),
-    }
+pub(super) async fn rights(cluster: &Cluster, oz: &str) -> Result<Finding> {
+    Ok(told(&read(cluster).await?, oz))
 }
 
 async fn read(cluster: &Cluster) -> Result<Rbac> {
     let mut rbac = Rbac::default();
     let cut_short = &mut rbac.cut_short;
-    let key = |metadata: ObjectMeta| (metadata.namespace, metadata.name.unwrap_or_default());
     for role in all::<Role>(cluster, cut_short).await? {
-        let rules = role.rules.unwrap_or_default();
-        rbac.roles.insert(key(role.metadata), rules);
+        let rules = role.rules.into_iter().flatten().collect();
+        rbac.roles.insert(key(&role.metadata)?, rules);
     }
     for role in all::<ClusterRole>(cluster, cut_short).await? {
-        let rules = role.rules.unwrap_or_default();
-        rbac.roles.insert(key(role.metadata), rules);
+        let rules = role.rules.into_iter().flatten().collect();
+        rbac.roles.insert(key(&role.metadata)?, rules);
     }
-    let bindings = all::<RoleBinding>(cluster, cut_short).await?;
-    rbac.bindings
-        .extend(bindings.into_iter().map(|one| Binding {
-            metadata: one.metadata,
+    for one in all::<RoleBinding>(cluster, cut_short).await? {
+        rbac.bindings.push(Binding {
+            key: key(&one.metadata)?,
             role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        }));
-    let bindings = all::<ClusterRoleBinding>(cluster, cut_short).await?;
-    rbac.bindings
-        .extend(bindings.into_iter().map(|one| Binding {
-            metadata: one.metadata,
+            subjects: one.subjects.into_iter().flatten().collect(),
+        });
+    }
+    for one in all::<ClusterRoleBinding>(cluster, cut_short).await? {
+        rbac.bindings.push(Binding {
+            key: key(&one.metadata)?,
             role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        }));
-    let active =
-        |status: Option<BindingStatus>| status.is_some_and(|status| status.phase == Phase::Active);
-    for one in all::<TransientRoleBinding>(cluster, cut_short).await? {
-        if active(one.status) {
-            rbac.ours.insert(key(one.metadata));
-        }
+            subjects: one.subjects.into_iter().flatten().collect(),
+        });
     }
-    for one in all::<TransientClusterRoleBinding>(cluster, cut_short).await? {
-        if active(one.status) {
-            rbac.ours.insert(key(one.metadata));
+    for_each_kind!(bindings B => {
+        for one in all::<B>(cluster, cut_short).await? {
+            let status = Kind::status(&one);
+            if status.is_some_and(|status| status.phase == Phase::Active) {
+                rbac.ours.insert(key(one.meta())?);
+            }
         }
-    }
-    rbac.ours
-        .extend(grants::<ExecAccessRequest>(cluster).await?);
-    rbac.ours.extend(grants::<PodAccessRequest>(cluster).await?);
+    });
+    for_each_kind!(requests R => { rbac.ours.extend(grants::<R>(cluster).await?) });
     Ok(rbac)
+}
+
+fn key(metadata: &ObjectMeta) -> Result<Key> {
+    Ok((metadata.namespace.clone(), name(metadata)?.to_owned()))
 }
 
 /// Returns all objects of a kind, page by page, up to the maximum.
@@ -116,7 +109,7 @@ where
 
 /// Returns the bindings of grants. Their names suffice: a name is unique, but any user can write
 /// labels.
-async fn grants<K>(cluster: &Cluster) -> Result<Vec<(Option<String>, String)>>
+async fn grants<K>(cluster: &Cluster) -> Result<Vec<Key>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
@@ -159,26 +152,25 @@ fn told(rbac: &Rbac, oz: &str) -> Finding {
     if more > 0 {
         text.push_str(&format!("; and {more} more"));
     }
-    Finding::good(CHECK, text)
+    Check::StandingRights.good(text)
 }
 
 /// Returns a line such as `Group devs by RoleBinding shop/edit: create pods/exec`, if the binding
 /// grants access.
 fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
-    let metadata = &binding.metadata;
-    let name = metadata.name.clone().unwrap_or_default();
-    if rbac.ours.contains(&(metadata.namespace.clone(), name)) {
+    if rbac.ours.contains(&binding.key) {
         return None;
     }
+    let (namespace, name) = &binding.key;
     let of = match binding.role.kind.as_str() {
         "ClusterRole" => None,
-        _ => metadata.namespace.clone(),
+        _ => namespace.clone(),
     };
     let rules = rbac.roles.get(&(of, binding.role.name.clone()))?;
     let (mut ways, mut pods, mut every) = (BTreeSet::new(), BTreeSet::new(), false);
     for rule in rules {
         // Nodes are in no namespace.
-        if metadata.namespace.is_none() && copied::into_nodes(rule) {
+        if namespace.is_none() && copied::into_nodes(rule) {
             every = true;
             ways.insert("nodes/proxy");
         }
@@ -186,7 +178,7 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         if entries.is_empty() {
             continue;
         }
-        let names = rule.resource_names.as_deref().unwrap_or_default();
+        let names = rule.resource_names.as_deref().unwrap_or(&[]);
         every |= names.is_empty();
         pods.extend(names.iter().map(|name| shown(name)));
         ways.extend(entries.iter().map(|one| one.subresource));
@@ -202,8 +194,8 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     } else {
         format!(" of {}", some(&Vec::from_iter(pods)))
     };
-    let name = shown(metadata.name.as_deref().unwrap_or_default());
-    let place = match &metadata.namespace {
+    let name = shown(name);
+    let place = match namespace {
         Some(namespace) => format!("RoleBinding {namespace}/{name}"),
         None => format!("ClusterRoleBinding {name}"),
     };
@@ -217,15 +209,16 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
 /// Returns the subject, unless it belongs to the system or to oz.
 fn whom(subject: &Subject, oz: &str) -> Option<String> {
     let name = shown(&subject.name);
-    let namespace = subject.namespace.as_deref().unwrap_or_default();
+    let namespace = subject.namespace.as_deref();
     let system = match subject.kind.as_str() {
-        "ServiceAccount" => namespace == "kube-system" || namespace == oz,
+        "ServiceAccount" => namespace.is_some_and(|it| it == "kube-system" || it == oz),
         "Group" => ["system:masters", "system:nodes"].contains(&name.as_str()),
         _ => ["system:kube-controller-manager", "system:kube-scheduler"].contains(&name.as_str()),
     };
-    (!system).then(|| match subject.kind.as_str() {
-        "ServiceAccount" => format!("ServiceAccount {namespace}/{name}"),
-        kind => format!("{} {name}", shown(kind)),
+    (!system).then(|| match (subject.kind.as_str(), namespace) {
+        ("ServiceAccount", Some(namespace)) => format!("ServiceAccount {namespace}/{name}"),
+        ("ServiceAccount", None) => format!("ServiceAccount /{name}"),
+        (kind, _) => format!("{} {name}", shown(kind)),
     })
 }
 

@@ -1,20 +1,19 @@
 //! The checks that harness runs can begin where they are served, and that Paddock does not run them
 //! as well.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use oz_api::harness::GROUP;
 use oz_api::names;
 use oz_runs::authority::{BUNDLE_KEY, trusted};
 
-use super::installed::operator_arguments;
+use super::finding::{Check, Finding, Object};
 use super::registrations::Registration;
-use super::{Finding, logs};
+use super::site::{Site, logs};
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-const CHECK: &str = "harness runs";
+const CHECK: Check = Check::HarnessRuns;
 const SERVED: &str = "--harness";
 const GIT_IMAGE: &str = "--harness-git-image=";
 
@@ -28,19 +27,16 @@ pub(super) fn is_served(arguments: &[&str]) -> bool {
 /// Checks harness runs. Reports nothing if the operator does not serve them, or the user may not
 /// read its Deployment.
 pub(super) async fn harness(
-    cluster: &Cluster,
-    oz: &str,
-    deployments: &Result<Vec<Deployment>>,
+    site: &Site<'_>,
     registrations: &Result<Vec<Registration>>,
 ) -> Vec<Finding> {
-    let arguments = operator_arguments(deployments.as_deref().unwrap_or_default());
+    let arguments = site.arguments();
     if !is_served(&arguments) {
         return Vec::new();
     }
-    let mut findings = vec![broker(cluster, oz).await];
+    let mut findings = vec![CHECK.concluded(broker(site.cluster, site.oz).await)];
     if !arguments.iter().any(|it| it.starts_with(GIT_IMAGE)) {
-        findings.push(Finding::wrong(
-            CHECK,
+        findings.push(CHECK.wrong(
             "no image is known to clone the repositories of workspaces by: those with a seed fail",
             "set harness.gitImage in oz's values",
         ));
@@ -53,23 +49,15 @@ pub(super) async fn harness(
 }
 
 /// Checks whether a broker has published its CA.
-async fn broker(cluster: &Cluster, oz: &str) -> Finding {
-    let name = names::BROKER_CA;
+async fn broker(cluster: &Cluster, oz: &str) -> Result<Finding> {
+    let object = Object::in_namespace("ConfigMap", oz, names::BROKER_CA);
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), oz);
-    let map = match cluster.answer(maps.get(name)).await {
-        Ok(map) => Some(map),
-        Err(failure) if failure.is_not_found() => None,
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
-    };
-    match map.as_ref().and_then(trusted) {
-        Some(_) => Finding::good(
-            CHECK,
-            format!("{} is known by its certificate", names::BROKER),
-        ),
-        None => Finding::wrong(
-            CHECK,
+    let map = cluster.find(&maps, names::BROKER_CA).await?;
+    let finding = match map.as_ref().and_then(trusted) {
+        Some(_) => CHECK.good(format!("{} is known by its certificate", names::BROKER)),
+        None => CHECK.wrong(
             format!(
-                "ConfigMap {oz}/{name} has no certificate under {BUNDLE_KEY}, so no run begins: no {} has come up yet",
+                "{object} has no certificate under {BUNDLE_KEY}, so no run begins: no {} has come up yet",
                 names::BROKER
             ),
             format!(
@@ -77,17 +65,18 @@ async fn broker(cluster: &Cluster, oz: &str) -> Finding {
                 logs(oz, "broker")
             ),
         ),
-    }
+    };
+    Ok(finding.about(object))
 }
 
 /// Reports a registration for the same kinds that is not oz's; Paddock has some.
 fn other(registration: &Registration) -> Finding {
-    let Registration { kind, name, .. } = registration;
-    Finding::wrong(
-        CHECK,
+    let object = &registration.object;
+    let wrong = CHECK.wrong(
         format!(
-            "{kind} {name} is in the path of {GROUP}, and is not oz's: Paddock may run the same runs"
+            "{object} is in the path of {GROUP}, and is not oz's: Paddock may run the same runs"
         ),
-        format!("uninstall Paddock and leave its CRDs; then kubectl delete {kind} {name}"),
-    )
+        format!("uninstall Paddock and leave its CRDs; then kubectl delete {object}"),
+    );
+    wrong.about(object.clone())
 }

@@ -5,12 +5,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use oz_api::names;
 
-use super::Finding;
+use super::finding::{Check, Finding};
 use crate::cluster::Cluster;
+use crate::failure::Result;
 
-const CHECK: &str = "signing keys";
+const CHECK: Check = Check::SigningKeys;
 
-pub(super) async fn signing_keys(cluster: &Cluster, oz: &str) -> Finding {
+pub(super) async fn signing_keys(cluster: &Cluster, oz: &str) -> Result<Finding> {
     // Only their metadata is read, since the keys are secret.
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), oz);
     let mut missing = Vec::new();
@@ -21,7 +22,7 @@ pub(super) async fn signing_keys(cluster: &Cluster, oz: &str) -> Finding {
             match cluster.answer(secrets.get_metadata(name)).await {
                 Ok(_) => {}
                 Err(failure) if failure.is_not_found() => lacks.push(name),
-                Err(failure) => return Finding::unknown(CHECK, failure.message()),
+                Err(failure) => return Err(failure),
             }
         }
         // Gate and broker need not be installed.
@@ -30,16 +31,15 @@ pub(super) async fn signing_keys(cluster: &Cluster, oz: &str) -> Finding {
             missing.extend(lacks);
         }
     }
-    judge(oz, &missing)
+    Ok(judge(oz, &missing))
 }
 
 fn judge(oz: &str, missing: &[&str]) -> Finding {
     if missing.is_empty() {
-        return Finding::good(CHECK, "each component has Secrets for its keys");
+        return CHECK.good("each component has Secrets for its keys");
     }
     let names = missing.join(" ");
-    Finding::wrong(
-        CHECK,
+    CHECK.wrong(
         format!("there is no Secret {} in {oz}", missing.join(", ")),
         format!(
             "upgrade the release, or make each empty, which its component fills: for name in {names}; do kubectl create \
@@ -55,12 +55,16 @@ mod tests {
 
     #[test]
     fn missing_secrets_are_named_with_what_makes_them() {
-        assert!(matches!(judge("oz-system", &[]).verdict, Verdict::Good(_)));
+        assert_eq!(judge("oz-system", &[]).verdict, Verdict::Good);
         let found = judge("oz-system", &["oz-operator-key", "oz-webhook-key"]);
-        let Verdict::Wrong(text, fix) = found.verdict else {
+        let Verdict::Wrong { fix } = found.verdict else {
             panic!("{:?}", found.verdict);
         };
-        assert!(text.contains("oz-operator-key, oz-webhook-key in oz-system"));
+        assert!(
+            found
+                .message
+                .contains("oz-operator-key, oz-webhook-key in oz-system")
+        );
         assert!(fix.contains("for name in oz-operator-key oz-webhook-key;"));
     }
 }

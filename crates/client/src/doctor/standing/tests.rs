@@ -15,21 +15,19 @@ fn rules(resource: &str, names: &[&str]) -> Vec<PolicyRule> {
 fn binding(namespace: &str, name: &str, role: (&str, &str), subject: &Value) -> Binding {
     let role = json!({ "apiGroup": "", "kind": role.0, "name": role.1 });
     Binding {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()).filter(|one| !one.is_empty()),
-            ..ObjectMeta::default()
-        },
+        key: (
+            Some(namespace.to_owned()).filter(|one| !one.is_empty()),
+            name.to_owned(),
+        ),
         role: serde_json::from_value(role).unwrap(),
         subjects: vec![serde_json::from_value(subject.clone()).unwrap()],
     }
 }
 
 fn text(rbac: &Rbac) -> String {
-    match told(rbac, "oz-system").verdict {
-        Verdict::Good(text) => text,
-        other => panic!("{other:?}"),
-    }
+    let finding = told(rbac, "oz-system");
+    assert_eq!(finding.verdict, Verdict::Good);
+    finding.message
 }
 
 fn rbac(bindings: Vec<Binding>) -> Rbac {

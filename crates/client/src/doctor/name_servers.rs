@@ -1,23 +1,21 @@
 //! The check that name servers exist for the pods that may connect to name servers only.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_api::{Egress, PodAccessTemplate};
 use oz_core::build::NameServer;
 
-use super::Finding;
-use super::installed::operator_arguments;
+use super::finding::{Check, Finding};
+use super::site::Site;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-const CHECK: &str = "name servers";
+const CHECK: Check = Check::NameServers;
 const FLAG: &str = "--name-servers=";
 
-/// Returns the name servers that the operator permits to such pods.
-fn configured(deployments: &[Deployment]) -> Vec<NameServer> {
-    let arguments = operator_arguments(deployments);
+/// Returns the name servers that an operator with these arguments permits to such pods.
+fn configured(arguments: &[&str]) -> Vec<NameServer> {
     let values = arguments.iter().filter_map(|it| it.strip_prefix(FLAG));
     let servers = values.flat_map(|value| value.split(','));
     let servers: Vec<_> = servers.filter_map(|it| it.parse().ok()).collect();
@@ -29,13 +27,14 @@ fn configured(deployments: &[Deployment]) -> Vec<NameServer> {
 
 /// Checks the name servers. Reports nothing if no template has `egress: Dns`; another check reports
 /// kinds that cannot be listed.
-pub(super) async fn name_servers(
-    cluster: &Cluster,
-    deployments: &Result<Vec<Deployment>>,
-) -> Option<Finding> {
-    let templates = cluster.api::<PodAccessTemplate>();
+pub(super) async fn name_servers(site: &Site<'_>) -> Option<Finding> {
+    let templates = site.cluster.api::<PodAccessTemplate>();
     let everything = ListParams::default();
-    let templates = cluster.answer(templates.list(&everything)).await.ok()?;
+    let templates = site
+        .cluster
+        .answer(templates.list(&everything))
+        .await
+        .ok()?;
     let asks = |template: &&PodAccessTemplate| {
         let network = template.spec.network;
         network.is_some_and(|network| network.egress == Egress::Dns)
@@ -45,18 +44,20 @@ pub(super) async fn name_servers(
     if names.is_empty() {
         return None;
     }
-    let servers = configured(deployments.as_deref().unwrap_or_default());
+    let servers = configured(&site.arguments());
+    Some(CHECK.concluded(judge(site.cluster, &servers, &names).await))
+}
+
+/// Judges the name servers of pods by these templates.
+async fn judge(cluster: &Cluster, servers: &[NameServer], names: &[String]) -> Result<Finding> {
     let named: Vec<String> = servers.iter().map(NameServer::to_string).collect();
     let named = named.join(", ");
-    for server in &servers {
-        match is_there(cluster, server).await {
-            Ok(true) => return Some(Finding::good(CHECK, format!("{named} may be asked"))),
-            Ok(false) => {}
-            Err(failure) => return Some(Finding::unknown(CHECK, failure.message())),
+    for server in servers {
+        if is_there(cluster, server).await? {
+            return Ok(CHECK.good(format!("{named} may be asked")));
         }
     }
-    Some(Finding::wrong(
-        CHECK,
+    Ok(CHECK.wrong(
         format!(
             "there is no pod of {named}, so pods by {} resolve no name",
             names.join(", ")
@@ -80,20 +81,12 @@ async fn is_there(cluster: &Cluster, server: &NameServer) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn what_is_looked_for_is_what_the_operator_lets_pods_ask() {
         let named = |arguments: &[&str]| {
-            let deployment = serde_json::from_value(json!({
-                "metadata": {"labels": {"app.kubernetes.io/component": "operator"}},
-                "spec": {"selector": {}, "template": {"spec": {
-                    "containers": [{"name": "operator", "args": arguments}],
-                }}},
-            }));
-            let servers = configured(&[deployment.unwrap()]);
+            let servers = configured(arguments);
             let servers: Vec<String> = servers.iter().map(NameServer::to_string).collect();
             servers.join(" ")
         };

@@ -11,15 +11,14 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use oz_api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
-    labels,
-};
-use oz_core::kinds::{self, Role};
+use oz_api::{ExecAccessRequest, GROUP, TemplateStatus, VERSION, labels};
+use oz_core::for_each_kind;
+use oz_core::kinds::{self, AccessTemplate, Role};
 
-use super::{Finding, logs};
+use super::finding::{Check, Finding};
+use super::site::logs;
 use crate::cluster::Cluster;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::request::Ask;
 
 /// The tolerated difference between clocks: sessions end by the API server's clock, and ozctl shows
@@ -27,33 +26,29 @@ use crate::request::Ask;
 const TOLERATED: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
-    const CHECK: &str = "API server";
+    const CHECK: Check = Check::ApiServer;
     let version = match cluster.answer(cluster.client.apiserver_version()).await {
         Ok(version) => version.git_version,
         Err(failure) => {
             let fix = failure.next_step().unwrap_or("look at your kubeconfig");
-            return vec![Finding::wrong(CHECK, failure.message(), fix)];
+            return vec![CHECK.wrong(failure.message(), fix)];
         }
     };
-    let answers = Finding::good(CHECK, format!("Kubernetes {version} at {}", cluster.url));
-    vec![answers, clock(cluster).await]
+    let answers = CHECK.good(format!("Kubernetes {version} at {}", cluster.url));
+    vec![answers, Check::Clock.concluded(clock(cluster).await)]
 }
 
-async fn clock(cluster: &Cluster) -> Finding {
-    const CHECK: &str = "clock";
-    match cluster.clocks().await {
-        Err(failure) => Finding::unknown(CHECK, failure.message()),
-        Ok(clocks) => match clocks.server {
-            None => Finding::unknown(CHECK, "the API server does not tell its time"),
-            Some(date) => judge_clock(clocks.before, clocks.after, date),
-        },
-    }
+async fn clock(cluster: &Cluster) -> Result<Finding> {
+    let clocks = cluster.clocks().await?;
+    Ok(match clocks.server {
+        None => Check::Clock.unknown("the API server does not tell its time"),
+        Some(date) => judge_clock(clocks.before, clocks.after, date),
+    })
 }
 
 /// Judges the clock. The server's date is in whole seconds, and was written between the two
 /// instants.
 fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding {
-    const CHECK: &str = "clock";
     let second = SignedDuration::from_secs(1);
     let ahead = before.duration_since(date) - second;
     let behind = date.duration_since(after);
@@ -63,17 +58,16 @@ fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding 
         } else {
             (behind, "behind")
         };
-        return Finding::wrong(
-            CHECK,
+        return Check::Clock.wrong(
             format!("yours is {}s {side} the API server's", off.as_secs()),
             "set it by NTP; until then the remaining time of kept access is shown wrong",
         );
     }
-    Finding::good(CHECK, "yours agrees with the API server's")
+    Check::Clock.good("yours agrees with the API server's")
 }
 
-pub(super) async fn kinds(cluster: &Cluster) -> Finding {
-    const CHECK: &str = "oz's kinds";
+pub(super) async fn kinds(cluster: &Cluster) -> Result<Finding> {
+    const CHECK: Check = Check::Kinds;
     let version = format!("{GROUP}/{VERSION}");
     let fix =
         "have an administrator install them: kubectl apply --server-side -f charts/oz/files/crds";
@@ -81,18 +75,16 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
     let there: Vec<String> = match cluster.answer(listed).await {
         Ok(list) => list.resources.into_iter().map(|one| one.kind).collect(),
         Err(failure) if failure.is_unknown_kind() || failure.is_not_found() => {
-            return Finding::wrong(CHECK, format!("{version} is not there"), fix);
+            return Ok(CHECK.wrong(format!("{version} is not there"), fix));
         }
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+        Err(failure) => return Err(failure),
     };
-    let wanted = oz_core::kinds::crds()
-        .into_iter()
-        .map(|crd| crd.spec.names.kind);
+    let wanted = kinds::crds().into_iter().map(|crd| crd.spec.names.kind);
     let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();
-    if missing.is_empty() {
-        return Finding::good(CHECK, format!("{version} is there"));
-    }
-    Finding::wrong(CHECK, format!("{} are not there", missing.join(", ")), fix)
+    Ok(match missing.is_empty() {
+        true => CHECK.good(format!("{version} is there")),
+        false => CHECK.wrong(format!("{} are not there", missing.join(", ")), fix),
+    })
 }
 
 /// Returns the rights that users need: verb, resource, and the role of oz that grants the right.
@@ -114,7 +106,7 @@ fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
 }
 
 pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
-    const CHECK: &str = "your rights";
+    const CHECK: Check = Check::YourRights;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
     let answers = join_all(needed().map(|(verb, resource, role)| {
         let reviews = &reviews;
@@ -143,8 +135,7 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
     for answer in answers {
         match answer {
             Ok((true, ..)) => {}
-            Ok((false, verb, resource, role)) => findings.push(Finding::wrong(
-                CHECK,
+            Ok((false, verb, resource, role)) => findings.push(CHECK.wrong(
                 format!("you may not {verb} {resource} in namespace {namespace}"),
                 format!(
                     "have an administrator bind the ClusterRole {role} to you: kubectl create \
@@ -152,21 +143,21 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
                 ),
             )),
             Err(error) => {
-                findings.push(Finding::unknown(CHECK, Failure::from(error).message()));
+                findings.push(CHECK.unknown(Failure::from(error).message()));
             }
         }
     }
     if findings.is_empty() {
         let text = format!("you may see templates, ask and give back in namespace {namespace}");
-        findings.push(Finding::good(CHECK, text));
+        findings.push(CHECK.good(text));
     }
     findings
 }
 
 /// Checks whether the webhook stamps, by a request that is never stored: the operator makes the
 /// same check each minute.
-pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
-    const CHECK: &str = "webhook";
+pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Result<Finding> {
+    const CHECK: Check = Check::Webhook;
     let ask = Ask {
         template: "oz-doctor".to_owned(),
         prefix: "oz-doctor".to_owned(),
@@ -178,12 +169,11 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
         ..PostParams::default()
     };
     let api = cluster.api::<ExecAccessRequest>();
-    match cluster.answer(api.create(&parameters, &request)).await {
+    let finding = match cluster.answer(api.create(&parameters, &request)).await {
         Ok(request) if request.annotations().contains_key(labels::REQUESTER) => {
-            Finding::good(CHECK, "it stamps requests with who asks")
+            CHECK.good("it stamps requests with who asks")
         }
-        Ok(_) => Finding::wrong(
-            CHECK,
+        Ok(_) => CHECK.wrong(
             "requests are not stamped, so none is ever granted: the webhook is not in their path",
             format!(
                 "start oz-webhook; it registers itself. See its log if it runs: {}",
@@ -191,10 +181,9 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
             ),
         ),
         Err(failure) if failure.is_forbidden() && failure.message().contains(" may not ") => {
-            Finding::unknown(CHECK, failure.message())
+            return Err(failure);
         }
-        Err(failure) => Finding::wrong(
-            CHECK,
+        Err(failure) => CHECK.wrong(
             failure.message(),
             format!(
                 "see that oz-webhook runs and that the API server reaches it: kubectl get pods -n \
@@ -202,57 +191,52 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
                 logs(oz, "webhook")
             ),
         ),
-    }
+    };
+    Ok(finding)
 }
 
-pub(super) async fn templates(cluster: &Cluster) -> Finding {
-    const CHECK: &str = "templates";
-    let all = ListParams::default();
-    let (exec, pod) = (
-        cluster.api::<ExecAccessTemplate>(),
-        cluster.api::<PodAccessTemplate>(),
-    );
-    let read = futures::future::try_join(
-        cluster.answer(exec.list(&all)),
-        cluster.answer(pod.list(&all)),
-    );
-    let (exec, pod) = match read.await {
-        Ok(lists) => lists,
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
-    };
-    let states = exec
-        .iter()
-        .map(|one| (format!("eat/{}", one.name_any()), one.status.clone()))
-        .chain(
-            pod.iter()
-                .map(|one| (format!("pat/{}", one.name_any()), one.status.clone())),
-        );
-    let mut count = 0;
-    let mut unfit = Vec::new();
-    let mut names = Vec::new();
-    for (name, status) in states {
-        count += 1;
-        let why = match status {
-            None => "was never looked at by the operator".to_owned(),
-            Some(status) if !status.ready => why(&status),
-            Some(_) => continue,
-        };
-        unfit.push(format!("{name}: {why}"));
-        names.push(name);
-    }
+pub(super) async fn templates(cluster: &Cluster) -> Result<Finding> {
+    const CHECK: Check = Check::Templates;
+    let (mut count, mut unfit) = (0, Vec::new());
+    for_each_kind!(templates T => { count += add_unfit::<T>(cluster, &mut unfit).await? });
     let namespace = &cluster.namespace;
-    match (count, unfit.is_empty()) {
-        (0, _) => Finding::good(CHECK, format!("there are none in namespace {namespace}")),
-        (count, true) => Finding::good(CHECK, format!("all {count} in {namespace} are ready")),
-        (_, false) => Finding::wrong(
-            CHECK,
+    let names: Vec<&str> = unfit.iter().map(|(name, _)| &name[..]).collect();
+    let unfit: Vec<String> = unfit
+        .iter()
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    Ok(match (count, unfit.is_empty()) {
+        (0, _) => CHECK.good(format!("there are none in namespace {namespace}")),
+        (count, true) => CHECK.good(format!("all {count} in {namespace} are ready")),
+        (_, false) => CHECK.wrong(
             format!("some in {namespace} cannot be used: {}", unfit.join("; ")),
             format!(
                 "correct what each says: kubectl edit -n {namespace} {}",
                 names.join(" ")
             ),
         ),
+    })
+}
+
+/// Adds the templates of a kind that cannot be used, with the reasons; returns the number of all templates.
+async fn add_unfit<T: AccessTemplate>(
+    cluster: &Cluster,
+    unfit: &mut Vec<(String, String)>,
+) -> Result<usize> {
+    let templates = cluster.api::<T>();
+    let templates = cluster
+        .answer(templates.list(&ListParams::default()))
+        .await?;
+    let kind = T::short_names().first().unwrap_or(&T::NAME);
+    for template in &templates {
+        let why = match template.status() {
+            None => "was never looked at by the operator".to_owned(),
+            Some(status) if !status.ready => why(status),
+            Some(_) => continue,
+        };
+        unfit.push((format!("{kind}/{}", template.name_any()), why));
     }
+    Ok(templates.items.len())
 }
 
 /// Reports the objects that oz recently failed to read, by their events; `None` if there are none.
@@ -262,16 +246,15 @@ pub(super) async fn unreadable(cluster: &Cluster) -> Option<Finding> {
     let found = cluster.answer(events.list(&lately)).await.ok()?;
     let names: BTreeSet<String> = found
         .iter()
-        .map(|event| {
+        .filter_map(|event| {
             let about = &event.involved_object;
-            let part = |part: &Option<String>| part.clone().unwrap_or_default();
-            format!("{}/{}", part(&about.kind), part(&about.name))
+            let (kind, name) = (about.kind.as_ref()?, about.name.as_ref()?);
+            Some(format!("{kind}/{name}"))
         })
         .collect();
     let names: Vec<String> = names.into_iter().collect();
     (!names.is_empty()).then(|| {
-        Finding::wrong(
-            "what oz reads",
+        Check::Unreadable.wrong(
             format!(
                 "some objects in {} cannot be read and are treated as gone: {}",
                 cluster.namespace,

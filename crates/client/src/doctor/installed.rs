@@ -14,8 +14,9 @@ use kube::api::PostParams;
 use oz_api::{GROUP, names};
 use x509_parser::pem::Pem;
 
+use super::finding::{Check, Finding, Object};
 use super::registrations::{Hook, MUTATING, Registration, VALIDATING};
-use super::{Finding, logs};
+use super::site::{Site, arguments, logs};
 use crate::cluster::Cluster;
 use crate::explain::operator;
 use crate::failure::{Failure, Result};
@@ -27,13 +28,13 @@ const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Checks the registrations for oz's kinds, and their certificates.
 pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding> {
-    const CHECK: &str = "registration";
+    const CHECK: Check = Check::Registration;
     let registrations = match registrations {
         Ok(registrations) => registrations,
-        Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
+        Err(failure) => return vec![CHECK.unknown(failure.message())],
     };
     let of = |kind: &str| {
-        let hooks = registrations.iter().filter(|one| one.kind == kind);
+        let hooks = registrations.iter().filter(|one| one.object.kind == kind);
         let hooks = hooks.flat_map(|one| &one.hooks);
         hooks
             .filter(|hook| hook.concerns(GROUP))
@@ -43,16 +44,14 @@ pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding
     let (stamps, checks) = (stamping.len(), checking.len());
     let hooks = [stamping, checking].concat();
     let registration = if stamps == 0 || checks == 0 {
-        Finding::wrong(
-            CHECK,
+        CHECK.wrong(
             format!("{stamps} hooks stamp and {checks} check oz's kinds; both are needed"),
             "start oz-webhook, or start it anew: it registers itself",
         )
     } else {
-        Finding::good(
-            CHECK,
-            format!("{stamps} hooks stamp and {checks} check oz's kinds"),
-        )
+        CHECK.good(format!(
+            "{stamps} hooks stamp and {checks} check oz's kinds"
+        ))
     };
     let mut findings = vec![registration, certificates(&hooks, Timestamp::now())];
     let others = registrations.iter().filter(|one| one.is_foreign(GROUP));
@@ -63,19 +62,19 @@ pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding
 /// Reports the original's registration, which remains when only its pods are removed, and then
 /// rejects every request.
 fn foreign(registration: &Registration) -> Finding {
-    let Registration { kind, name, .. } = registration;
-    Finding::wrong(
-        "other registrations",
-        format!("{kind} {name} is in the path of oz's kinds, and is not oz's"),
+    let object = &registration.object;
+    let wrong = Check::OtherRegistrations.wrong(
+        format!("{object} is in the path of oz's kinds, and is not oz's"),
         format!(
             "if it is the original Oz's, or of an oz that is not there any more, remove it: \
-             kubectl delete {kind} {name}"
+             kubectl delete {object}"
         ),
-    )
+    );
+    wrong.about(object.clone())
 }
 
 fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
-    const CHECK: &str = "certificates";
+    const CHECK: Check = Check::Certificates;
     const FIX: &str = "restart oz-webhook: it makes its certificates itself and writes the bundle";
     let mut first_end: Option<Timestamp> = None;
     for Hook { name, config, .. } in hooks {
@@ -92,54 +91,49 @@ fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
             })
             .max();
         let Some(end) = end else {
-            return Finding::wrong(CHECK, format!("{name} vouches by no certificate"), FIX);
+            return CHECK.wrong(format!("{name} vouches by no certificate"), FIX);
         };
         if end.duration_since(now) < LEAST_LEFT {
-            return Finding::wrong(CHECK, format!("that of {name} ends at {end}"), FIX);
+            return CHECK.wrong(format!("that of {name} ends at {end}"), FIX);
         }
         first_end = Some(first_end.map_or(end, |first| first.min(end)));
     }
     match first_end {
-        Some(end) => Finding::good(CHECK, format!("valid until {end} at least")),
-        None => Finding::unknown(CHECK, "there is no registration"),
+        Some(end) => CHECK.good(format!("valid until {end} at least")),
+        None => CHECK.unknown("there is no registration"),
     }
 }
 
-pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
-    const CHECK: &str = "operator";
+pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Result<Finding> {
+    const CHECK: Check = Check::Operator;
     let fix = format!(
         "start oz-operator, or see why it does not run: {}",
         logs(oz, "operator")
     );
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), oz);
-    let lease = match cluster.answer(leases.get(names::LEASE)).await {
-        Ok(lease) => lease,
-        Err(failure) if failure.is_not_found() => {
-            let text = format!(
-                "it holds no lease in namespace {oz}: it runs without --leader-elect, or not at all"
-            );
-            return Finding::unknown(CHECK, text);
-        }
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+    let object = Object::in_namespace("Lease", oz, names::LEASE);
+    let Some(lease) = cluster.find(&leases, names::LEASE).await? else {
+        let text = format!(
+            "it holds no lease in namespace {oz}: it runs without --leader-elect, or not at all"
+        );
+        return Ok(CHECK.unknown(text).about(object));
     };
-    let spec = lease.spec.unwrap_or_default();
-    let holder = spec.holder_identity.unwrap_or_default();
-    let renewed = spec.renew_time.map(|time| time.0);
-    let since = renewed.map(|renewed| Timestamp::now().duration_since(renewed));
-    match since {
-        Some(since) if since < STALE && !holder.is_empty() => {
-            Finding::good(CHECK, format!("{holder} leads"))
-        }
-        Some(since) => Finding::wrong(
-            CHECK,
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+    let since = renewed.map(|renewed| Timestamp::now().duration_since(renewed.0));
+    let finding = match (since, holder.filter(|holder| !holder.is_empty())) {
+        (Some(since), Some(holder)) if since < STALE => CHECK.good(format!("{holder} leads")),
+        (Some(since), _) => CHECK.wrong(
             format!(
                 "nobody has led for {}s; access ends by itself only where Kubernetes ends it",
                 since.as_secs()
             ),
             fix,
         ),
-        None => Finding::wrong(CHECK, "nobody leads", fix),
-    }
+        (None, _) => CHECK.wrong("nobody leads", fix),
+    };
+    Ok(finding.about(object))
 }
 
 /// The right to create pods, which is not required without dedicated pods.
@@ -170,26 +164,17 @@ impl Operator {
         let account = operator::operator(deployments)
             .and_then(operator::pod)
             .and_then(|spec| spec.service_account_name.clone());
-        let arguments = operator_arguments(deployments);
         Self {
             account: account.unwrap_or_else(|| names::OPERATOR.to_owned()),
-            makes_pods: !arguments.contains(&"--pod-access=false"),
+            makes_pods: !arguments(deployments).contains(&"--pod-access=false"),
         }
     }
 }
 
-/// Returns the flags with which the operator is started.
-pub(super) fn operator_arguments(deployments: &[Deployment]) -> Vec<&str> {
-    operator::operator(deployments).map_or_else(Vec::new, operator::arguments)
-}
-
-pub(super) async fn operator_rights(
-    cluster: &Cluster,
-    oz: &str,
-    deployments: &Result<Vec<Deployment>>,
-) -> Finding {
-    const CHECK: &str = "operator's rights";
-    let operator = Operator::of(deployments.as_deref().unwrap_or_default());
+pub(super) async fn operator_rights(site: &Site<'_>) -> Result<Finding> {
+    const CHECK: Check = Check::OperatorsRights;
+    let Site { cluster, oz, .. } = site;
+    let operator = Operator::of(site.readable());
     let account = &operator.account;
     let wanted = OPERATOR.into_iter();
     let wanted = wanted.filter(|right| operator.makes_pods || *right != MAKE_PODS);
@@ -230,53 +215,43 @@ pub(super) async fn operator_rights(
     .await;
     let mut missing = BTreeSet::new();
     for answer in answers {
-        match answer {
-            Ok(what) => missing.extend(what),
-            Err(failure) => return Finding::unknown(CHECK, failure.message()),
-        }
+        missing.extend(answer?);
     }
     if missing.is_empty() {
-        return Finding::good(
-            CHECK,
-            format!("they suffice in namespace {}", cluster.namespace),
-        );
+        return Ok(CHECK.good(format!("they suffice in namespace {}", cluster.namespace)));
     }
     let missing: Vec<String> = missing.into_iter().collect();
-    Finding::wrong(
-        CHECK,
+    Ok(CHECK.wrong(
         format!(
             "it may not {} in namespace {}",
             missing.join(", "),
             cluster.namespace
         ),
         "apply oz's roles again: kubectl apply --server-side -f deploy/rbac",
-    )
+    ))
 }
 
 /// Reports the running versions.
-pub(super) fn versions(oz: &str, deployments: &Result<Vec<Deployment>>) -> Finding {
-    const CHECK: &str = "versions";
-    let ours = env!("CARGO_PKG_VERSION");
-    let deployments = match deployments {
+pub(super) fn versions(site: &Site<'_>) -> Finding {
+    const CHECK: Check = Check::Versions;
+    let (ours, oz) = (env!("CARGO_PKG_VERSION"), site.oz);
+    let deployments = match &site.deployments {
         Ok(list) => list,
         Err(failure) => {
-            return Finding::unknown(CHECK, format!("ozctl is {ours}; {}", failure.message()));
+            return CHECK.unknown(format!("ozctl is {ours}; {}", failure.message()));
         }
     };
     let versions: BTreeSet<String> = deployments.iter().flat_map(versions_of).collect();
     let seen: Vec<&str> = versions.iter().map(String::as_str).collect();
     match &seen[..] {
-        [] if deployments.is_empty() => Finding::unknown(
-            CHECK,
-            format!("ozctl is {ours}; oz runs as no Deployment of {oz}"),
-        ),
-        [] => Finding::unknown(
-            CHECK,
-            format!("ozctl is {ours}; neither tags nor labels of {oz} say which oz runs"),
-        ),
-        [one] if *one == ours => Finding::good(CHECK, format!("ozctl and oz are {ours}")),
-        seen => Finding::wrong(
-            CHECK,
+        [] if deployments.is_empty() => {
+            CHECK.unknown(format!("ozctl is {ours}; oz runs as no Deployment of {oz}"))
+        }
+        [] => CHECK.unknown(format!(
+            "ozctl is {ours}; neither tags nor labels of {oz} say which oz runs"
+        )),
+        [one] if *one == ours => CHECK.good(format!("ozctl and oz are {ours}")),
+        seen => CHECK.wrong(
             format!("ozctl is {ours}, oz is {}", seen.join(" and ")),
             "install the same version of both",
         ),

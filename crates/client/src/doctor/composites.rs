@@ -7,32 +7,29 @@ use kube::Api;
 use kube::api::ListParams;
 use oz_composites::Declaration;
 
-use super::Finding;
-use super::installed::operator_arguments;
+use super::finding::{Check, Finding, Object, name};
+use super::site::Site;
 use crate::cluster::Cluster;
 use crate::failure::Result;
-use crate::{composites, output};
+use crate::{composites, printable};
 
-const CHECK: &str = "composites";
+const CHECK: Check = Check::Composites;
 /// The maximum number of workloads that are searched for a second controller.
 const MOST_WORKLOADS: u32 = 5_000;
 
 /// Reports each composite by its conditions. Reports nothing for a cluster without composites.
-pub(super) async fn composites(
-    cluster: &Cluster,
-    deployments: &Result<Vec<Deployment>>,
-) -> Vec<Finding> {
-    let found = match composites::read(cluster, &[]).await {
+pub(super) async fn composites(site: &Site<'_>) -> Vec<Finding> {
+    let found = match composites::read(site.cluster, &[]).await {
         Err(failure) if failure.is_not_found() => return Vec::new(),
-        Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
+        Err(failure) => return vec![CHECK.unknown(failure.message())],
         Ok(found) => found,
     };
-    let mut findings = vec![judge(&found.composites)];
+    let mut findings = vec![CHECK.concluded(judge(&found.composites))];
     let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
     if found.composites.iter().any(is_metacontroller) {
-        let deployments = deployments.as_deref().unwrap_or_default();
-        findings.extend(adopting(&operator_arguments(deployments)));
-        findings.extend(others(cluster).await);
+        findings.extend(adopting(&site.arguments()));
+        let others = others(site.cluster).await;
+        findings.extend(others.transpose().map(|others| CHECK.concluded(others)));
     }
     findings
 }
@@ -43,8 +40,7 @@ fn adopting(arguments: &[&str]) -> Option<Finding> {
     let names = flags.find_map(|flag| flag.strip_prefix("--adopt-as-original="))?;
     let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
     (!names.is_empty()).then(|| {
-        Finding::wrong(
-            CHECK,
+        CHECK.wrong(
             format!(
                 "parents of {} adopt whatever their selector matches: who may create one can have objects of others \
                  deleted",
@@ -56,17 +52,17 @@ fn adopting(arguments: &[&str]) -> Option<Finding> {
     })
 }
 
-fn judge(all: &[Declaration]) -> Finding {
+fn judge(all: &[Declaration]) -> Result<Finding> {
     let mut wrong = Vec::new();
     let mut silent = Vec::new();
     let mut commands = Vec::new();
     for composite in all {
-        let name = composite.metadata().name.as_deref().unwrap_or_default();
+        let name = name(composite.metadata())?;
         let kind = composite.kind();
         if composite.standing().is_none() {
             silent.push(format!("{kind} {name}"));
         } else if let Some(condition) = composites::failed(composite) {
-            let message = output::line(&condition.message);
+            let message = printable::line(&condition.message);
             wrong.push(format!("{kind} {name}: {}: {message}", condition.reason));
             commands.push(format!("kubectl edit {} {name}", kind.to_lowercase()));
         }
@@ -76,7 +72,7 @@ fn judge(all: &[Declaration]) -> Finding {
             "do what each says, or correct it: {}",
             commands.join(" && ")
         );
-        return Finding::wrong(CHECK, wrong.join("; "), fix);
+        return Ok(CHECK.wrong(wrong.join("; "), fix));
     }
     if !silent.is_empty() {
         let text = format!(
@@ -84,18 +80,18 @@ fn judge(all: &[Declaration]) -> Finding {
              (composites.selector), or their definition keeps no conditions; `ozctl composites` shows their events",
             silent.join(", ")
         );
-        return Finding::unknown(CHECK, text);
+        return Ok(CHECK.unknown(text));
     }
     let text = match all.len() {
         0 => "there are none".to_owned(),
         count => format!("all {count} do what they declare"),
     };
-    Finding::good(CHECK, text)
+    Ok(CHECK.good(text))
 }
 
 /// Checks whether MetaController runs as well, which carries out each CompositeController without a
 /// check for other controllers.
-async fn others(cluster: &Cluster) -> Option<Finding> {
+async fn others(cluster: &Cluster) -> Result<Option<Finding>> {
     let all = ListParams::default().limit(MOST_WORKLOADS);
     let deployments: Api<Deployment> = Api::all(cluster.client.clone());
     let sets: Api<StatefulSet> = Api::all(cluster.client.clone());
@@ -105,7 +101,9 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
     );
     // A user without the right to list them gets no finding: most clusters have never had
     // MetaController.
-    let (deployments, sets) = listed.await.ok()?;
+    let Ok((deployments, sets)) = listed.await else {
+        return Ok(None);
+    };
     let deployments = deployments.items.into_iter().map(|one| {
         let pod = one.spec.and_then(|spec| spec.template.spec);
         ("Deployment", one.metadata, pod)
@@ -117,16 +115,13 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
     let running = deployments
         .chain(sets)
         .filter(|(_, _, pod)| pod.as_ref().is_some_and(is_metacontroller));
-    let running: Vec<String> = running
-        .map(|(kind, metadata, _)| {
-            let part = |part: Option<String>| part.unwrap_or_default();
-            let (namespace, name) = (part(metadata.namespace), part(metadata.name));
-            format!("{kind} {namespace}/{name}")
-        })
-        .collect();
-    (!running.is_empty()).then(|| {
-        Finding::wrong(
-            CHECK,
+    let running = running.map(|(kind, metadata, _)| {
+        let object = Object::from_metadata(kind, &metadata)?;
+        Ok(object.to_string())
+    });
+    let running = running.collect::<Result<Vec<String>>>()?;
+    Ok((!running.is_empty()).then(|| {
+        CHECK.wrong(
             format!(
                 "MetaController runs as well, and both write the same children: {}",
                 running.join(", ")
@@ -134,15 +129,15 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
             "scale it to 0, or let each run its own: composites.selector in oz's values, \
              --target-label-selector there",
         )
-    })
+    }))
 }
 
 /// Checks whether a container of the pod is MetaController, by the name of its image.
 fn is_metacontroller(pod: &PodSpec) -> bool {
     let images = pod.containers.iter().filter_map(|one| one.image.as_deref());
-    let mut names = images.map(|image| {
-        let last = image.rsplit('/').next().unwrap_or_default();
-        last.split([':', '@']).next().unwrap_or_default()
+    let mut names = images.filter_map(|image| {
+        let last = image.rsplit('/').next()?;
+        last.split([':', '@']).next()
     });
     let known = ["metacontroller", "metacontroller-distroless"];
     names.any(|name| known.contains(&name))
@@ -181,10 +176,11 @@ mod tests {
         ]);
         let bad = composite("bad", &conditions);
         assert_eq!(
-            judge(std::slice::from_ref(&good)).verdict,
-            Verdict::Good("all 1 do what they declare".to_owned())
+            judge(std::slice::from_ref(&good)).unwrap(),
+            CHECK.good("all 1 do what they declare")
         );
-        let Verdict::Wrong(text, fix) = judge(&[good.clone(), bad]).verdict else {
+        let found = judge(&[good.clone(), bad]).unwrap();
+        let (text, Verdict::Wrong { fix }) = (found.message, found.verdict) else {
             panic!("it is wrong");
         };
         assert!(
@@ -196,9 +192,10 @@ mod tests {
             fix.ends_with("kubectl edit compositecontroller bad"),
             "{fix}"
         );
-        let silent = judge(&[good, composite("silent", &Value::Null)]).verdict;
+        let silent = judge(&[good, composite("silent", &Value::Null)]).unwrap();
         assert!(
-            matches!(&silent, Verdict::Unknown(text) if text.contains("CompositeController silent")),
+            silent.verdict == Verdict::Unknown
+                && silent.message.contains("CompositeController silent"),
             "{silent:?}"
         );
     }
@@ -206,7 +203,8 @@ mod tests {
     #[test]
     fn composites_that_adopt_as_with_metacontroller_are_named() {
         let found = adopting(&["--composites", "--adopt-as-original=fleets,crews"]);
-        let Some(Verdict::Wrong(text, fix)) = found.map(|found| found.verdict) else {
+        let found = found.map(|found| (found.message, found.verdict));
+        let Some((text, Verdict::Wrong { fix })) = found else {
             panic!("it is a finding");
         };
         assert!(text.contains("fleets, crews"), "{text}");

@@ -4,26 +4,22 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use oz_api::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 
-use super::{Finding, logs};
+use super::finding::{Check, Finding, Object};
+use super::site::logs;
 use crate::cluster::Cluster;
-use crate::output;
+use crate::failure::Result;
+use crate::printable;
 use crate::trail::{self, Keys};
 
-const CHECK: &str = "audit keys";
+const CHECK: Check = Check::AuditKeys;
 
-pub(super) async fn audit_keys(cluster: &Cluster, oz: &str) -> Finding {
-    let keys = match trail::keys(cluster, oz).await {
-        Ok(keys) => keys,
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
-    };
+pub(super) async fn audit_keys(cluster: &Cluster, oz: &str) -> Result<Finding> {
+    let keys = trail::keys(cluster, oz).await?;
     // Only its metadata is read, since the key is secret.
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), oz);
     let secret = cluster.answer(secrets.get_metadata(AUDIT_KEY)).await;
-    judge(
-        oz,
-        &keys,
-        secret.is_err_and(|failure| failure.is_not_found()),
-    )
+    let gone = secret.is_err_and(|failure| failure.is_not_found());
+    Ok(judge(oz, &keys, gone))
 }
 
 /// Judges the keys. `gone` means that the Secret does not exist.
@@ -33,24 +29,26 @@ fn judge(oz: &str, keys: &Keys, gone: bool) -> Finding {
         logs(oz, "operator")
     );
     if gone {
-        return Finding::wrong(CHECK, format!("there is no Secret {oz}/{AUDIT_KEY}"), again);
+        let secret = Object::in_namespace("Secret", oz, AUDIT_KEY);
+        let wrong = CHECK.wrong(format!("there is no {secret}"), again);
+        return wrong.about(secret);
     }
     if keys.published.is_empty() {
-        let text = format!("no public key is published in ConfigMap {oz}/{AUDIT_PUBLIC_KEYS}");
-        return Finding::wrong(CHECK, text, again);
+        let map = Object::in_namespace("ConfigMap", oz, AUDIT_PUBLIC_KEYS);
+        let wrong = CHECK.wrong(format!("no public key is published in {map}"), again);
+        return wrong.about(map);
     }
     if keys.lost.is_empty() {
         let count = keys.published.len();
         let text = format!("{count} published, and every writer signs with one of them");
-        return Finding::good(CHECK, text);
+        return CHECK.good(text);
     }
     let lost = keys.lost.iter().map(|(writer, key)| {
-        let (writer, key) = (output::line(writer), output::line(key));
+        let (writer, key) = (printable::line(writer), printable::line(key));
         format!("{writer} signed last with key {key}")
     });
     let lost: Vec<String> = lost.collect();
-    Finding::wrong(
-        CHECK,
+    CHECK.wrong(
         format!("{}, which is not published", lost.join(", ")),
         "a writer that runs takes the published key up within a minute; what a lost key signed is verified with \
          the copy that was kept of its public part: ozctl audit verify --key FILE",
@@ -68,17 +66,16 @@ mod tests {
     fn what_is_missing_is_told_before_what_does_not_fit() {
         let key = AuditKey::new(&[1; 32]).published(None);
         let mut keys = Keys::default();
-        let wrong = |keys: &Keys, gone: bool| match judge("oz-system", keys, gone).verdict {
-            Verdict::Wrong(text, _) => text,
-            verdict => format!("{verdict:?}"),
+        let wrong = |keys: &Keys, gone: bool| {
+            let finding = judge("oz-system", keys, gone);
+            assert!(finding.is_wrong(), "{finding:?}");
+            finding.message
         };
         assert!(wrong(&keys, true).contains("no Secret oz-system/oz-audit-key"));
         assert!(wrong(&keys, false).contains("no public key is published"));
         keys.published.push(key);
-        assert!(matches!(
-            judge("oz-system", &keys, false).verdict,
-            Verdict::Good(_)
-        ));
+        let good = judge("oz-system", &keys, false).verdict;
+        assert_eq!(good, Verdict::Good);
         keys.lost
             .push(("oz-webhook.0".to_owned(), "abc".to_owned()));
         assert!(wrong(&keys, false).contains("oz-webhook.0 signed last with key abc"));

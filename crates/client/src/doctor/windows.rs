@@ -10,11 +10,10 @@ use oz_compliance::entitlements::{Entitlement, sources};
 use oz_core::for_each_kind;
 use oz_core::transient::Kind;
 
-use super::Finding;
+use super::finding::{Check, Finding};
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
-const CHECK: &str = "waiting windows";
 /// The maximum number that is shown.
 const SHOWN: usize = 20;
 /// The maximum number of objects of a kind that are read.
@@ -30,11 +29,9 @@ struct Windows {
     cut_short: bool,
 }
 
-pub(super) async fn windows(cluster: &Cluster) -> Finding {
-    match read(cluster, Timestamp::now()).await {
-        Ok(windows) => Finding::good(CHECK, text(&windows)),
-        Err(failure) => Finding::unknown(CHECK, failure.message()),
-    }
+pub(super) async fn windows(cluster: &Cluster) -> Result<Finding> {
+    let windows = read(cluster, Timestamp::now()).await?;
+    Ok(Check::WaitingWindows.good(text(&windows)))
 }
 
 async fn read(cluster: &Cluster, now: Timestamp) -> Result<Windows> {

@@ -3,21 +3,19 @@
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use oz_core::policies::{Installation, Policy};
 
-use super::Finding;
+use super::finding::{Check, Finding};
 use super::harness;
-use super::installed::operator_arguments;
+use super::site::Site;
 use crate::cluster::Cluster;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
-const CHECK: &str = "policies";
+const CHECK: Check = Check::Policies;
 
-/// Returns the expected installation, from the operator's configuration.
-fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
-    let arguments = operator_arguments(deployments);
+/// Returns the installation that an operator with these arguments expects.
+fn installation(oz: &str, arguments: &[&str]) -> Option<Installation> {
     let values = |flag: &str| {
         let values = arguments.iter().filter_map(|it| it.strip_prefix(flag));
         let values = values.flat_map(|value| value.split(','));
@@ -30,7 +28,7 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
             .filter(|name| !name.is_empty())?,
         namespace: oz.to_owned(),
         break_glass,
-        harness: harness::is_served(&arguments),
+        harness: harness::is_served(arguments),
         composites: arguments
             .iter()
             .any(|it| matches!(*it, "--composites" | "--composites=true")),
@@ -38,34 +36,29 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
 }
 
 /// Checks each admission policy of oz against the operator's flags.
-pub(super) async fn policies(
-    cluster: &Cluster,
-    oz: &str,
-    deployments: &Result<Vec<Deployment>>,
-) -> Finding {
-    let deployments = match deployments {
-        Ok(list) => list,
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
-    };
-    let Some(installation) = installation(oz, deployments) else {
+pub(super) async fn policies(site: &Site<'_>) -> Result<Finding> {
+    if let Err(failure) = &site.deployments {
+        return Ok(CHECK.unknown(failure.message()));
+    }
+    let Some(installation) = installation(site.oz, &site.arguments()) else {
         let text = "the operator expects none: what oz's webhook refuses goes through without it";
-        return Finding::unknown(CHECK, text);
+        return Ok(CHECK.unknown(text));
     };
-    match faults(cluster, &installation).await {
-        Ok((_, faults)) if !faults.is_empty() => Finding::wrong(
-            CHECK,
+    let (count, faults) = faults(site.cluster, &installation).await?;
+    Ok(match faults.is_empty() {
+        true => CHECK.good(format!("{count} stand as they were installed")),
+        false => CHECK.wrong(
             faults.join(", "),
             "upgrade the release again, or apply deploy/policies",
         ),
-        Ok((count, _)) => Finding::good(CHECK, format!("{count} stand as they were installed")),
-        Err(failure) => Finding::unknown(CHECK, failure.message()),
-    }
+    })
 }
 
 async fn faults(cluster: &Cluster, installation: &Installation) -> Result<(usize, Vec<String>)> {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
-    let expected = Policy::all(installation).unwrap_or_default();
+    let expected = Policy::all(installation);
+    let expected = expected.map_err(|error| Failure::new(error.to_string()))?;
     let mut faults = Vec::new();
     for one in &expected {
         let policy = cluster.answer(policies.get_opt(&one.name)).await?;
@@ -83,26 +76,12 @@ async fn faults(cluster: &Cluster, installation: &Installation) -> Result<(usize
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn what_should_stand_is_what_the_operator_expects() {
-        let deployment = |arguments: &[&str]| -> Deployment {
-            serde_json::from_value(json!({
-                "metadata": {"labels": {"app.kubernetes.io/component": "operator"}},
-                "spec": {"selector": {}, "template": {"spec": {
-                    "containers": [{"name": "operator", "args": arguments}],
-                }}},
-            }))
-            .unwrap()
-        };
         assert_eq!(installation("access", &[]), None);
-        assert_eq!(
-            installation("access", &[deployment(&["--policies="])]),
-            None
-        );
+        assert_eq!(installation("access", &["--policies="]), None);
         let arguments = [
             "--policies=access-oz",
             "--break-glass-group=menders,root",
@@ -116,9 +95,6 @@ mod tests {
             harness: true,
             composites: true,
         };
-        assert_eq!(
-            installation("access", &[deployment(&arguments)]),
-            Some(expected)
-        );
+        assert_eq!(installation("access", &arguments), Some(expected));
     }
 }

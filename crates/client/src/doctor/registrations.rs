@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::ListParams;
 use oz_api::names;
 
+use super::finding::Object;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
@@ -18,11 +19,9 @@ pub(super) const MUTATING: &str = "mutatingwebhookconfiguration";
 pub(super) const VALIDATING: &str = "validatingwebhookconfiguration";
 
 /// A registration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Registration {
-    /// The kind, as kubectl takes it.
-    pub(super) kind: &'static str,
-    pub(super) name: String,
+    pub(super) object: Object,
     pub(super) hooks: Vec<Hook>,
 }
 
@@ -37,7 +36,8 @@ pub(super) struct Hook {
 impl Registration {
     /// Checks whether a project other than oz registered a hook for an API group.
     pub(super) fn is_foreign(&self, group: &str) -> bool {
-        self.name != names::REGISTRATION && self.hooks.iter().any(|hook| hook.concerns(group))
+        self.object.name != names::REGISTRATION
+            && self.hooks.iter().any(|hook| hook.concerns(group))
     }
 }
 
@@ -63,28 +63,27 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Vec<Registration>> {
         cluster.answer(validating.list(&all)),
     )
     .await?;
-    let hook = |name, config, rules: Option<_>| Hook {
+    let hook = |name, config, rules: Option<Vec<_>>| Hook {
         name,
         config,
-        rules: rules.unwrap_or_default(),
+        rules: rules.into_iter().flatten().collect(),
     };
     let mutating = mutating.items.into_iter().map(|one| {
         let hooks = one.webhooks.into_iter().flatten();
         let hooks = hooks.map(|it| hook(it.name, it.client_config, it.rules));
-        (MUTATING, one.metadata.name, hooks.collect())
+        (MUTATING, one.metadata, hooks.collect())
     });
     let validating = validating.items.into_iter().map(|one| {
         let hooks = one.webhooks.into_iter().flatten();
         let hooks = hooks.map(|it| hook(it.name, it.client_config, it.rules));
-        (VALIDATING, one.metadata.name, hooks.collect())
+        (VALIDATING, one.metadata, hooks.collect())
     });
     let all = mutating.chain(validating);
-    let all = all.map(|(kind, name, hooks)| Registration {
-        kind,
-        name: name.unwrap_or_default(),
-        hooks,
+    let all = all.map(|(kind, metadata, hooks)| {
+        let object = Object::from_metadata(kind, &metadata)?;
+        Ok(Registration { object, hooks })
     });
-    Ok(all.collect())
+    all.collect()
 }
 
 #[cfg(test)]
@@ -94,7 +93,7 @@ mod tests {
     #[test]
     fn a_registration_concerns_a_group_by_its_name() {
         let registered = |name: &str, groups: &[&str]| Registration {
-            name: name.to_owned(),
+            object: Object::of_cluster(MUTATING, name),
             hooks: vec![Hook {
                 rules: vec![RuleWithOperations {
                     api_groups: Some(groups.iter().map(ToString::to_string).collect()),
@@ -102,7 +101,6 @@ mod tests {
                 }],
                 ..Hook::default()
             }],
-            ..Registration::default()
         };
         let group = "paddock.dev";
         assert!(registered("paddock", &["apps", group]).is_foreign(group));

@@ -1,0 +1,74 @@
+//! `ozctl doctor`: checks whether oz works here, for the current user, and reports each check, each
+//! problem and its repair.
+
+use clap::Args;
+use oz_client::doctor::{self, Finding, Verdict};
+use serde_json::json;
+
+use crate::context::{Context, Style};
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{self, TextFormat};
+
+/// Look for what is wrong with oz here, and say what mends it
+#[derive(Args)]
+#[command(after_help = "\
+Looks at: the API server and its clock, oz's kinds, your rights in the
+namespace, the webhook in the path of requests (by a dry-run), its registration
+and certificates, the operator's lease and rights, oz's policies, the keys that
+the trail is signed with, the versions that run, the templates of the
+namespace, the name servers that they count on, composites and whether
+MetaController carries them out as well, harness runs and whether Paddock runs
+them as well, who gets into pods without oz, and which windows of transient
+bindings are still to open. Writes nothing.
+
+Exit codes: 0 if nothing is wrong, 1 if something is.")]
+pub(crate) struct Doctor {
+    /// The namespace that oz runs in
+    #[arg(long, default_value = "oz-system", value_name = "NAMESPACE")]
+    oz_namespace: String,
+    /// How to show it
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: TextFormat,
+}
+
+impl Doctor {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let findings = doctor::examine(&cluster, &self.oz_namespace).await;
+        let text = match self.output {
+            TextFormat::Text => text(context, &findings),
+            TextFormat::Json => output::json(&json!({"findings": findings}))?,
+            TextFormat::Yaml => output::yaml(&json!({"findings": findings}))?,
+        };
+        context.print(&text)?;
+        Ok(if findings.iter().any(Finding::is_wrong) {
+            Exit::FAILURE
+        } else {
+            Exit::SUCCESS
+        })
+    }
+}
+
+fn text(context: &Context, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding {
+        check,
+        verdict,
+        message,
+        ..
+    } in findings
+    {
+        let (mark, style, fix) = match verdict {
+            Verdict::Good => ("good   ", Style::Green, None),
+            Verdict::Wrong { fix } => ("WRONG  ", Style::Red, Some(fix)),
+            Verdict::Unknown => ("unknown", Style::Yellow, None),
+        };
+        let mark = context.paint_output(style, mark);
+        text.push_str(&format!("{mark} {check}: {message}\n"));
+        if let Some(fix) = fix {
+            text.push_str(&format!("        mend it: {fix}\n"));
+        }
+    }
+    text
+}

@@ -1,12 +1,13 @@
 //! Working with oz on behalf of a user: the template that leads to a target ([`choose`]), creating requests and
 //! waiting ([`request`]), approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking
-//! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]), the users who could
-//! get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
-//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
-//! It needs no terminal: `ozctl` is a command line over it.
+//! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`audit`], [`trail`]), the users who
+//! could get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
+//! ([`evidence`]), changes ([`changes`]), objects in files ([`lint`]), controllers that are functions ([`composites`]),
+//! policies in Rego ([`rego`]), harness runs ([`run`]). It needs no terminal: `ozctl` is a command line over it.
 
 pub mod approvals;
 pub mod attest;
+pub mod audit;
 pub mod changes;
 pub mod choose;
 pub mod cluster;
@@ -16,11 +17,13 @@ pub mod evidence;
 pub mod exit;
 pub mod explain;
 pub mod failure;
-pub mod harness;
+pub mod lint;
 pub mod locks;
 pub mod names;
+pub mod rego;
 pub mod request;
 pub mod reviews;
+pub mod run;
 pub mod target;
 pub mod tls;
 pub mod trail;

@@ -6,14 +6,17 @@ use oz_api::harness::{HarnessRunStatus, RunEvent};
 /// Returns the events of `now` that are not in `before`. Both end with the newest; the oldest of `before` may be gone.
 pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {
     let most = before.len().min(now.len());
-    let known = (0..=most).rev().find(|&count| {
+    let known = (1..=most).rev().find(|&count| {
         let (ends, begins) = (
             before.iter().rev().take(count).rev(),
             now.iter().take(count),
         );
         ends.eq(begins)
     });
-    now.get(known.unwrap_or_default()..).unwrap_or_default()
+    match known {
+        Some(count) => &now[count..],
+        None => now,
+    }
 }
 
 /// Returns the conditions that do not hold of a run that does not run yet: they block it.

@@ -1,6 +1,7 @@
 //! CEL expressions in templates and policies, compiled as the webhook compiles them, and rules that
 //! no user can satisfy.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use oz_api::{AccessConfig, AccessPolicySpec};
@@ -9,7 +10,7 @@ use oz_core::kinds::{Entry, Role};
 use oz_core::validate::{self, Violation};
 use serde_json::Value;
 
-use super::Found;
+use super::found::{self, Found};
 
 /// The timeout of one expression.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,9 +24,7 @@ pub(super) fn check(kind: &Entry, object: &Value, found: &mut Found) {
         Role::Policy => policy(spec),
         _ => Vec::new(),
     };
-    for Violation { field, message, .. } in violations {
-        found.push(("rule", field, message));
-    }
+    found::add(violations, found);
 }
 
 fn template(config: &Value) -> Vec<Violation> {
@@ -33,18 +32,24 @@ fn template(config: &Value) -> Vec<Violation> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    let wrong = |field: &str, why: String| {
+    let wrong = |field: &str, why: &dyn Display| {
         let field = format!("spec.accessConfig.{field}");
         Violation::of(field, format!("cannot be evaluated: {why}"))
     };
     if let Some(text) = config.command_policy.clone() {
-        let compile = move |_| Expression::compile(&text, &COMMAND).map(drop);
-        found.extend(tried(compile).err().map(|why| wrong("commandPolicy", why)));
+        match tried(move |_| Expression::compile(&text, &COMMAND)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => found.push(wrong("commandPolicy", &why)),
+            Err(why) => found.push(wrong("commandPolicy", &why)),
+        }
     }
     let when = config.approval.as_ref();
     if let Some(text) = when.and_then(|approval| approval.when.clone()) {
-        let check = move |until| oz_cel::policy::check_condition(&text, until);
-        found.extend(tried(check).err().map(|why| wrong("approval.when", why)));
+        match tried(move |until| oz_cel::policy::check_condition(&text, until)) {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => found.push(wrong("approval.when", &why)),
+            Err(why) => found.push(wrong("approval.when", &why)),
+        }
     }
     found.extend(validate::unsatisfiable(&config));
     found
@@ -54,17 +59,16 @@ fn policy(spec: &Value) -> Vec<Violation> {
     let Ok(spec) = serde_json::from_value::<AccessPolicySpec>(spec.clone()) else {
         return Vec::new();
     };
-    let check = move |until| Ok(oz_cel::policy::check(&spec, until));
-    match tried(check) {
+    match tried(move |until| oz_cel::policy::check(&spec, until)) {
         Ok(Ok(())) => Vec::new(),
         Ok(Err((field, why))) => vec![Violation::of(field, format!("cannot be evaluated: {why}"))],
-        Err(why) => vec![Violation::of("spec.match", why)],
+        Err(why) => vec![Violation::of("spec.match", why.to_string())],
     }
 }
 
 /// Runs a check on a separate thread, since other authors wrote the expression.
 fn tried<T: Send + 'static>(
-    check: impl FnOnce(Instant) -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    oz_cel::apart(TIMEOUT, move || check(Instant::now() + TIMEOUT))?
+    check: impl FnOnce(Instant) -> T + Send + 'static,
+) -> Result<T, impl Display> {
+    oz_cel::apart(TIMEOUT, move || check(Instant::now() + TIMEOUT))
 }

@@ -10,7 +10,6 @@ mod connect;
 mod connection;
 mod context;
 mod interrupts;
-mod lint;
 mod output;
 mod paddock;
 mod proxy;
@@ -21,8 +20,8 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    approvals, attest, changes, choose, cluster, composites, entitlements, evidence, exit, explain,
-    failure, harness, locks, names, request, reviews, target, trail,
+    approvals, attest, audit, changes, choose, cluster, composites, entitlements, evidence, exit,
+    explain, failure, lint, locks, names, rego, request, reviews, run, target, trail,
 };
 
 pub use cli::{command, main};

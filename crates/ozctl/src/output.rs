@@ -120,6 +120,17 @@ fn names(objects: &[Value]) -> String {
     names.collect()
 }
 
+/// Returns a function that writes pieces of a stream of others to standard output, and returns
+/// whether the reader is still there: bytes stay unchanged, but a terminal gets no sequence that
+/// could draw on it.
+pub(crate) fn pass_on(context: &Context) -> impl Fn(&[u8]) -> Result<bool> {
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
+    move |bytes| match is_terminal {
+        true => context.pass_on(lines(&String::from_utf8_lossy(bytes)).as_bytes()),
+        false => context.pass_on(bytes),
+    }
+}
+
 /// Columns, aligned as in kubectl.
 pub(crate) struct Table {
     rows: Vec<Vec<Option<String>>>,

@@ -51,6 +51,55 @@ fn every_help_page_reads_well_in_80_columns() {
 }
 
 #[test]
+fn every_command_stands_once_below_a_heading() {
+    let answer = ozctl(&["--help"]).output().unwrap();
+    let page = text(&answer.stdout);
+    let (commands, _) = page.split_once("\nOptions:\n").unwrap();
+    let rows = commands.lines().filter(|row| {
+        let name = row.strip_prefix("  ");
+        name.is_some_and(|name| !name.starts_with(' '))
+    });
+    let listed: Vec<&str> = rows.flat_map(|row| row.split_whitespace().next()).collect();
+    let command = ozctl::command();
+    let verbs = command.get_subcommands();
+    let (hidden, shown): (Vec<_>, Vec<_>) = verbs.partition(|verb| verb.is_hide_set());
+    let names = |verbs: &[&clap::Command]| -> Vec<String> {
+        let names = verbs.iter().map(|verb| verb.get_name().to_owned());
+        names.collect()
+    };
+    assert_eq!(listed, names(&shown));
+    assert_eq!(names(&hidden), ["policy"]);
+    let headings: Vec<&str> = commands
+        .lines()
+        .filter_map(|row| row.strip_suffix(':'))
+        .collect();
+    assert_eq!(
+        headings,
+        [
+            "Access",
+            "Approvals",
+            "Sessions",
+            "Agents",
+            "Audit",
+            "Administration"
+        ]
+    );
+}
+
+#[test]
+fn the_former_name_of_run_policy_does_the_same() {
+    for verb in ["list", "check", "scaffold"] {
+        let page = |words: &[&str]| {
+            let answer = ozctl(words).args([verb, "--help"]).output().unwrap();
+            assert!(answer.status.success(), "{words:?}");
+            text(&answer.stdout)
+        };
+        let former = page(&["policy"]).replace("Usage: ozctl policy", "Usage: ozctl run policy");
+        assert_eq!(former, page(&["run", "policy"]));
+    }
+}
+
+#[test]
 fn the_options_that_every_command_takes_are_listed() {
     let answer = ozctl(&["options"]).output().unwrap();
     insta::assert_snapshot!(text(&answer.stdout));

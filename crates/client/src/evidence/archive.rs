@@ -9,6 +9,8 @@ use oz_api::encode::hex;
 use oz_compliance::evidence::Sums;
 use sha2::{Digest as _, Sha256};
 
+use super::problem::Problem;
+
 /// The directory of the files in the archive.
 const DIRECTORY: &str = "oz-evidence/";
 const BLOCK: usize = 512;
@@ -33,8 +35,7 @@ fn header(name: &str, size: u64) -> io::Result<tar::Header> {
 }
 
 fn padding(size: u64) -> usize {
-    let over = usize::try_from(size % BLOCK as u64).unwrap_or_default();
-    (BLOCK - over) % BLOCK
+    (BLOCK - (size % BLOCK as u64) as usize) % BLOCK
 }
 
 /// The writer of an archive.
@@ -114,7 +115,7 @@ impl<F: Write + Seek> Writer<F> {
     }
 }
 
-/// The reader of an archive. Its errors are for users.
+/// The reader of an archive.
 pub(super) struct Reader<R: Read> {
     from: R,
     seen: BTreeSet<String>,
@@ -149,65 +150,59 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn exact(&mut self, buffer: &mut [u8]) -> Result<(), String> {
+    fn exact(&mut self, buffer: &mut [u8]) -> Result<(), Problem> {
         self.from
             .read_exact(buffer)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => "the archive was cut off".to_owned(),
-                _ => format!("failed to read the archive: {error}"),
+                io::ErrorKind::UnexpectedEof => Problem::CutOff,
+                _ => Problem::Archive(error),
             })
     }
 
     /// Begins the next file, if there is one: returns its name and length.
-    pub(super) fn next(&mut self) -> Result<Option<(String, u64)>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<(String, u64)>, Problem> {
         let mut block = [0; BLOCK];
         self.exact(&mut block)?;
         if block == [0; BLOCK] {
             self.exact(&mut block)?;
             if block != [0; BLOCK] {
-                return Err("something stands after the end of the archive".to_owned());
+                return Err(Problem::AfterEnd);
             }
             let mut more = [0];
             return match self.from.read(&mut more) {
                 Ok(0) => Ok(None),
-                Ok(_) => Err("something stands after the end of the archive".to_owned()),
-                Err(error) => Err(format!("failed to read the archive: {error}")),
+                Ok(_) => Err(Problem::AfterEnd),
+                Err(error) => Err(Problem::Archive(error)),
             };
         }
         let found = tar::Header::from_byte_slice(&block);
-        let path = String::from_utf8_lossy(&found.path_bytes()).into_owned();
-        let shown: String = path
+        let full = String::from_utf8_lossy(&found.path_bytes()).into_owned();
+        let path: String = full
             .chars()
             .take(100)
             .flat_map(char::escape_debug)
             .collect();
         let kind = found.entry_type();
         if !kind.is_file() {
-            return Err(format!(
-                "the archive has {shown} in it, which is no plain file ({kind:?})"
-            ));
+            return Err(Problem::NotPlain { path, kind });
         }
-        let name = path.strip_prefix(DIRECTORY).unwrap_or_default();
-        let is_plain = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
-        if !is_plain {
-            return Err(format!(
-                "the archive has {shown} in it, which is no name of a file of evidence"
-            ));
-        }
+        let is_plain =
+            |name: &&str| !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
+        let Some(name) = full.strip_prefix(DIRECTORY).filter(is_plain) else {
+            return Err(Problem::Misnamed { path });
+        };
         if !self.seen.insert(name.to_owned()) {
-            return Err(format!("the archive has {shown} in it twice"));
+            return Err(Problem::Twice { path });
         }
-        let size = found
-            .entry_size()
-            .map_err(|error| format!("{shown}: {error}"))?;
-        if size > LONGEST_FILE {
-            return Err(format!(
-                "{shown} is longer than a file of evidence may be: {size} bytes"
-            ));
-        }
-        let expected = header(name, size).map_err(|error| format!("{shown}: {error}"))?;
-        if expected.as_bytes() != &block {
-            return Err(format!("the header of {shown} is not as it was written"));
+        let size = match found.entry_size() {
+            Ok(size) if size > LONGEST_FILE => return Err(Problem::Oversized { path, size }),
+            Ok(size) => size,
+            Err(error) => return Err(Problem::Header { path, error }),
+        };
+        match header(name, size) {
+            Ok(expected) if expected.as_bytes() == &block => {}
+            Ok(_) => return Err(Problem::OtherHeader { path }),
+            Err(error) => return Err(Problem::Header { path, error }),
         }
         name.clone_into(&mut self.name);
         (self.size, self.left) = (size, size);
@@ -215,13 +210,14 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the content of the current file, and its digest.
-    pub(super) fn whole(&mut self, longest: u64) -> Result<(Vec<u8>, String), String> {
+    pub(super) fn whole(&mut self, longest: u64) -> Result<(Vec<u8>, String), Problem> {
         if self.size > longest {
-            return Err(format!("{} is too long: {} bytes", self.name, self.size));
+            let (name, size) = (self.name.clone(), self.size);
+            return Err(Problem::TooLong { name, size });
         }
         let mut content = Vec::new();
         self.read_to_end(&mut content)
-            .map_err(|error| self.unreadable(&error))?;
+            .map_err(|error| unreadable(&self.name, error))?;
         self.padding()?;
         let digest = hex(&Sha256::digest(&content));
         Ok((content, digest))
@@ -230,58 +226,50 @@ impl<R: Read> Reader<R> {
     /// Passes each line of the current file to `each`, without its line end, and returns the digest of all.
     pub(super) fn lines(
         &mut self,
-        mut each: impl FnMut(usize, &[u8]) -> Result<(), String>,
-    ) -> Result<String, String> {
-        let (mut digest, mut line, mut number) = (Sha256::new(), Vec::new(), 0);
+        mut each: impl FnMut(usize, &[u8]) -> Result<(), Problem>,
+    ) -> Result<String, Problem> {
+        let (mut digest, mut content, mut line) = (Sha256::new(), Vec::new(), 0);
         let name = self.name.clone();
         let mut lines = BufReader::with_capacity(1 << 16, &mut *self);
         loop {
-            line.clear();
+            content.clear();
             let read = lines
                 .by_ref()
                 .take(LONGEST_LINE)
-                .read_until(b'\n', &mut line);
+                .read_until(b'\n', &mut content);
             match read {
                 Ok(0) => break,
                 Ok(_) => {}
-                Err(error) => return Err(unreadable(&name, &error)),
+                Err(error) => return Err(unreadable(&name, error)),
             }
-            digest.update(&line);
-            number += 1;
-            match line.strip_suffix(b"\n") {
-                Some(content) => each(number, content)?,
-                None => {
-                    return Err(format!(
-                        "line {number} of {name} is too long, or has no end"
-                    ));
-                }
+            digest.update(&content);
+            line += 1;
+            match content.strip_suffix(b"\n") {
+                Some(content) => each(line, content)?,
+                None => return Err(Problem::Endless { name, line }),
             }
         }
         self.padding()?;
         Ok(hex(&digest.finalize()))
     }
 
-    fn padding(&mut self) -> Result<(), String> {
+    fn padding(&mut self) -> Result<(), Problem> {
         let mut block = [0; BLOCK];
         let block = &mut block[..padding(self.size)];
         self.exact(block)?;
         match block.iter().all(|&byte| byte == 0) {
             true => Ok(()),
-            false => Err(format!(
-                "something stands between {} and what follows it",
-                self.name
-            )),
+            false => Err(Problem::Between {
+                name: self.name.clone(),
+            }),
         }
-    }
-
-    fn unreadable(&self, error: &io::Error) -> String {
-        unreadable(&self.name, error)
     }
 }
 
-fn unreadable(name: &str, error: &io::Error) -> String {
+fn unreadable(name: &str, error: io::Error) -> Problem {
+    let name = name.to_owned();
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => format!("the archive was cut off in {name}"),
-        _ => format!("failed to read {name}: {error}"),
+        io::ErrorKind::UnexpectedEof => Problem::CutOffIn { name },
+        _ => Problem::Unreadable { name, error },
     }
 }

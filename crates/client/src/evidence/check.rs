@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::archive::Reader;
+use super::problem::Problem;
 use super::{judged, published_trust, text};
 
 /// The size limit of a file that is read as a whole, unless the audit records make it longer.
@@ -28,7 +29,7 @@ pub struct Checked {
     /// The scope of the bundle, if it could be read.
     pub manifest: Option<Manifest>,
     /// The problems of the bundle.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// The result of verifying the audit records.
     pub report: Report,
     /// The seal of the audit key, if it is over this bundle.
@@ -73,23 +74,21 @@ struct Check<R: Read> {
 
 impl<R: Read> Check<R> {
     /// Checks all files, from the first to the last. An error is a problem after which the check cannot continue.
-    fn run(&mut self, pinned: &[String]) -> Result<(), String> {
+    fn run(&mut self, pinned: &[String]) -> Result<(), Problem> {
         let manifest: Manifest = self.json(files::MANIFEST)?;
         if manifest.format != FORMAT {
-            return Err(format!(
-                "the bundle is of the form {:?}, and this program knows {FORMAT}",
-                manifest.format
-            ));
+            return Err(Problem::OtherForm {
+                form: manifest.format,
+            });
         }
         self.checked.manifest = Some(manifest.clone());
         let keys: Vec<Published> = self.json(files::KEYS)?;
-        let published =
-            published_trust(&keys).map_err(|error| format!("{}: {error}", files::KEYS))?;
+        let published = published_trust(&keys).map_err(Problem::Keys)?;
         let trust = match pinned {
             [] => published.clone(),
             pinned => {
-                let mut trust = Trust::pinned(pinned.iter().map(String::as_str))
-                    .map_err(|error| format!("a key that was pinned: {error}"))?;
+                let mut trust =
+                    Trust::pinned(pinned.iter().map(String::as_str)).map_err(Problem::Pinned)?;
                 trust.extend(&keys);
                 trust
             }
@@ -118,11 +117,7 @@ impl<R: Read> Check<R> {
         let objects: Vec<ObjectDigest> = self.json(files::OBJECTS)?;
         let entitlements: Entitlements = self.json(files::ENTITLEMENTS)?;
         if entitlements.digest != entitlements.computed() {
-            let message = format!(
-                "{} does not have the digest that it states",
-                files::ENTITLEMENTS
-            );
-            self.checked.problems.push(message);
+            self.checked.problems.push(Problem::Digest);
         }
         self.made(files::ENTITLEMENTS_CSV, &entitlements.csv())?;
         self.made(files::VERIFY, &text(&told))?;
@@ -133,69 +128,65 @@ impl<R: Read> Check<R> {
     }
 
     /// Checks the sums, and the signature over them.
-    fn sealed(&mut self, trust: &Trust) -> Result<(), String> {
+    fn sealed(&mut self, trust: &Trust) -> Result<(), Problem> {
         let sums = std::mem::take(&mut self.sums);
         let (stated, _) = self.file(files::SUMS, LONGEST)?;
         if let Some(difference) = sums.difference(&String::from_utf8_lossy(&stated)) {
-            self.checked
-                .problems
-                .push(format!("{}: {difference}", files::SUMS));
+            self.checked.problems.push(Problem::Sums { difference });
         }
         let Some((name, _)) = self.reader.next()? else {
             return Ok(());
         };
         if name != files::SEAL {
-            return Err(format!(
-                "the bundle has {name} in it, which is not among its sums"
-            ));
+            return Err(Problem::Unsummed { name });
         }
         let (content, _) = self.reader.whole(LONGEST)?;
         if self.reader.next()?.is_some() {
-            return Err(format!("the bundle goes on after {}", files::SEAL));
+            return Err(Problem::AfterSeal);
         }
         let value: Value = parsed(files::SEAL, &content)?;
         if text(&value).as_bytes() != content {
-            return Err(format!("{} is not written as it was", files::SEAL));
+            return Err(Problem::Reformatted);
         }
         match sealed(&value, trust) {
             Ok(seal) if seal.sums == sums.digest() => self.checked.seal = Some(seal),
-            Ok(seal) => self.checked.problems.push(format!(
-                "{}: the audit key signed the sums {}, and the bundle has {}",
-                files::SEAL,
-                seal.sums,
-                sums.digest()
-            )),
-            Err(error) => {
-                let problem = format!("{}: the seal proves nothing: {error}", files::SEAL);
-                self.checked.problems.push(problem);
-            }
+            Ok(seal) => self.checked.problems.push(Problem::OtherSums {
+                signed: seal.sums,
+                sums: sums.digest(),
+            }),
+            Err(error) => self.checked.problems.push(Problem::Seal(error)),
         }
         Ok(())
     }
 
     /// Returns the content and the digest of the next file, which must have this name.
-    fn file(&mut self, name: &str, longest: u64) -> Result<(Vec<u8>, String), String> {
+    fn file(&mut self, name: &str, longest: u64) -> Result<(Vec<u8>, String), Problem> {
         self.expect(name)?;
         self.reader.whole(longest)
     }
 
-    fn expect(&mut self, name: &str) -> Result<u64, String> {
+    fn expect(&mut self, name: &str) -> Result<u64, Problem> {
         match self.reader.next()? {
             Some((found, size)) if found == name => Ok(size),
-            Some((found, _)) => Err(format!("the bundle has {found} where {name} is to be")),
-            None => Err(format!("the bundle has no {name}")),
+            Some((found, _)) => {
+                let name = name.to_owned();
+                Err(Problem::Misplaced { found, name })
+            }
+            None => Err(Problem::Missing {
+                name: name.to_owned(),
+            }),
         }
     }
 
     /// Parses the next file, which must have this name.
-    fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, String> {
+    fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, Problem> {
         let (content, digest) = self.file(name, LONGEST)?;
         self.sums.add(name, digest);
         parsed(name, &content)
     }
 
     /// Compares the file of this name with the content that follows from the audit records.
-    fn made(&mut self, name: &str, expected: &str) -> Result<(), String> {
+    fn made(&mut self, name: &str, expected: &str) -> Result<(), Problem> {
         let longest = LONGEST.max(expected.len() as u64);
         let (content, digest) = self.file(name, longest)?;
         self.sums.add(name, digest);
@@ -203,16 +194,16 @@ impl<R: Read> Check<R> {
             let content = String::from_utf8_lossy(&content);
             let lines = content.split('\n').zip(expected.split('\n'));
             let same = lines.take_while(|(one, other)| one == other).count();
-            self.checked.problems.push(format!(
-                "line {} of {name} is not what follows from the rest of the bundle",
-                same + 1
-            ));
+            self.checked.problems.push(Problem::NotFollowing {
+                name: name.to_owned(),
+                line: same + 1,
+            });
         }
         Ok(())
     }
 
     /// Reads the audit records of one of the two files that have some.
-    fn records(&mut self, name: &str, manifest: &Manifest) -> Result<(), String> {
+    fn records(&mut self, name: &str, manifest: &Manifest) -> Result<(), Problem> {
         self.expect(name)?;
         let Self {
             reader,
@@ -222,34 +213,43 @@ impl<R: Read> Check<R> {
         } = self;
         let is_of_time = name == files::RECORDS;
         let mut bad = 0;
-        let digest = reader.lines(|number, line| {
-            let value = serde_json::from_slice::<Value>(line);
-            let entry = value.map(|value| evidence.exported(name, number, value));
+        let digest = reader.lines(|line, content| {
+            let value = serde_json::from_slice::<Value>(content);
+            let entry = value.map(|value| evidence.exported(name, line, value));
+            let named = || name.to_owned();
             let problem = match entry {
-                Err(_) => Some(format!("line {number} of {name} is no JSON")),
+                Err(_) => Some(Problem::NoJson {
+                    name: named(),
+                    line,
+                }),
                 // The verification of the audit records reports its errors.
                 Ok(None) => None,
                 Ok(Some(entry)) if manifest.covers(entry.record.time) == is_of_time => {
                     if is_of_time {
                         checked.accounts.take(&entry);
                     }
-                    return match number {
+                    return match line {
                         ..=MOST_RECORDS => Ok(()),
-                        _ => Err(format!("{name} has more than {MOST_RECORDS} records")),
+                        _ => Err(Problem::TooManyRecords {
+                            name: named(),
+                            most: MOST_RECORDS,
+                        }),
                     };
                 }
-                Ok(Some(entry)) => Some(format!(
-                    "line {number} of {name} is of {}, which does not belong there",
-                    entry.record.time
-                )),
+                Ok(Some(entry)) => Some(Problem::OtherPeriod {
+                    name: named(),
+                    line,
+                    time: entry.record.time,
+                }),
             };
             checked.problems.extend(problem);
             bad += 1;
             match bad {
                 ..=MOST_BAD_LINES => Ok(()),
-                _ => Err(format!(
-                    "{name} has more than {MOST_BAD_LINES} lines that do not belong in it"
-                )),
+                _ => Err(Problem::TooManyBadLines {
+                    name: named(),
+                    most: MOST_BAD_LINES,
+                }),
             }
         })?;
         self.sums.add(name, digest);
@@ -257,6 +257,9 @@ impl<R: Read> Check<R> {
     }
 }
 
-fn parsed<T: DeserializeOwned>(name: &str, content: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(content).map_err(|error| format!("failed to read {name}: {error}"))
+fn parsed<T: DeserializeOwned>(name: &str, content: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(content).map_err(|error| Problem::Malformed {
+        name: name.to_owned(),
+        error,
+    })
 }

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, Resource as _};
-use oz_api::encode;
 use oz_api::names::AUDIT_CHECKPOINTS;
+use oz_api::{Identity, encode};
 use oz_compliance::evidence::{FORMAT, Manifest, ObjectDigest, Sample};
 use oz_core::for_each_kind;
 use oz_core::kinds::{self, Kind as _, Role};
@@ -19,7 +19,7 @@ use oz_core::kinds::{self, Kind as _, Role};
 use super::Gathered;
 use crate::cluster::Cluster;
 use crate::entitlements::{Reading, entitlements};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::trail;
 
 /// The parameters of a bundle.
@@ -74,7 +74,7 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
     let mut found = BTreeSet::new();
     for_each_kind!(templates T => {
         for template in reading.all::<T>(T::title()).await? {
-            found.insert(of(T::title(), template.meta(), template.spec_digest()));
+            found.insert(digest_of(T::title(), template.meta(), template.spec_digest())?);
         }
     });
     // The remaining kinds define permissions; users request access neither with them nor by them.
@@ -95,7 +95,7 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
         let api: Api<DynamicObject> = Api::all_with(client, &kind.resource);
         for object in reading.listed(&api, &title, ListParams::default()).await? {
             let digest = encode::digest(&object.data["spec"]);
-            found.insert(of(&title, &object.metadata, digest));
+            found.insert(digest_of(&title, &object.metadata, digest)?);
         }
     }
     let client = reading.cluster.client.clone();
@@ -103,23 +103,27 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
     let api: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let title = "ValidatingAdmissionPolicy";
     for policy in reading.listed(&api, title, ours.clone()).await? {
-        found.insert(of(title, &policy.metadata, encode::digest(&policy.spec)));
+        let digest = encode::digest(&policy.spec);
+        found.insert(digest_of(title, &policy.metadata, digest)?);
     }
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(client);
     let title = "ValidatingAdmissionPolicyBinding";
     for binding in reading.listed(&api, title, ours).await? {
-        found.insert(of(title, &binding.metadata, encode::digest(&binding.spec)));
+        let digest = encode::digest(&binding.spec);
+        found.insert(digest_of(title, &binding.metadata, digest)?);
     }
     Ok(found.into_iter().collect())
 }
 
-fn of(kind: &str, metadata: &ObjectMeta, digest: String) -> ObjectDigest {
-    let owned = |text: &Option<String>| text.clone().unwrap_or_default();
-    ObjectDigest {
+fn digest_of(kind: &str, metadata: &ObjectMeta, digest: String) -> Result<ObjectDigest> {
+    let identity = Identity::try_from(metadata);
+    let identity = identity.map_err(|error| Failure::new(format!("{kind}: {error}")))?;
+    let namespace = identity.namespace.map(|namespace| namespace.to_string());
+    Ok(ObjectDigest {
         kind: kind.to_owned(),
-        namespace: owned(&metadata.namespace),
-        name: owned(&metadata.name),
-        uid: owned(&metadata.uid),
+        namespace: namespace.unwrap_or_default(),
+        name: identity.name.to_string(),
+        uid: identity.uid.to_string(),
         digest,
-    }
+    })
 }

@@ -1,12 +1,14 @@
-//! Bundles of evidence: reading the content from a cluster ([`gather`]), writing a bundle ([`Assembly`]), requesting a
-//! seal ([`seal`]), and checking a bundle without a cluster ([`check`]). `oz_compliance::evidence` defines the content
-//! of the files.
+//! Bundles of evidence: writing one about a period ([`write`]), which reads the content from a cluster ([`gather`]),
+//! assembles it ([`Assembly`]) and requests a seal ([`seal`]), and checking a bundle without a cluster ([`check`]).
+//! `oz_compliance::evidence` defines the content of the files.
 
 mod archive;
 mod assembly;
 mod check;
 mod gather;
+mod problem;
 mod seal;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +16,9 @@ mod tests;
 pub use assembly::{Assembly, Gathered, Sealable};
 pub use check::{Checked, check};
 pub use gather::{Wanted, gather};
+pub use problem::Problem;
 pub use seal::seal;
+pub use write::{PeriodError, Written, period, write};
 
 use oz_compliance::evidence::Manifest;
 use oz_trail::verify::{Evidence, Report, verify};

@@ -41,7 +41,8 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
         "metadata": {"name": AUDIT_EVIDENCE}, "data": {order.key(): text},
     });
     // Each order has its own field manager, so that no order removes another.
-    let manager = format!("ozctl-{}", order.key().get(..16).unwrap_or_default());
+    let short: String = order.key().chars().take(16).collect();
+    let manager = format!("ozctl-{short}");
     let apply = PatchParams::apply(&manager);
     let map = Patch::Apply(map);
     let left = maps.patch(AUDIT_EVIDENCE, &apply, &map);
@@ -55,9 +56,9 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
     let since = Instant::now();
     while since.elapsed() < SEAL_TIMEOUT {
         let map = cluster.answer(maps.get_opt(AUDIT_EVIDENCE)).await?;
-        let waits = map.and_then(|map| map.data).unwrap_or_default();
+        let waits = map.and_then(|map| map.data);
         // The operator removes the order when its audit record is in the cluster.
-        if !waits.contains_key(order.key())
+        if waits.is_none_or(|waits| !waits.contains_key(order.key()))
             && let Some(record) = record(cluster, sums).await?
         {
             return Ok(record);

@@ -1,24 +1,21 @@
 //! `ozctl run policy`: the policies of harness runs, the grants that a template lacks, and a policy
-//! with these grants, by the same functions as admission.
+//! with these grants.
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use oz_api::harness::{BrokerPolicy, ProviderKind, TemplateKind, TemplateRef};
-use oz_runs::policy::{Discovery, Matching, discovery};
-use oz_runs::requires::{admitted, gaps};
-use oz_runs::scaffold::{placeholders, scaffold};
+use oz_api::harness::{BrokerPolicy, ProviderKind, TemplateKind};
+use oz_runs::policy::{Discovery, discovery};
+use oz_runs::scaffold::placeholders;
 use serde_json::{Value, json};
 
-use super::run::template_kind;
-use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::{Template, find, installed, no_template, policies};
 use crate::output::{self, Format, Table, TextFormat, instant, line};
+use crate::run::{check_policies, installed, policies, provider, scaffold_policy, template_kind};
 
 /// Show what harness runs may have here, and what they lack (needs the chart's harness.enabled)
 #[derive(Args)]
@@ -97,11 +94,6 @@ pub(crate) struct Scaffold {
     name: Option<String>,
 }
 
-fn provider(text: &str) -> Result<ProviderKind, String> {
-    let names = "write one of UserSuppliedSecret, AnthropicAPI, GitHubApp, PATPool";
-    text.parse().map_err(|_| names.to_owned())
-}
-
 impl Policy {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         self.verb.run(context).await
@@ -178,33 +170,17 @@ fn table(policies: &[BrokerPolicy], objects: &[Value], wide: bool, now: Timestam
     table
 }
 
-/// Returns the template that a command line names.
-async fn named(cluster: &Cluster, name: &str, kind: Option<TemplateKind>) -> Result<Template> {
-    let reference = TemplateRef {
-        name: name.to_owned(),
-        kind,
-    };
-    let found = find(cluster, &reference).await?;
-    found.ok_or_else(|| no_template(cluster, &reference))
-}
-
 impl Check {
     async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let template = named(&cluster, &self.template, self.template_kind).await?;
-        let resolved = template.resolved()?;
-        let (all, now) = (policies(&cluster).await?, Timestamp::now());
-        let matching = Matching::of(&all, &template.name);
-        let (namespace, name) = (&cluster.namespace, &template.name);
-        let shortfall = admitted(name, namespace, resolved, &matching, now).err();
-        let lacking = gaps(resolved, &matching.unexpired(now));
-        let names: Vec<String> = matching.iter().map(ResourceExt::name_any).collect();
+        let check = check_policies(&cluster, &self.template, self.template_kind).await?;
+        let (name, lacking) = (&check.template, &check.gaps);
         let report = json!({
             "template": name,
-            "kind": template.kind,
-            "namespace": namespace,
-            "policies": names,
-            "granted": shortfall.is_none(),
+            "kind": check.kind,
+            "namespace": cluster.namespace,
+            "policies": check.policies,
+            "granted": check.is_granted,
             "gaps": {
                 "credentials": lacking.credentials,
                 "egress": output::to_value(&lacking.egress)?,
@@ -214,14 +190,14 @@ impl Check {
             TextFormat::Json => output::json(&report)?,
             TextFormat::Yaml => output::yaml(&report)?,
             TextFormat::Text => {
-                let of = match &names[..] {
+                let of = match &check.policies[..] {
                     [] => "none".to_owned(),
                     names => names.join(", "),
                 };
-                let mut text = line(&format!("{} {name}, policies: {of}", template.kind)) + "\n";
-                text.push_str(&match shortfall {
-                    None => "All that it requires is granted.\n".to_owned(),
-                    Some(_) => line(&format!("Lacking: {lacking}")) + "\n",
+                let mut text = line(&format!("{} {name}, policies: {of}", check.kind)) + "\n";
+                text.push_str(&match check.is_granted {
+                    true => "All that it requires is granted.\n".to_owned(),
+                    false => line(&format!("Lacking: {lacking}")) + "\n",
                 });
                 text
             }
@@ -240,23 +216,25 @@ impl Check {
 impl Scaffold {
     async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let template = named(&cluster, &self.template, self.template_kind).await?;
-        let resolved = template.resolved()?;
-        let name = self.name.as_deref().unwrap_or(&template.name);
-        crate::names::checked(name)?;
-        if resolved.credentials.is_empty() && resolved.egress.is_empty() {
+        let scaffold = scaffold_policy(
+            &cluster,
+            &self.template,
+            self.template_kind,
+            self.provider,
+            self.name.as_deref(),
+        );
+        let scaffold = scaffold.await?;
+        if !scaffold.is_needed {
             context.say_plain(&format!(
                 "{} {} requires nothing: its runs need no policy",
-                template.kind, template.name
+                scaffold.kind, scaffold.template
             ));
         }
-        let mut policy = scaffold(name, &template.name, resolved, self.provider);
-        policy.metadata.namespace = Some(cluster.namespace.clone());
         let mut text = String::new();
-        for note in placeholders(&policy) {
+        for note in placeholders(&scaffold.policy) {
             text.push_str(&format!("# {}\n", line(&note)));
         }
-        let manifest = output::whole(&policy)?;
+        let manifest = output::whole(&scaffold.policy)?;
         context.print(&(text + &output::yaml(&manifest)?))?;
         Ok(Exit::SUCCESS)
     }

@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::installed;
+use crate::run::installed;
 use crate::{complete, names};
 
 /// Show and end workspaces of harness runs (needs the chart's harness.enabled)

@@ -6,24 +6,19 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::Timestamp;
 use oz_api::duration::GoDuration;
 use oz_compliance::evidence::Sample;
-use oz_core::lifecycle::window::has_come;
 use oz_trail::verify::Verdict;
 
 use super::read::when;
-use super::verify::{Oz, kept_since, pinned};
+use super::verify::{Oz, pinned};
 use crate::cluster::Cluster;
 use crate::context::{Context, Style};
-use crate::evidence::{Assembly, Checked, Wanted, check, gather, seal};
+use crate::evidence::{Checked, Wanted, check, period, write};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::output::{instant, line};
-use crate::{choose, trail};
-
-/// The default time between the end of evidence and now: by then, writers have signed a checkpoint.
-const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+use crate::output::line;
 
 /// Write what happened as one file that an auditor checks without a cluster
 ///
@@ -99,25 +94,7 @@ impl Evidence {
 
     async fn make(&self, context: &Context, from: Timestamp, path: &Path) -> Result<Exit> {
         let now = Timestamp::now();
-        let to = self.to.unwrap_or(now - SETTLED);
-        // A bundle has instants in the precision of audit records.
-        let micros = |at: Timestamp| at.round(Unit::Microsecond).unwrap_or(at);
-        let (from, to) = (micros(from), micros(to));
-        if has_come(from, to) || !has_come(now, to) {
-            return Err(Failure::new(format!(
-                "there is no time to make evidence of: from {from} until {to}"
-            ))
-            .next("--from must lie before --to, and --to not in the future"));
-        }
-        if let Some(kept) = kept_since(now, self.retention).filter(|kept| from < *kept) {
-            return Err(Failure::new(format!(
-                "records from before {} are gone from the cluster",
-                instant(kept)
-            ))
-            .next(
-                "choose a later --from, or say with --retention how long the operator keeps them",
-            ));
-        }
+        let (from, to) = period(from, self.to, now, self.retention)?;
         let cluster = context.cluster().await?;
         let wanted = Wanted {
             from,
@@ -149,48 +126,28 @@ impl Evidence {
         wanted: &Wanted,
         file: File,
     ) -> Result<Exit> {
-        let gathered = gather(cluster, wanted).await?;
-        let gaps: Vec<String> = gathered.manifest.gaps.iter().cloned().collect();
-        let gaps = [gaps, gathered.entitlements.gaps.iter().cloned().collect()].concat();
-        let mut assembly = Assembly::new(file, gathered)?;
-        let mut failure = None;
-        trail::pages(cluster, "", |object| {
-            if failure.is_none() {
-                failure = assembly.record(&object.data["spec"]).err();
-            }
-        })
-        .await?;
-        if let Some(failure) = failure {
-            return Err(failure.into());
-        }
-        let sealable = assembly.sealable()?;
-        let verdict = sealable.report.verdict(false);
-        let (requests, granted) = sealable.accounts.requests();
-        let records = sealable.accounts.records();
-        let sums = sealable.sums.digest();
-        let seal = match self.unsealed {
-            true => None,
-            false => {
-                let by = choose::myself(cluster).await?.user;
-                Some(seal(cluster, &self.oz.namespace, &sums, &by).await?)
-            }
-        };
-        sealable.finish(seal.as_ref())?.sync_all()?;
+        let written = write(cluster, wanted, !self.unsealed, file).await?;
+        written.file.sync_all()?;
         context.print(&format!(
-            "Records: {records}, requests: {requests}, granted: {granted}, from {} until {}.\nSums: {sums}\n",
-            wanted.from, wanted.to
+            "Records: {}, requests: {}, granted: {}, from {} until {}.\nSums: {}\n",
+            written.records,
+            written.requests,
+            written.granted,
+            wanted.from,
+            wanted.to,
+            written.sums
         ))?;
-        if verdict != Verdict::Whole {
+        if written.verdict != Verdict::Whole {
             context.say("Note: the records are not whole, or not checked: `ozctl audit verify` says what is wrong");
         }
-        if seal.is_none() {
+        if self.unsealed {
             context
                 .say("Note: it is not sealed: whoever has it can change all of it but the records");
         }
-        for gap in &gaps {
+        for gap in &written.gaps {
             context.say_plain(&format!("Gap: {gap}"));
         }
-        Ok(match (verdict, gaps.is_empty()) {
+        Ok(match (written.verdict, written.gaps.is_empty()) {
             (Verdict::Whole, true) => Exit::SUCCESS,
             (Verdict::NotWhole, _) => Exit::FAILURE,
             _ => Exit::INCOMPLETE,
@@ -283,7 +240,8 @@ fn show(context: &Context, checked: &Checked, pinned: bool) -> Result<Exit> {
     };
     context.print(&format!("{}: {why}\n", context.paint_output(style, text)))?;
     let of_records = checked.report.problems.iter().map(ToString::to_string);
-    for problem in checked.problems.iter().cloned().chain(of_records) {
+    let of_file = checked.problems.iter().map(ToString::to_string);
+    for problem in of_file.chain(of_records) {
         context.print(&format!("  {}\n", line(&problem)))?;
     }
     Ok(exit)

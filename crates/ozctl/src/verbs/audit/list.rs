@@ -6,6 +6,7 @@ use oz_trail::Entry;
 use serde_json::{Value, json};
 
 use super::read::{Filter, cells, table};
+use crate::audit::export;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
@@ -71,20 +72,9 @@ fn shown(entries: &[Entry], format: Format) -> Result<String> {
         Format::Table => table(entries, false).to_string(),
         Format::Wide => table(entries, true).to_string(),
         Format::Json => output::json(&json!(values().collect::<Vec<Value>>()))?,
-        Format::Lines => lines(entries),
+        Format::Lines => export(entries),
         Format::Csv => table_csv(entries),
     })
-}
-
-/// Formats each chain in its order, as its log has it: verification treats a record in any other
-/// place as moved.
-fn lines(entries: &[Entry]) -> String {
-    let mut entries: Vec<&Entry> = entries.iter().collect();
-    entries.sort_by_key(|entry| (&entry.link.writer, entry.link.seq));
-    let lines = entries
-        .into_iter()
-        .map(|entry| format!("{}\n", entry.value()));
-    lines.collect()
 }
 
 fn table_csv(entries: &[Entry]) -> String {
@@ -98,43 +88,4 @@ fn table_csv(entries: &[Entry]) -> String {
         text.push_str(&csv::row(cells));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::{SignedDuration, Timestamp};
-    use oz_trail::verify::{Evidence, Terms, verify};
-    use oz_trail::{Action, AuditKey, Chain, Decision, Record, Trust, Writer};
-
-    use super::*;
-
-    #[test]
-    fn exported_lines_verify_even_if_a_clock_was_set_back() {
-        let (now, key) = (
-            Timestamp::constant(1_790_000_000, 0),
-            AuditKey::new(&[7; 32]),
-        );
-        let mut entries = Vec::new();
-        for replica in ["oz-0", "oz-1"] {
-            let writer = Writer::new("oz-operator", replica, now, 1);
-            let (mut chain, first) = Chain::begin(writer, now, &[], &key);
-            entries.push(first);
-            for minutes in [30, 0, 31] {
-                let time = now + SignedDuration::from_mins(minutes);
-                let (action, note) = (Action::KeyRotated, Decision::Note);
-                let record = Record::about(time, action, note, "x", "Test", "test");
-                entries.push(chain.append(record, &key));
-            }
-        }
-        entries.sort_by_key(|entry| entry.record.time);
-        let mut evidence = Evidence::default();
-        evidence.log("exported", &shown(&entries, Format::Lines).unwrap());
-        let terms = Terms {
-            trust: Trust::pinned([key.public().as_str()]).unwrap(),
-            ..Terms::default()
-        };
-        let report = verify(evidence, &terms);
-        assert!(report.is_whole(), "{:?}", report.problems);
-        assert_eq!(report.records(), 8);
-    }
 }

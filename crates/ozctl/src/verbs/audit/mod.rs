@@ -1,6 +1,5 @@
 //! `ozctl audit`: lists accesses to pods with their approvals, and shows whether the audit trail
-//! was changed or truncated since. `oz_trail::verify` decides whether it is whole; the verbs here
-//! read and show it, can have old records deleted, and list the users who could get access.
+//! was changed or truncated since. `oz_client::audit` reads and verifies it; the verbs here show it.
 
 mod attest;
 mod entitlements;
@@ -13,7 +12,7 @@ mod show;
 mod tail;
 mod verify;
 
-use oz_trail::{Action, Query};
+use oz_trail::Action;
 
 pub(crate) use self::read::entries;
 pub(crate) use self::verify::Oz;
@@ -22,7 +21,6 @@ use clap::{Args, Subcommand};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::trail;
 
 /// Read the audit trail, verify that none of it is missing or changed, hand it to an auditor
 #[derive(Args)]
@@ -93,21 +91,11 @@ pub(crate) async fn newest(
     limit: usize,
 ) -> Result<Exit> {
     let cluster = context.cluster().await?;
-    let query = Query {
-        grant: run,
-        namespace: Some(cluster.namespace.clone()),
-        action,
-        ..Query::default()
-    };
-    let mut entries = trail::entries(&cluster, &query).await?;
-    entries.retain(|entry| query.matches(entry));
-    trail::sort(&mut entries);
-    let older = entries.len().saturating_sub(limit);
-    let shown = entries.get(older..).unwrap_or_default();
-    if shown.is_empty() {
+    let entries = crate::audit::newest(&cluster, run, action, limit).await?;
+    if entries.is_empty() {
         context.say("No such records found.");
         return Ok(Exit::SUCCESS);
     }
-    context.print(&read::table(shown, true).to_string())?;
+    context.print(&read::table(&entries, true).to_string())?;
     Ok(Exit::SUCCESS)
 }

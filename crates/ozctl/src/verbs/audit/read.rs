@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
-use oz_api::duration::GoDuration;
+use jiff::Timestamp;
 use oz_trail::{Action, Decision, Entry, Query};
 
+use crate::audit::{self, InstantError};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::output::Table;
@@ -75,16 +75,9 @@ pub(crate) async fn entries(
         entries = trail::entries(&context.cluster().await?, query).await?;
     }
     for path in logs {
-        let text = log(path)?;
-        // Checkpoints are not entries; `verify` reads them.
-        entries.extend(
-            text.lines()
-                .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
-        );
+        entries.extend(audit::in_log(&log(path)?));
     }
-    entries.retain(|entry| query.matches(entry));
-    trail::sort(&mut entries);
-    Ok(entries)
+    Ok(audit::select(entries, query))
 }
 
 /// Reads a whole file.
@@ -94,16 +87,8 @@ pub(super) fn log(path: &PathBuf) -> Result<String> {
         .map_err(|error| Failure::new(format!("failed to read {}: {error}", path.display())))
 }
 
-pub(super) fn when(text: &str) -> Result<Timestamp, String> {
-    if let Ok(at) = text.parse() {
-        return Ok(at);
-    }
-    let ago: GoDuration = text
-        .parse()
-        .map_err(|_| "write a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z")?;
-    Timestamp::now()
-        .checked_sub(SignedDuration::from(ago))
-        .map_err(|error| error.to_string())
+pub(super) fn when(text: &str) -> Result<Timestamp, InstantError> {
+    audit::instant(text, Timestamp::now())
 }
 
 /// Returns the columns for users.

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
+use crate::audit::record;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{json, yaml};
-use crate::trail::events;
 
 /// Show one record, whole
 #[derive(Args)]
@@ -22,9 +22,12 @@ pub(super) struct Show {
 impl Show {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let event = cluster.answer(events(&cluster).get(&self.name)).await?;
-        let spec = &event.data["spec"];
-        context.print(&if self.json { json(spec)? } else { yaml(spec)? })?;
+        let spec = record(&cluster, &self.name).await?;
+        context.print(&if self.json {
+            json(&spec)?
+        } else {
+            yaml(&spec)?
+        })?;
         Ok(Exit::SUCCESS)
     }
 }

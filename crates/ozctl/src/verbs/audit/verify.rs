@@ -3,46 +3,25 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use oz_api::duration::GoDuration;
-use oz_api::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
-use oz_trail::verify::{Evidence, Report, Terms, UnknownKey, Verdict, verify};
-use oz_trail::{Published, Query, Trust};
+use oz_api::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
+use oz_trail::Query;
+use oz_trail::verify::{Report, UnknownKey, Verdict};
 use serde_json::json;
 
 use super::read::{log, plain, when};
+use crate::audit::{self, Collected, Kept, Verified, kept_since};
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, TextFormat, instant};
-use crate::trail::{map, pages};
 use crate::verbs::sessions::{Checked, Identities, RecordedIn, show};
-
-/// The maximum time by which the clock here may be behind the clock of the cluster, which decides
-/// whether a record is old enough for deletion.
-const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns the keys in these files, one in each line.
 pub(super) fn pinned(files: &[PathBuf]) -> Result<Vec<String>> {
-    let mut pinned = Vec::new();
-    for path in files {
-        let keys = log(path)?;
-        pinned.extend(keys.lines().map(|line| line.trim().to_owned()));
-    }
-    pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
-    if pinned.is_empty() && !files.is_empty() {
-        // A fallback to the keys of the cluster, which the user did not request, would prove
-        // nothing.
-        return Err(Failure::new("the file of --key has no public key in it")
-            .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"));
-    }
-    Ok(pinned)
-}
-
-/// Returns the instant before which the cluster may have deleted records.
-pub(super) fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
-    let kept = SignedDuration::from(retention) - SLACK;
-    now.checked_sub(kept.max(SignedDuration::ZERO)).ok()
+    let contents = files.iter().map(log).collect::<Result<Vec<String>>>()?;
+    Ok(audit::pinned(&contents)?)
 }
 
 /// Where oz runs.
@@ -99,47 +78,23 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
-        let mut evidence = Evidence::default();
-        let mut pinned = pinned(&self.key)?;
-        let mut published = Vec::new();
+        let pinned = pinned(&self.key)?;
+        let mut collected = Collected::default();
         if !self.offline {
             let cluster = context.cluster().await?;
-            // Checkpoints come first, also before the logs: records that are written at the same
-            // time only add to them.
-            for (slot, text) in map(&cluster, &self.oz.namespace, CHECKPOINTS).await? {
-                evidence.checkpoint(&format!("ConfigMap {CHECKPOINTS}, {slot}"), &text);
-            }
-            evidence.objects();
-            pages(&cluster, "", |object| {
-                if let Ok(value) = serde_json::to_value(&object) {
-                    evidence.object(&value);
-                }
-            })
-            .await?;
-            for (_, text) in map(&cluster, &self.oz.namespace, KEYS).await? {
-                published.extend(serde_json::from_str::<Published>(&text));
-            }
+            collected = Collected::read(&cluster, &self.oz.namespace).await?;
         }
         for path in &self.log {
-            evidence.log(&path.display().to_string(), &log(path)?);
+            collected.log(&path.display().to_string(), &log(path)?);
         }
-        let given = !pinned.is_empty();
-        if !given {
-            pinned.extend(published.iter().map(Published::pin));
-        }
-        let mut trust = Trust::pinned(pinned.iter().map(String::as_str))
-            .map_err(|error| Failure::new(error.to_string()))?;
-        trust.extend(&published);
-        let terms = Terms {
-            trust,
-            objects_kept_since: kept_since(Timestamp::now(), self.retention),
-            logs_kept_since: self.logs_since,
-            ..Terms::default()
+        let kept = Kept {
+            objects: kept_since(Timestamp::now(), self.retention),
+            logs: self.logs_since,
         };
-        let report = verify(evidence, &terms);
+        let Verified { report, is_pinned } = collected.verify(pinned, kept)?;
         let verdict = report.verdict(self.strict);
         let recordings = self.recordings(context).await?;
-        self.show(context, &report, verdict, given, recordings.as_deref())?;
+        self.show(context, &report, verdict, is_pinned, recordings.as_deref())?;
         if recordings.is_some_and(|checked| checked.iter().any(Checked::is_wrong)) {
             return Ok(Exit::FAILURE);
         }
@@ -174,14 +129,14 @@ impl Verify {
         context: &Context,
         report: &Report,
         verdict: Verdict,
-        given: bool,
+        is_pinned: bool,
         recordings: Option<&[Checked]>,
     ) -> Result<()> {
         let value = || -> Result<_> {
             let mut value = output::to_value(report)?;
             value["whole"] = json!(verdict == Verdict::Whole);
             value["verdict"] = json!(verdict);
-            value["keysPinned"] = json!(given);
+            value["keysPinned"] = json!(is_pinned);
             if let Some(checked) = recordings {
                 value["recordings"] = json!(checked);
             }
@@ -192,7 +147,7 @@ impl Verify {
             TextFormat::Yaml => return context.print(&output::yaml(&value()?)?),
             TextFormat::Text => {}
         }
-        self.tell(context, report, verdict, given)?;
+        self.tell(context, report, verdict, is_pinned)?;
         match recordings {
             None => Ok(()),
             Some([]) => {
@@ -209,7 +164,7 @@ impl Verify {
         context: &Context,
         report: &Report,
         verdict: Verdict,
-        given: bool,
+        is_pinned: bool,
     ) -> Result<()> {
         let mut table =
             output::Table::new(&["WRITER", "RECORDS", "FROM", "TO", "PROVEN", "UNSIGNED"]);
@@ -229,7 +184,7 @@ impl Verify {
         for note in &report.notes {
             context.say(&format!("Note: {}", plain(note)));
         }
-        if !given {
+        if !is_pinned {
             context.say(
                 "Note: the public keys come from the cluster itself; pin them outside with \
                  `ozctl audit keys` and verify with --key",
@@ -289,17 +244,4 @@ fn told(unknown: &UnknownKey) -> String {
          pinned nor vouched for: it was lost with Secret {AUDIT_KEY} and ConfigMap {KEYS}, or it is somebody's own",
         plain(key)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_is_behind_misses_nothing_that_was_old_enough_to_go() {
-        let now = Timestamp::constant(1_790_000_000, 0);
-        let ago = |minutes| Some(now - SignedDuration::from_mins(minutes));
-        assert_eq!(kept_since(now, GoDuration::from_secs(3_600)), ago(55));
-        assert_eq!(kept_since(now, GoDuration::from_secs(60)), ago(0));
-    }
 }

@@ -1,12 +1,12 @@
 //! The files of a Rego policy, and of its input.
 
 use std::path::Path;
-use std::time::Duration;
 
-use oz_rego::{CompileErrors, Policy};
+use oz_rego::Policy;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
+use crate::rego;
 
 /// Returns the modules in files, and in folders all files that end in `.rego`, in the order of
 /// their names.
@@ -55,19 +55,7 @@ fn walk(folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
 /// Returns the Rego policy in files.
 pub(super) fn policy(named: &[String], with_tests: bool) -> Result<Policy> {
     let modules = modules(named, with_tests)?;
-    Policy::compile(&modules).map_err(|errors| wrong(&errors))
-}
-
-/// Returns the failure for a Rego policy that does not compile: the first error; `check` prints
-/// all.
-fn wrong(errors: &CompileErrors) -> Failure {
-    let all = errors.errors();
-    let first = all.first().map(ToString::to_string).unwrap_or_default();
-    let failure = Failure::new(first);
-    match all.len() {
-        1 => failure,
-        count => failure.next(format!("`ozctl rego check` shows all {count} errors")),
-    }
+    Ok(rego::compile(&modules)?)
 }
 
 /// Reads a document of YAML or JSON.
@@ -77,23 +65,9 @@ pub(super) fn document(path: &str) -> Result<Value> {
         path => std::fs::read_to_string(path),
     };
     let text = text.map_err(|error| unread(path, &error))?;
-    let parsed = if text.trim_start().starts_with(['{', '[']) {
-        serde_json::from_str(&text).map_err(|error| error.to_string())
-    } else {
-        serde_saphyr::from_str(&text).map_err(|error| error.to_string())
-    };
-    parsed.map_err(|error| {
-        let error = error.lines().next().unwrap_or_default();
-        Failure::new(format!("{path}: {error}"))
-    })
+    rego::document(&text).map_err(|error| Failure::new(format!("{path}: {error}")))
 }
 
 fn unread(path: &str, error: &std::io::Error) -> Failure {
     Failure::new(format!("failed to read {path}: {error}"))
-}
-
-/// Parses the duration of a flag, in the format of Go.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = crate::verbs::go_duration(text).filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| "must be a duration such as 500ms or 2s".to_owned())
 }

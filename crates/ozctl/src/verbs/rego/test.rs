@@ -14,6 +14,7 @@ use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::rego::timeout;
 
 /// Run the tests of a policy
 ///
@@ -42,7 +43,7 @@ pub(super) struct Test {
     #[arg(long)]
     coverage: bool,
     /// How long one test may last
-    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = files::duration)]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = timeout)]
     timeout: Duration,
     /// How to show what came of them
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]

@@ -3,17 +3,13 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Preconditions};
-use oz_api::harness::HarnessRun;
 
-use super::{found, outcome};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::installed;
+use crate::run::{self, Cancelled, installed};
 
 /// End a run before its time
 #[derive(Args)]
@@ -38,7 +34,7 @@ impl Cancel {
             // The format of `-o name`.
             let name = name.strip_prefix("harnessrun.paddock.dev/").unwrap_or(name);
             // A failure with one name does not prevent the end of the others.
-            if let Err(failure) = cancel(context, &cluster, name).await.map_err(installed)
+            if let Err(failure) = cancel(context, &cluster, name).await
                 && let Some(before) = failed.replace(failure)
             {
                 context.say(context.error(&before).trim_end());
@@ -49,26 +45,12 @@ impl Cancel {
 }
 
 async fn cancel(context: &Context, cluster: &Cluster, name: &str) -> Result<()> {
-    let run = found(cluster, name).await?;
-    let phase = outcome::phase(&run);
-    if phase.is_terminal() {
-        context.say_plain(&format!(
+    match run::cancel(cluster, name).await.map_err(installed)? {
+        Cancelled::Deleted => context.print(&format!("HarnessRun {name} cancelled\n"))?,
+        Cancelled::Over(phase) => context.say_plain(&format!(
             "HarnessRun {name} is over ({phase}), and is left as it is"
-        ));
-        return Ok(());
+        )),
+        Cancelled::Gone => {}
     }
-    // Another run may have the same name by now.
-    let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: run.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    let api = cluster.api::<HarnessRun>();
-    match cluster.answer(api.delete(name, &parameters)).await {
-        Ok(_) => context.print(&format!("HarnessRun {name} cancelled\n")),
-        Err(failure) if failure.is_not_found() => Ok(()),
-        Err(failure) => Err(failure),
-    }
+    Ok(())
 }

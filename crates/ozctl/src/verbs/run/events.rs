@@ -4,12 +4,12 @@ use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use oz_api::harness::RunEvent;
 
-use super::{found, outcome};
+use super::outcome;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::harness::{follow, fresh, installed};
 use crate::interrupts::Interrupts;
+use crate::run::{find_run, follow, fresh, installed, phase};
 use crate::{complete, output};
 
 /// Show what happens in a run
@@ -47,18 +47,18 @@ enum EventFormat {
 impl Events {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let run = found(&cluster, &self.name).await.map_err(installed)?;
+        let run = find_run(&cluster, &self.name).await.map_err(installed)?;
         let mut before: Vec<RunEvent> = Vec::new();
         let mut each = |run: &oz_api::harness::HarnessRun| {
-            let events = run.status.as_ref().map(|status| &status.recent_events);
-            let events = events.cloned().unwrap_or_default();
-            for event in fresh(&before, &events) {
+            let status = run.status.as_ref();
+            let events = status.map_or(&[][..], |status| &status.recent_events[..]);
+            for event in fresh(&before, events) {
                 if !context.pass_on(self.line(event)?.as_bytes())? {
                     return Ok(true);
                 }
             }
-            before = events;
-            Ok(outcome::phase(run).is_terminal())
+            before = events.to_vec();
+            Ok(phase(run).is_terminal())
         };
         if !self.follow {
             each(&run)?;

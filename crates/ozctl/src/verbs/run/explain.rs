@@ -5,13 +5,12 @@ use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::found;
 use crate::complete;
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::harness::{Explanation, explain, installed};
 use crate::output::{self, TextFormat, line};
+use crate::run::{Explanation, explain, find_run, installed};
 
 /// Show why a run waits, or how it ended
 #[derive(Args)]
@@ -37,7 +36,7 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let run = found(&cluster, &self.name).await.map_err(installed)?;
+        let run = find_run(&cluster, &self.name).await.map_err(installed)?;
         let explanation = explain(&cluster, run).await.map_err(installed)?;
         let findings = explanation
             .findings

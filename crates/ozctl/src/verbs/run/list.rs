@@ -2,19 +2,16 @@
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Resource};
-use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
+use kube::Resource;
+use oz_api::harness::{HarnessRun, HarnessTemplate, Workspace};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::harness::installed;
 use crate::output::{self, Format, Table};
+use crate::run::{cluster_templates, installed, list};
 
 /// Show runs, workspaces or templates
 #[derive(Args)]
@@ -74,21 +71,12 @@ impl List {
 pub(crate) async fn show(context: &Context, what: What, flags: &Flags) -> Result<Exit> {
     let cluster = context.cluster().await?;
     let everywhere = flags.all_namespaces;
+    let labels = flags.selector.as_ref();
     let objects = match what {
-        What::Runs => read(&cluster, cluster.api_in::<HarnessRun>(everywhere), flags).await,
-        What::Workspaces => read(&cluster, cluster.api_in::<Workspace>(everywhere), flags).await,
-        What::Templates => {
-            read(
-                &cluster,
-                cluster.api_in::<HarnessTemplate>(everywhere),
-                flags,
-            )
-            .await
-        }
-        What::ClusterTemplates => {
-            let api = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
-            read(&cluster, api, flags).await
-        }
+        What::Runs => whole(&list::<HarnessRun>(&cluster, everywhere, labels).await?),
+        What::Workspaces => whole(&list::<Workspace>(&cluster, everywhere, labels).await?),
+        What::Templates => whole(&list::<HarnessTemplate>(&cluster, everywhere, labels).await?),
+        What::ClusterTemplates => whole(&cluster_templates(&cluster, labels).await?),
     }?;
     if objects.is_empty() && matches!(flags.output, Format::Table | Format::Wide) {
         let place = match everywhere || what == What::ClusterTemplates {
@@ -114,14 +102,11 @@ const fn title(what: What) -> &'static str {
     }
 }
 
-async fn read<K>(cluster: &Cluster, api: Api<K>, flags: &Flags) -> Result<Vec<Value>>
+fn whole<K>(objects: &[K]) -> Result<Vec<Value>>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    K: Resource<DynamicType = ()> + Serialize,
 {
-    let mut parameters = ListParams::default();
-    parameters.label_selector.clone_from(&flags.selector);
-    let found = cluster.answer(api.list(&parameters)).await?;
-    found.items.iter().map(output::whole).collect()
+    objects.iter().map(output::whole).collect()
 }
 
 /// The titles of columns, each with the path of its value.

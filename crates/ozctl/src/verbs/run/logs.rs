@@ -2,24 +2,15 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCandidates;
-use futures::{AsyncRead, AsyncReadExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, LogParams};
-use kube::{Api, ResourceExt};
-use oz_api::harness::HarnessRun;
-use oz_api::labels;
-use oz_runs::pod::RUN_LABEL;
 use oz_runs::reader::{EVENTS_FILE, RAW_FILE, RESULT_FILE};
-use oz_runs::reserved::{AGENT, RUNTIME};
 
 use super::reader::{self, ReaderFlags};
-use super::{found, outcome};
-use crate::cluster::Cluster;
+use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::installed;
-use crate::{complete, output};
+use crate::output::pass_on;
+use crate::run::{self, copy, find_run, installed, output, phase};
 
 /// Show what a run writes, or the transcript of one that is over
 #[derive(Args)]
@@ -71,9 +62,9 @@ enum Container {
 impl Logs {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let run = found(&cluster, &self.name).await.map_err(installed)?;
+        let run = find_run(&cluster, &self.name).await.map_err(installed)?;
         let file = self.wanted();
-        if outcome::phase(&run).is_terminal() {
+        if phase(&run).is_terminal() {
             let file = file.unwrap_or(EVENTS_FILE);
             return reader::read(context, &cluster, &run, file, &self.reader).await;
         }
@@ -86,7 +77,13 @@ impl Logs {
                 "`ozctl run logs {name} -f` shows what it writes meanwhile"
             )));
         }
-        self.live(context, &cluster, &run).await
+        let container = match self.container.unwrap_or(Container::Agent) {
+            Container::Agent => run::Container::Agent,
+            Container::Runtime => run::Container::Runtime,
+        };
+        let stream = output(&cluster, &run, container, self.follow).await?;
+        copy(stream, pass_on(context)).await?;
+        Ok(Exit::SUCCESS)
     }
 
     fn wanted(&self) -> Option<&str> {
@@ -94,67 +91,6 @@ impl Logs {
             (true, _) => Some(RAW_FILE),
             (_, true) => Some(RESULT_FILE),
             _ => self.file.as_deref(),
-        }
-    }
-
-    async fn live(&self, context: &Context, cluster: &Cluster, run: &HarnessRun) -> Result<Exit> {
-        let pods: Api<Pod> = cluster.api();
-        let selector = format!("{RUN_LABEL}={}", labels::value(&run.name_any()));
-        let parameters = ListParams::default().labels(&selector);
-        let found = cluster.answer(pods.list(&parameters)).await?.items;
-        let job = run
-            .status
-            .as_ref()
-            .and_then(|status| status.job_name.clone());
-        let job = job.unwrap_or_else(|| run.name_any());
-        // Other users may set the label on their pods, too.
-        let is_its = |pod: &&Pod| {
-            let mut owners = pod.owner_references().iter();
-            owners.any(|owner| owner.kind == "Job" && owner.name == job)
-        };
-        let newest = found.iter().filter(is_its);
-        let newest = newest.max_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
-        let Some(pod) = newest else {
-            let name = run.name_any();
-            return Err(Failure::new(format!("run {name} has no pod yet"))
-                .next(format!("`ozctl run explain {name}` says what it waits for")));
-        };
-        let container = match self.container.unwrap_or(Container::Agent) {
-            Container::Agent => AGENT,
-            Container::Runtime => RUNTIME,
-        };
-        let pod = pod.name_any();
-        let parameters = LogParams {
-            container: Some(container.to_owned()),
-            follow: self.follow,
-            ..LogParams::default()
-        };
-        let opened = pods.log_stream(&pod, &parameters).await;
-        let stream = opened.map_err(|error| {
-            Failure::from(error).during(&format!("failed to read the logs of pod {pod}"))
-        })?;
-        copy(context, stream).await?;
-        Ok(Exit::SUCCESS)
-    }
-}
-
-/// Copies a stream to standard output, until the stream ends or the output has no reader: bytes
-/// stay unchanged, but a terminal gets no sequence that could draw on it.
-pub(super) async fn copy(context: &Context, stream: impl AsyncRead) -> Result<()> {
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
-    let mut stream = std::pin::pin!(stream);
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let count = stream.read(&mut buffer).await?;
-        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
-            return Ok(());
-        };
-        let goes_on = match is_terminal {
-            true => context.pass_on(output::lines(&String::from_utf8_lossy(bytes)).as_bytes()),
-            false => context.pass_on(bytes),
-        };
-        if !goes_on? {
-            return Ok(());
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `ozctl run`: submits, watches, reads and ends harness runs. `oz_runs` decides the validity of a
-//! run; `oz_client::harness` determines the template and the reason why a run waits.
+//! run; `oz_client::run` creates, reads and ends it; the verbs here show it.
 
 pub(crate) mod cancel;
 pub(crate) mod events;
@@ -13,14 +13,11 @@ pub(crate) mod submit;
 pub(crate) mod template;
 
 use clap::{Args, Subcommand};
-use oz_api::harness::{HarnessRun, TemplateKind};
 
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Result};
-use crate::harness::installed;
-use crate::names;
+use crate::failure::Result;
+use crate::run::installed;
 
 /// Run AI agents in confined pods: harness runs (needs the chart's harness.enabled)
 ///
@@ -76,24 +73,5 @@ impl Run {
             Verb::Policy(verb) => verb.run(context).await,
         };
         done.map_err(installed)
-    }
-}
-
-/// Returns the run of this name.
-pub(super) async fn found(cluster: &Cluster, name: &str) -> Result<HarnessRun> {
-    let name = names::checked(name)?;
-    let found = cluster.find(&cluster.api::<HarnessRun>(), name).await?;
-    found.ok_or_else(|| {
-        Failure::new(format!("no run {name} in namespace {}", cluster.namespace))
-            .next("`ozctl run list` lists those that are there")
-    })
-}
-
-/// Parses a kind of template, by its name or its short name.
-pub(super) fn template_kind(text: &str) -> Result<TemplateKind, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "harnesstemplate" | "ht" => Ok(TemplateKind::HarnessTemplate),
-        "clusterharnesstemplate" | "cht" => Ok(TemplateKind::ClusterHarnessTemplate),
-        _ => Err("write HarnessTemplate or ClusterHarnessTemplate".to_owned()),
     }
 }

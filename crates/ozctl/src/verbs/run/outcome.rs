@@ -1,17 +1,12 @@
 //! The description of a run: its events, its obstacles, its result.
 
+use kube::ResourceExt;
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunEvent, RunPhase};
 
 use crate::exit::Exit;
-use crate::harness::in_the_way;
 use crate::output::line;
-
-/// Returns the phase of a run; a run without a phase in its status is pending.
-pub(super) fn phase(run: &HarnessRun) -> RunPhase {
-    let phase = run.status.as_ref().and_then(|status| status.phase);
-    phase.unwrap_or_default()
-}
+use crate::run::{in_the_way, phase};
 
 /// Returns the exit code of a process that waited for a run.
 pub(super) fn exit(phase: RunPhase) -> Exit {
@@ -28,28 +23,35 @@ pub(super) fn event(event: &RunEvent) -> String {
     line(&format!("{time}  {:<11}  {}", event.type_, event.summary))
 }
 
-/// Returns the reason why a run has not begun, as one line, if it has an obstacle.
-pub(super) fn obstacle(status: &HarnessRunStatus) -> Option<String> {
-    let known = in_the_way(status).next()?;
-    Some(line(&format!("{} ({})", known.message, known.reason)))
+/// Formats the state of a run that is not over as one line: its phase, and its first obstacle if it
+/// has not begun.
+pub(super) fn state(phase: RunPhase, status: &HarnessRunStatus) -> String {
+    match in_the_way(status).next() {
+        Some(known) => {
+            let why = line(&format!("{} ({})", known.message, known.reason));
+            format!("{phase}: {why}")
+        }
+        None => phase.to_string(),
+    }
 }
 
 /// Describes the end of a run, and its outputs.
 pub(super) fn ending(run: &HarnessRun) -> String {
-    let status = run.status.clone().unwrap_or_default();
-    let name = run.metadata.name.as_deref().unwrap_or_default();
+    let name = run.name_any();
     let mut text = line(&format!("HarnessRun {name}: {}", phase(run)));
-    let completed = conditions::find(&status.conditions, "Completed");
+    let status = run.status.as_ref();
+    let completed = status.and_then(|status| conditions::find(&status.conditions, "Completed"));
     if let Some(known) = completed.filter(|known| !known.message.is_empty()) {
         text.push_str(&line(&format!(": {}", known.message)));
     }
     text.push('\n');
-    text + &outputs(&status)
+    text + &outputs(run)
 }
 
 /// Lists the outputs of a run.
-pub(super) fn outputs(status: &HarnessRunStatus) -> String {
-    let Some(outputs) = &status.outputs else {
+pub(super) fn outputs(run: &HarnessRun) -> String {
+    let status = run.status.as_ref();
+    let Some(outputs) = status.and_then(|status| status.outputs.as_ref()) else {
         return String::new();
     };
     let mut rows = Vec::new();
@@ -113,7 +115,10 @@ mod tests {
              Pull request: https://example.com/1\u{fffd}]8;;\nArtifact: a b\n"
         );
         let status = run.status.unwrap();
-        assert_eq!(obstacle(&status).unwrap(), "a\u{fffd}b (NotStarted)");
+        assert_eq!(
+            state(RunPhase::Pending, &status),
+            "Pending: a\u{fffd}b (NotStarted)"
+        );
         let shown = event(&RunEvent {
             ts: "2026-01-31T09:00:00Z".parse().unwrap(),
             type_: "Message".to_owned(),

@@ -5,13 +5,13 @@ use clap_complete::ArgValueCandidates;
 use oz_api::harness::HarnessRun;
 use oz_runs::queue::workspace_of;
 
-use super::{found, outcome};
+use super::outcome;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::harness::installed;
 use crate::output::{self, ObjectFormat, instant, line};
+use crate::run::{find_run, installed, phase};
 
 /// Show one run
 #[derive(Args)]
@@ -33,14 +33,14 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let run = found(&cluster, &self.name).await.map_err(installed)?;
+        let run = find_run(&cluster, &self.name).await.map_err(installed)?;
         output::object(context, self.output, &run, || text(&run))?;
         Ok(Exit::SUCCESS)
     }
 }
 
 fn text(run: &HarnessRun) -> String {
-    let status = run.status.clone().unwrap_or_default();
+    let status = run.status.as_ref();
     let spec = &run.spec;
     let created = run.metadata.creation_timestamp.as_ref();
     let template = match spec.template_ref.kind {
@@ -49,17 +49,26 @@ fn text(run: &HarnessRun) -> String {
     };
     let mut rows = vec![
         ("Run", run.metadata.name.clone()),
-        ("Phase", Some(outcome::phase(run).to_string())),
+        ("Phase", Some(phase(run).to_string())),
         ("Template", Some(template)),
         ("Workspace", Some(workspace_of(run))),
         ("Model", spec.model.clone()),
         ("Timeout", spec.timeout.clone()),
         ("Reason", spec.reason.clone()),
         ("Submitted", created.map(|at| instant(at.0))),
-        ("Started", status.start_time.map(instant)),
-        ("Over", status.completion_time.map(instant)),
+        (
+            "Started",
+            status.and_then(|status| status.start_time).map(instant),
+        ),
+        (
+            "Over",
+            status
+                .and_then(|status| status.completion_time)
+                .map(instant),
+        ),
     ];
-    for credential in &status.credentials {
+    let credentials = status.map(|status| &status.credentials);
+    for credential in credentials.into_iter().flatten() {
         let hosts = credential.hosts.join(", ");
         rows.push((
             "Credential",
@@ -72,12 +81,13 @@ fn text(run: &HarnessRun) -> String {
             text.push_str(&format!("{title}: {}\n", line(&value)));
         }
     }
-    for known in &status.conditions {
+    let conditions = status.map(|status| &status.conditions);
+    for known in conditions.into_iter().flatten() {
         let text_of = format!(
             "{} {}: {} ({})",
             known.status, known.type_, known.message, known.reason
         );
         text.push_str(&format!("  {}\n", line(&text_of)));
     }
-    text + &outcome::outputs(&status)
+    text + &outcome::outputs(run)
 }

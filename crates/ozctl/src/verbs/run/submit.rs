@@ -7,25 +7,19 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
-use kube::api::PostParams;
-use oz_api::harness::{HarnessRun, HarnessRunSpec, TemplateKind, TemplateRef};
-use oz_core::validate::Violation;
-use oz_runs::admission;
+use oz_api::harness::{HarnessRun, TemplateKind, TemplateRef};
+use oz_runs::admission::MAX_PROMPT;
 
-use super::{outcome, template_kind};
+use super::outcome;
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::{Followed, follow, fresh, installed};
 use crate::interrupts::Interrupts;
 use crate::output::{self, ObjectFormat};
+use crate::run::{Followed, Submission, follow, fresh, installed, phase, submit, template_kind};
 use crate::verbs::go_duration;
-
-/// The maximum length of the prefix that the names of runs take from their template: the API server
-/// adds five letters.
-const MAX_PREFIX: usize = 57;
 
 /// Submit a prompt to a template
 #[derive(Args)]
@@ -109,10 +103,7 @@ impl Submit {
             true => Some(Interrupts::new()?),
             false => None,
         };
-        let api = cluster.api::<HarnessRun>();
-        let created = cluster
-            .answer(api.create(&PostParams::default(), &run))
-            .await?;
+        let created = submit(&cluster, &run).await?;
         let name = created.name_any();
         let Some(interrupts) = &mut interrupts else {
             output::object(context, self.output, &created, || {
@@ -138,7 +129,7 @@ impl Submit {
                 })?;
                 let (run, exit) = match followed {
                     Followed::Enough(run) => {
-                        let exit = outcome::exit(outcome::phase(&run));
+                        let exit = outcome::exit(phase(&run));
                         (run, exit)
                     }
                     Followed::Deleted(run) => {
@@ -167,43 +158,20 @@ impl Submit {
             (None, Some(path)) => prompt_of(path)?,
             (None, None) => String::new(),
         };
-        if prompt.is_empty() {
-            return Err(Failure::new("the prompt is empty")
-                .next("write what the agent is to do into --prompt or --prompt-file"));
-        }
-        let spec = HarnessRunSpec {
-            template_ref: TemplateRef {
+        let submission = Submission {
+            template: TemplateRef {
                 name: self.template.clone(),
                 kind: self.template_kind,
             },
-            workspace_ref: self.workspace.clone(),
-            prompt: Some(prompt),
+            workspace: self.workspace.clone(),
+            prompt,
             model: self.model.clone(),
             timeout: self.timeout.clone(),
+            name: self.name.clone(),
             reason: self.reason.clone(),
-            ..HarnessRunSpec::default()
         };
-        let mut run = HarnessRun::new(self.name.as_deref().unwrap_or_default(), spec);
-        let found = admission::run(&run);
-        if !found.is_empty() {
-            let message = format!("the run would be refused: {}", Violation::list(&found));
-            return Err(
-                Failure::new(message).next("`ozctl run submit --help` says what each flag takes")
-            );
-        }
-        if self.name.is_none() {
-            run.metadata.name = None;
-            run.metadata.generate_name = Some(prefix(&self.template));
-        }
-        Ok(run)
+        Ok(submission.run()?)
     }
-}
-
-/// Returns the prefix of the names of a template's runs.
-fn prefix(template: &str) -> String {
-    let end = template.char_indices().nth(MAX_PREFIX);
-    let begun = &template[..end.map_or(template.len(), |(at, _)| at)];
-    format!("{}-", begun.trim_end_matches(['.', '-']))
 }
 
 /// Reads a prompt from a file, of at most the maximum length of a prompt.
@@ -215,15 +183,15 @@ fn prompt_of(path: &PathBuf) -> Result<String> {
         false => Box::new(std::fs::File::open(path).map_err(failed)?),
     };
     let mut bytes = Vec::new();
-    let most = u64::try_from(admission::MAX_PROMPT).unwrap_or(u64::MAX);
+    let most = u64::try_from(MAX_PROMPT).unwrap_or(u64::MAX);
     source
         .take(most + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    if bytes.len() > admission::MAX_PROMPT {
+    if bytes.len() > MAX_PROMPT {
         return Err(Failure::new(format!(
             "the prompt in {shown} is longer than {} bytes",
-            admission::MAX_PROMPT
+            MAX_PROMPT
         ))
         .next("put what is long into the workspace, and name it in the prompt"));
     }
@@ -244,16 +212,16 @@ async fn told(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<F
             context.say_plain(&outcome::event(event));
         }
         events.clone_from(&status.recent_events);
-        let phase = outcome::phase(run);
-        let now = match outcome::obstacle(status).filter(|_| !phase.is_terminal()) {
-            Some(why) => format!("{phase}: {why}"),
-            None => phase.to_string(),
-        };
-        if now != said && !phase.is_terminal() {
+        let phase = phase(run);
+        if phase.is_terminal() {
+            return Ok(true);
+        }
+        let now = outcome::state(phase, status);
+        if now != said {
             context.say_plain(&now);
             said = now;
         }
-        Ok(phase.is_terminal())
+        Ok(false)
     })
     .await
 }
@@ -261,17 +229,6 @@ async fn told(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<F
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_generated_name_fits_however_long_the_templates_is() {
-        assert_eq!(prefix("echo"), "echo-");
-        for template in ["a".repeat(253), format!("{}.b", "a".repeat(56))] {
-            // The API server adds five letters.
-            let prefix = prefix(&template);
-            assert!(prefix.len() + 5 <= admission::MAX_NAME, "{prefix}");
-            assert!(prefix.ends_with("a-"), "{prefix}");
-        }
-    }
 
     #[test]
     fn a_prompt_is_as_long_as_a_run_may_have_and_not_a_byte_longer() {

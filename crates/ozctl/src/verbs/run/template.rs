@@ -3,20 +3,15 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use jiff::Timestamp;
-use kube::ResourceExt;
-use oz_api::harness::{EgressNeed, TemplateKind, TemplateRef};
-use oz_runs::policy::Matching;
-use oz_runs::requires::gaps;
-use serde_json::{Value, json};
+use oz_api::harness::TemplateKind;
+use serde_json::Value;
 
-use super::template_kind;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::harness::{self, installed};
 use crate::output::{self, TextFormat, line};
+use crate::run::{installed, report_template, template_kind};
 
 /// Show what a template comes to, and what it lacks in the namespace
 #[derive(Args)]
@@ -38,56 +33,15 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let report = self.report(context).await.map_err(installed)?;
+        let cluster = context.cluster().await?;
+        let report = report_template(&cluster, &self.name, self.template_kind).await;
+        let report = output::to_value(&report.map_err(installed)?)?;
         context.print(&match self.output {
             TextFormat::Json => output::json(&report)?,
             TextFormat::Yaml => output::yaml(&report)?,
             TextFormat::Text => text(&report),
         })?;
         Ok(Exit::SUCCESS)
-    }
-
-    async fn report(&self, context: &Context) -> Result<Value> {
-        let cluster = context.cluster().await?;
-        let reference = TemplateRef {
-            name: self.name.clone(),
-            kind: self.template_kind,
-        };
-        let template = harness::find(&cluster, &reference).await?;
-        let template = template.ok_or_else(|| harness::no_template(&cluster, &reference))?;
-        let resolved = template.resolved()?;
-        let policies = harness::policies(&cluster).await?;
-        let matching = Matching::of(&policies, &template.name).unexpired(Timestamp::now());
-        let lacking = gaps(resolved, &matching);
-        let base = template.spec.base_template_ref.as_ref();
-        let names: Vec<String> = matching.iter().map(ResourceExt::name_any).collect();
-        Ok(json!({
-            "name": template.name,
-            "kind": template.kind,
-            "base": base.map(|base| &base.name),
-            "harness": resolved.harness,
-            "image": resolved.image,
-            "command": resolved.command,
-            "args": resolved.args,
-            "model": resolved.model,
-            "timeout": resolved.timeout.to_string(),
-            "graceSeconds": resolved.grace_seconds,
-            "runtime": resolved.runtime.image,
-            "workspace": resolved.workspace.required.then_some(&resolved.workspace.mount_path),
-            "credentials": resolved.credentials,
-            "egress": resolved.egress.iter().map(host).collect::<Vec<_>>(),
-            "policies": names,
-            "gaps": (!lacking.is_empty()).then(|| lacking.to_string()),
-        }))
-    }
-}
-
-/// Formats a host with its ports.
-fn host(need: &EgressNeed) -> String {
-    let ports: Vec<String> = need.ports.iter().map(ToString::to_string).collect();
-    match need.ports.is_empty() || need.ports.contains(&0) {
-        true => format!("{}:*", need.host),
-        false => format!("{}:{}", need.host, ports.join(",")),
     }
 }
 
@@ -116,7 +70,7 @@ fn text(report: &Value) -> String {
             Value::String(text) => text.clone(),
             Value::Array(all) if all.is_empty() => continue,
             Value::Array(all) => {
-                let words = all.iter().map(|one| one.as_str().unwrap_or_default());
+                let words = all.iter().filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join(" ")
             }
             other => other.to_string(),

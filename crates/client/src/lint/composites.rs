@@ -11,7 +11,7 @@ use oz_composites::{Declaration, Source};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Found, add};
+use super::found::{Found, add, add_checked};
 
 /// The only kind of MetaController's group that oz runs.
 const KIND: &str = "CompositeController";
@@ -29,8 +29,8 @@ pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
     };
     let declared = read.map(|read| read.declared());
     let declared = match declared {
-        Err(message) => return add(Err(message), "spec", found),
-        Ok(Err(violations)) => return add(Ok(violations), "spec", found),
+        Err(error) => return add_checked(Err(error), "spec", found),
+        Ok(Err(violations)) => return add(violations, found),
         Ok(Ok(declared)) => declared,
     };
     for function in declared.policies() {
@@ -46,8 +46,7 @@ pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
     }
 }
 
-fn read<S: Source + DeserializeOwned>(object: &Value) -> Result<Declaration, String> {
-    let read: Result<S, _> = serde_json::from_value(object.clone());
-    read.map(Source::declaration)
-        .map_err(|error| error.to_string())
+fn read<S: Source + DeserializeOwned>(object: &Value) -> serde_json::Result<Declaration> {
+    let read: S = serde_json::from_value(object.clone())?;
+    Ok(read.declaration())
 }

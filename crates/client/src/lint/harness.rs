@@ -20,7 +20,7 @@ pub(super) fn violations(
     kind: &str,
     object: &Value,
     now: Timestamp,
-) -> Result<Vec<Violation>, String> {
+) -> serde_json::Result<Vec<Violation>> {
     Ok(match kind {
         "HarnessRun" => admission::run(&read::<HarnessRun>(object)?),
         "Workspace" => admission::workspace(&read::<Workspace>(object)?),
@@ -36,6 +36,6 @@ pub(super) fn violations(
     })
 }
 
-fn read<K: DeserializeOwned>(object: &Value) -> Result<K, String> {
-    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
+fn read<K: DeserializeOwned>(object: &Value) -> serde_json::Result<K> {
+    serde_json::from_value(object.clone())
 }

@@ -3,7 +3,7 @@
 use regex::Regex;
 use serde_json::Value;
 
-use super::Found;
+use super::found::Found;
 
 /// Compares a value with its schema. A field that the API server would drop silently is an error
 /// here, since its author expected an effect.
@@ -62,8 +62,8 @@ fn object_fields(
     path: &str,
     found: &mut Found,
 ) {
-    for required in schema["required"].as_array().into_iter().flatten() {
-        let name = required.as_str().unwrap_or_default();
+    let required = schema["required"].as_array().into_iter().flatten();
+    for name in required.filter_map(Value::as_str) {
         // A default replaces a missing field.
         if !fields.contains_key(name) && schema["properties"][name].get("default").is_none() {
             found.push(("schema", format!("{path}.{name}"), "is required".to_owned()));

@@ -81,6 +81,23 @@ impl Template {
     }
 }
 
+/// Returns the template with this name, of this kind or of any.
+///
+/// # Errors
+/// It does not exist, or templates cannot be read.
+pub async fn find_named(
+    cluster: &Cluster,
+    name: &str,
+    kind: Option<TemplateKind>,
+) -> Result<Template> {
+    let reference = TemplateRef {
+        name: name.to_owned(),
+        kind,
+    };
+    let found = find(cluster, &reference).await?;
+    found.ok_or_else(|| no_template(cluster, &reference))
+}
+
 /// Returns the failure for a reference to a template that does not exist.
 pub fn no_template(cluster: &Cluster, reference: &TemplateRef) -> Failure {
     let (name, namespace) = (&reference.name, &cluster.namespace);

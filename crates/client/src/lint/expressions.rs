@@ -9,7 +9,7 @@ use oz_core::kinds::{Entry, Role};
 use oz_core::validate::{self, Violation};
 use serde_json::Value;
 
-use super::Found;
+use super::found::{self, Found};
 
 /// The timeout of one expression.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,9 +23,7 @@ pub(super) fn check(kind: &Entry, object: &Value, found: &mut Found) {
         Role::Policy => policy(spec),
         _ => Vec::new(),
     };
-    for Violation { field, message, .. } in violations {
-        found.push(("rule", field, message));
-    }
+    found::add(violations, found);
 }
 
 fn template(config: &Value) -> Vec<Violation> {
@@ -38,13 +36,15 @@ fn template(config: &Value) -> Vec<Violation> {
         Violation::of(field, format!("cannot be evaluated: {why}"))
     };
     if let Some(text) = config.command_policy.clone() {
-        let compile = move |_| Expression::compile(&text, &COMMAND).map(drop);
-        found.extend(tried(compile).err().map(|why| wrong("commandPolicy", why)));
+        if let Err(why) = tried(move |_| Expression::compile(&text, &COMMAND).map(drop)) {
+            found.push(wrong("commandPolicy", why));
+        }
     }
     let when = config.approval.as_ref();
     if let Some(text) = when.and_then(|approval| approval.when.clone()) {
-        let check = move |until| oz_cel::policy::check_condition(&text, until);
-        found.extend(tried(check).err().map(|why| wrong("approval.when", why)));
+        if let Err(why) = tried(move |until| oz_cel::policy::check_condition(&text, until)) {
+            found.push(wrong("approval.when", why));
+        }
     }
     found.extend(validate::unsatisfiable(&config));
     found
@@ -54,8 +54,7 @@ fn policy(spec: &Value) -> Vec<Violation> {
     let Ok(spec) = serde_json::from_value::<AccessPolicySpec>(spec.clone()) else {
         return Vec::new();
     };
-    let check = move |until| Ok(oz_cel::policy::check(&spec, until));
-    match tried(check) {
+    match tried(move |until| Ok(oz_cel::policy::check(&spec, until))) {
         Ok(Ok(())) => Vec::new(),
         Ok(Err((field, why))) => vec![Violation::of(field, format!("cannot be evaluated: {why}"))],
         Err(why) => vec![Violation::of("spec.match", why.to_string())],

@@ -14,7 +14,7 @@ pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
         if line.trim_end() == "---" || line.starts_with("--- ") {
             all.push(Document {
                 line: begin_line,
-                text: text.get(begin..at).unwrap_or_default(),
+                text: &text[begin..at],
             });
             begin = at + line.len();
             begin_line = number + 2;
@@ -23,7 +23,7 @@ pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
     }
     all.push(Document {
         line: begin_line,
-        text: text.get(begin..).unwrap_or_default(),
+        text: &text[begin..],
     });
     all.retain(|document| {
         let mut lines = document.text.lines().map(str::trim);
@@ -73,7 +73,9 @@ pub(super) fn line_of(text: &str, path: &str) -> usize {
 fn end_of(lines: &[&str], at: usize) -> usize {
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_item = |line: &str| line.trim_start().starts_with('-');
-    let head = lines.get(at).copied().unwrap_or_default();
+    let Some(head) = lines.get(at).copied() else {
+        return lines.len();
+    };
     let is_over = |line: &str| {
         let is_text = !matches!(line.trim_start().chars().next(), None | Some('#'));
         let is_below = depth(line) > depth(head)

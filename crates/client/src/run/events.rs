@@ -6,7 +6,7 @@ use oz_api::harness::{HarnessRunStatus, RunEvent};
 /// Returns the events of `now` that are not in `before`. Both end with the newest; the oldest of `before` may be gone.
 pub fn fresh<'a>(before: &[RunEvent], now: &'a [RunEvent]) -> &'a [RunEvent] {
     let most = before.len().min(now.len());
-    let known = (0..=most).rev().find(|&count| {
+    let known = (1..=most).rev().find(|&count| {
         let (ends, begins) = (
             before.iter().rev().take(count).rev(),
             now.iter().take(count),

@@ -1,9 +1,9 @@
-//! The checks of `ozctl lint`: each document of a file against the schema and the rules of its
-//! kind.
+//! Checks of objects in files: each document of a file against the schema and the rules of its kind.
 
 mod composites;
 mod documents;
 mod expressions;
+mod found;
 mod harness;
 mod metadata;
 mod schema;
@@ -16,14 +16,14 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use oz_api::{GROUP, VERSION, example_com};
 use oz_core::kinds::{self, Entry};
-use oz_core::validate::Violation;
 use serde_json::{Value, json};
 
 use self::documents::{documents, line_of};
+use self::found::{Found, add_checked};
 use self::schema::{structure, unknown};
 
 /// The kinds of findings, for tools that sort them.
-pub(crate) const RULES: [(&str, &str); 5] = [
+pub const RULES: [(&str, &str); 5] = [
     ("file", "The file cannot be read"),
     ("yaml", "The document is not YAML"),
     (
@@ -36,19 +36,24 @@ pub(crate) const RULES: [(&str, &str); 5] = [
 
 /// A finding: an object or a file that the cluster would reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    pub(crate) file: String,
+pub struct Finding {
+    /// The file.
+    pub file: String,
     /// The line, from 1.
-    pub(crate) line: usize,
-    pub(crate) rule: &'static str,
+    pub line: usize,
+    /// The kind of the finding, one of [`RULES`].
+    pub rule: &'static str,
     /// The kind and the name.
-    pub(crate) object: Option<String>,
-    pub(crate) field: String,
-    pub(crate) message: String,
+    pub object: Option<String>,
+    /// The path of the field.
+    pub field: String,
+    /// The reason of the rejection.
+    pub message: String,
 }
 
 impl Finding {
-    pub(crate) fn to_json(&self) -> Value {
+    /// Returns the finding as JSON, stable and documented.
+    pub fn to_json(&self) -> Value {
         json!({
             "file": self.file, "line": self.line, "rule": self.rule, "object": self.object,
             "field": self.field, "message": self.message,
@@ -57,7 +62,7 @@ impl Finding {
 }
 
 /// Returns the finding for a file that cannot be read.
-pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> Finding {
+pub fn unreadable(file: &str, error: &std::io::Error) -> Finding {
     Finding {
         file: file.to_owned(),
         line: 1,
@@ -70,25 +75,21 @@ pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> Finding {
 
 /// Checks all documents of a file as of admission at `now`. Returns the number of objects of oz,
 /// and the findings.
-pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Finding>) {
+pub fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Finding>) {
     let mut checked = 0;
     let mut findings = Vec::new();
     for document in documents(text) {
         let value: Value = match serde_saphyr::from_str(document.text) {
             Ok(value) => value,
             Err(error) => {
+                let error = error.to_string();
                 findings.push(Finding {
                     file: file.to_owned(),
                     line: document.line,
                     rule: "yaml",
                     object: None,
                     field: String::new(),
-                    message: error
-                        .to_string()
-                        .lines()
-                        .next()
-                        .unwrap_or_default()
-                        .to_owned(),
+                    message: error.lines().next().unwrap_or(&error).to_owned(),
                 });
                 continue;
             }
@@ -103,16 +104,13 @@ pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Findi
         for item in items {
             if let Some(found) = object(&SCHEMAS, &item, now) {
                 checked += 1;
-                let name = item["metadata"]["name"]
-                    .as_str()
-                    .or(item["metadata"]["generateName"].as_str());
-                let kind = item["kind"].as_str().unwrap_or_default();
+                let title = title(&item);
                 for (rule, field, message) in found {
                     findings.push(Finding {
                         file: file.to_owned(),
                         line: document.line + line_of(document.text, &field),
                         rule,
-                        object: Some(format!("{kind} {}", name.unwrap_or("without a name"))),
+                        object: Some(title.clone()),
                         field,
                         message,
                     });
@@ -123,20 +121,34 @@ pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Findi
     (checked, findings)
 }
 
-type Found = Vec<(&'static str, String, String)>;
+/// Returns the kind and the name of an object.
+fn title(object: &Value) -> String {
+    let name = object["metadata"]["name"]
+        .as_str()
+        .or(object["metadata"]["generateName"].as_str())
+        .unwrap_or("without a name");
+    match object["kind"].as_str() {
+        Some(kind) => format!("{kind} {name}"),
+        None => format!(" {name}"),
+    }
+}
 
 /// Returns the errors of an object; `None` if it is not an object of oz.
 fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let kind = object["kind"].as_str().unwrap_or_default();
+    let version = object["apiVersion"].as_str();
+    let kind = object["kind"].as_str();
+    let Some((group, version)) = version.and_then(|version| version.split_once('/')) else {
+        // A kind of the core group.
+        return astray(schemas, "", kind?);
+    };
     if group == example_com::GROUP {
-        return published(version, kind, object, now);
+        return published(version, kind?, object, now);
     }
     let Some(kinds) = schemas.get(group) else {
-        return astray(schemas, group, kind);
+        return astray(schemas, group, kind?);
     };
-    let Some(schema) = kinds.get(kind) else {
+    let named = kind.and_then(|kind| kinds.get_key_value(kind));
+    let Some((kind, schema)) = named else {
         // oz runs one of the kinds of MetaController. The others are not of oz.
         return (group != composites::GROUP).then(|| {
             let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
@@ -153,13 +165,13 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     if found.is_empty() {
         match registered(group, kind) {
             Some(kind) => {
-                add(kind.check(object.clone(), now), "spec", &mut found);
+                add_checked(kind.check(object.clone(), now), "spec", &mut found);
                 if found.is_empty() {
                     expressions::check(&kind, object, &mut found);
                 }
             }
             None if group == harness::GROUP => {
-                add(harness::violations(kind, object, now), "spec", &mut found);
+                add_checked(harness::violations(kind, object, now), "spec", &mut found);
             }
             None => composites::declared(kind, object, &mut found),
         }
@@ -203,7 +215,7 @@ fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Optio
     let fields = ["validFrom", "validUntil", "roleRef", "subjects", "status"];
     only(&fields, object, &mut found);
     if found.is_empty() {
-        add(kind.check(object.clone(), now), "metadata", &mut found);
+        add_checked(kind.check(object.clone(), now), "metadata", &mut found);
     }
     Some(found)
 }
@@ -226,19 +238,6 @@ fn astray(schemas: &Schemas, group: &str, kind: &str) -> Option<Found> {
     })
 }
 
-/// Adds violations to the findings. `whole` is the field of the finding for an object that cannot
-/// be read at all.
-fn add(violations: Result<Vec<Violation>, String>, whole: &str, found: &mut Found) {
-    match violations {
-        Err(message) => found.push(("schema", whole.to_owned(), message)),
-        Ok(violations) => {
-            for Violation { field, message, .. } in violations {
-                found.push(("rule", field, message));
-            }
-        }
-    }
-}
-
 /// The kinds that are checked, by group and name.
 type Schemas = BTreeMap<String, BTreeMap<String, Schema>>;
 
@@ -254,17 +253,16 @@ fn schemas() -> Schemas {
     let mut all = Schemas::new();
     let crds = oz_core::kinds::crds().into_iter();
     for crd in crds.chain(composites::crds()).chain(harness::crds()) {
-        let Ok(crd) = serde_json::to_value(crd) else {
+        let Some(version) = crd.spec.versions.into_iter().next() else {
             continue;
         };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (spec, version) = (&crd["spec"], &crd["spec"]["versions"][0]);
-        let schema = Schema {
-            version: text(&version["name"]),
-            schema: version["schema"]["openAPIV3Schema"].clone(),
+        let schema = version.schema.and_then(|schema| schema.open_api_v3_schema);
+        let Ok(schema) = serde_json::to_value(schema) else {
+            continue;
         };
-        let kinds = all.entry(text(&spec["group"])).or_default();
-        kinds.insert(text(&spec["names"]["kind"]), schema);
+        let version = version.name;
+        let kinds = all.entry(crd.spec.group).or_default();
+        kinds.insert(crd.spec.names.kind, Schema { version, schema });
     }
     all
 }

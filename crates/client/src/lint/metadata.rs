@@ -3,7 +3,7 @@
 use oz_core::validate::{self, REQUEST_METADATA, TEMPLATE_METADATA};
 use serde_json::Value;
 
-use super::Found;
+use super::found::Found;
 
 const LONGEST_NAME: usize = 253;
 const LONGEST_NAMESPACE: usize = 63;
@@ -36,9 +36,11 @@ pub(super) fn check(object: &Value, found: &mut Found) {
 
 /// Checks the webhook's limits on numbers and bytes.
 fn bounded(object: &Value, found: &mut Found) {
-    let metadata = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
-    let kind = object["kind"].as_str().unwrap_or_default();
-    let bounds = if kind.ends_with("Template") {
+    let Ok(metadata) = serde_json::from_value(object["metadata"].clone()) else {
+        return;
+    };
+    let kind = object["kind"].as_str();
+    let bounds = if kind.is_some_and(|kind| kind.ends_with("Template")) {
         TEMPLATE_METADATA
     } else {
         REQUEST_METADATA

@@ -2,12 +2,13 @@
 //! waiting ([`request`]), approving or denying requests ([`approvals`]), reviewing emergencies ([`reviews`]), locking
 //! users out ([`locks`]), explanations of decisions ([`explain`]), the audit trail ([`trail`]), the users who could
 //! get access ([`entitlements`]) and the attestations about them ([`attest`]), handing all of it to an auditor
-//! ([`evidence`]), changes ([`changes`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
+//! ([`evidence`]), changes ([`changes`]), the rules of every kind ([`checks`]), controllers that are functions ([`composites`]), harness runs ([`harness`]).
 //! It needs no terminal: `ozctl` is a command line over it.
 
 pub mod approvals;
 pub mod attest;
 pub mod changes;
+pub mod checks;
 pub mod choose;
 pub mod cluster;
 pub mod composites;

@@ -12,15 +12,12 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
-use oz_api::composite::CompositeController;
 use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
-use oz_api::rego::RegoController;
 use oz_api::{
-    AccessLock, CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate,
-    TargetKind,
+    AccessLock, CrossVersionObjectReference, ExecAccessTemplate, PodAccessTemplate, TargetKind,
 };
 use oz_core::for_each_kind;
-use oz_core::kinds::{self, AccessTemplate};
+use oz_core::kinds::{self, AccessTemplate, Entry, Family};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
@@ -89,11 +86,12 @@ pub(crate) fn harness_templates() -> Vec<CompletionCandidate> {
 /// Returns the names of composites.
 pub(crate) fn composites() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
-        let composites = Api::<CompositeController>::all(cluster.client.clone());
-        let regos = Api::<RegoController>::all(cluster.client.clone());
-        let (mut names, regos) = futures::join!(listed(&composites), listed(&regos));
-        names.extend(regos);
-        names
+        let mut lists = Vec::new();
+        for_each_kind!(composites C => {
+            let all = Api::<C>::all(cluster.client.clone());
+            lists.push(async move { listed(&all).await }.boxed_local());
+        });
+        join_all(lists).await.concat()
     })
 }
 
@@ -141,9 +139,10 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
     let after = typed.get(verb.map_or(0, |at| at + 1)..).unwrap_or_default();
-    let Some(kind) = after.iter().find_map(|word| kinds::named(word)) else {
+    let named = |word: &String| kinds::named(word).filter(Entry::is_of_access);
+    let Some(kind) = after.iter().find_map(named) else {
         let ours = kinds::all().into_iter();
-        let ours = ours.filter(|kind| kind.resource.group == GROUP);
+        let ours = ours.filter(|kind| kind.family == Family::Access);
         let plurals = ours.map(|kind| CompletionCandidate::new(kind.resource.plural));
         return plurals.collect();
     };

@@ -4,7 +4,6 @@
 mod composites;
 mod documents;
 mod expressions;
-mod harness;
 mod metadata;
 mod schema;
 #[cfg(test)]
@@ -15,6 +14,7 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use oz_api::{GROUP, VERSION, example_com};
+use oz_client::checks::check as check_rules;
 use oz_core::kinds::{self, Entry};
 use oz_core::validate::Violation;
 use serde_json::{Value, json};
@@ -150,18 +150,13 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     }
     let mut found = shaped(&schema.schema, object);
     // Rules read typed objects, and an object that violates the schema cannot be one.
-    if found.is_empty() {
-        match registered(group, kind) {
-            Some(kind) => {
-                add(kind.check(object.clone(), now), "spec", &mut found);
-                if found.is_empty() {
-                    expressions::check(&kind, object, &mut found);
-                }
-            }
-            None if group == harness::GROUP => {
-                add(harness::violations(kind, object, now), "spec", &mut found);
-            }
-            None => composites::declared(kind, object, &mut found),
+    if found.is_empty()
+        && let Some(kind) = registered(group, kind)
+    {
+        add(check_rules(&kind, object.clone(), now), "spec", &mut found);
+        if found.is_empty() {
+            expressions::check(&kind, object, &mut found);
+            composites::check(&kind, object, &mut found);
         }
     }
     Some(found)
@@ -203,7 +198,8 @@ fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Optio
     let fields = ["validFrom", "validUntil", "roleRef", "subjects", "status"];
     only(&fields, object, &mut found);
     if found.is_empty() {
-        add(kind.check(object.clone(), now), "metadata", &mut found);
+        let violations = check_rules(&kind, object.clone(), now);
+        add(violations, "metadata", &mut found);
     }
     Some(found)
 }
@@ -228,9 +224,9 @@ fn astray(schemas: &Schemas, group: &str, kind: &str) -> Option<Found> {
 
 /// Adds violations to the findings. `whole` is the field of the finding for an object that cannot
 /// be read at all.
-fn add(violations: Result<Vec<Violation>, String>, whole: &str, found: &mut Found) {
+fn add(violations: Result<Vec<Violation>, serde_json::Error>, whole: &str, found: &mut Found) {
     match violations {
-        Err(message) => found.push(("schema", whole.to_owned(), message)),
+        Err(error) => found.push(("schema", whole.to_owned(), error.to_string())),
         Ok(violations) => {
             for Violation { field, message, .. } in violations {
                 found.push(("rule", field, message));
@@ -252,8 +248,10 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(schemas);
 
 fn schemas() -> Schemas {
     let mut all = Schemas::new();
-    let crds = oz_core::kinds::crds().into_iter();
-    for crd in crds.chain(composites::crds()).chain(harness::crds()) {
+    for crd in kinds::all()
+        .into_iter()
+        .filter_map(|kind| kind.definition())
+    {
         let Ok(crd) = serde_json::to_value(crd) else {
             continue;
         };

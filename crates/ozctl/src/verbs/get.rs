@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use oz_api::{GROUP, VERSION};
-use oz_core::kinds;
+use oz_core::kinds::{self, Entry};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -165,7 +165,7 @@ enum Scope {
 /// Returns the resource of a word. The kinds that are known here require no request; other kinds of
 /// oz's group are looked up.
 async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)> {
-    if let Some(kind) = kinds::named(word) {
+    if let Some(kind) = kinds::named(word).filter(Entry::is_of_access) {
         let scope = match kind.namespaced {
             true => Scope::Namespaced,
             false => Scope::Cluster,

@@ -15,7 +15,7 @@ use oz_api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
     labels,
 };
-use oz_core::kinds::{self, Role};
+use oz_core::kinds::{self, Family, Role};
 
 use super::{Finding, logs};
 use crate::cluster::Cluster;
@@ -85,7 +85,7 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
         }
         Err(failure) => return Finding::unknown(CHECK, failure.message()),
     };
-    let wanted = oz_core::kinds::crds()
+    let wanted = kinds::crds(Family::Access)
         .into_iter()
         .map(|crd| crd.spec.names.kind);
     let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();
@@ -101,12 +101,7 @@ fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
         let (verbs, role): (&[_], _) = match kind.role {
             Role::Template => (&["list"], "oz-view-access"),
             Role::Request => (&["create", "watch", "delete"], "oz-request-access"),
-            Role::Binding
-            | Role::Approval
-            | Role::Review
-            | Role::Lock
-            | Role::Policy
-            | Role::Record => (&[], ""),
+            _ => (&[], ""),
         };
         let plural = kind.resource.plural;
         verbs.iter().map(move |&verb| (verb, plural.clone(), role))

@@ -204,7 +204,7 @@ async fn of_parent(
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
     let (kind, _) = word.split_once('/').unwrap_or_default();
-    if kind.is_empty() || kinds::named(kind).is_some() {
+    if kind.is_empty() || kinds::named(kind).is_some_and(|kind| kind.is_of_access()) {
         return Ok(None);
     }
     composite::explain(cluster, &flags.settings.policy_namespaces, word).await

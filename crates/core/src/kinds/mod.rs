@@ -2,13 +2,15 @@
 //! kinds of one role. The types and their names are in `oz-api`; the rules of harness runs and composites are in
 //! `oz-runs` and `oz-composites`, above this crate. Hooks, controllers, definitions, the removal of oz and the
 //! command line use the registry, and name no kind themselves: a new kind is a type with its names there, its
-//! line in [`for_each_kind`](crate::for_each_kind), its rules, and its decision.
+//! line in [`for_each_kind`](crate::for_each_kind), its rules, and its decision. [`own_objects`] and
+//! [`child_kinds`] list the objects that oz creates in addition to those of its kinds.
 
 mod access_lock;
 mod access_policy;
 mod access_request_approval;
 mod access_review;
 mod audit_event;
+mod created;
 mod example_com;
 mod exec_access_request;
 mod exec_access_template;
@@ -26,6 +28,7 @@ use kube::Resource;
 use oz_api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
 use oz_api::{AccessConfig, CrossVersionObjectReference, RequestStatus, TemplateStatus};
 
+pub use created::{ChildKind, ChildRemoval, OwnObject, Removal, child_kinds, own_objects};
 pub use oz_api::kind::{Family, Kind, Role};
 pub use registry::{Entry, all, crds, named};
 pub use requested::requested;

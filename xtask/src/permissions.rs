@@ -541,6 +541,7 @@ fn expand(
 
 #[cfg(test)]
 mod tests {
+    use oz_core::kinds::Entry;
     use serde_json::json;
 
     use super::*;
@@ -647,6 +648,22 @@ mod tests {
         assert_eq!(judged(&uses, true, &on_node, &[]).len(), 1);
         assert_eq!(judged(&uses, true, &nowhere, &[]), [""; 0]);
         assert_eq!(judged(&all(), true, &on_node, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn permissions_on_groups_of_oz_are_on_kinds_of_the_registry() {
+        let kinds = oz_core::kinds::all();
+        let documents = documents(&oz_e2e::repository().join("deploy/rbac")).unwrap();
+        for permission in held(&documents).unwrap() {
+            let of_group = |kind: &&Entry| kind.resource.group == permission.api_group;
+            let mut group = kinds.iter().filter(of_group).peekable();
+            let plural = permission.resource.split('/').next();
+            let is_known = |kind: &Entry| Some(&*kind.resource.plural) == plural;
+            assert!(
+                group.peek().is_none() || group.any(is_known),
+                "{permission}"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! CompositeController as MetaController published it: names, fields, types and enumerations are the same. Fields that
 //! oz does not support yet are read too, so that oz can reject them by name.
 
+use crate::kind::{Family, Kind, Role};
+use crate::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -55,6 +57,15 @@ pub struct CompositeControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "list_of_anything")]
     pub endpoint_configs: Option<serde_json::Value>,
+}
+
+impl Kind for CompositeController {
+    const FAMILY: Family = Family::Composites;
+    const ROLE: Role = Role::Composite;
+    const NAME: &'static str = "compositecontroller";
+    const FINALIZER: Option<&'static str> = Some(names::COMPOSITE_FINALIZER);
+
+    crate::defined!(as_derived);
 }
 
 /// The kind of parent.

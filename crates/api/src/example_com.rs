@@ -10,7 +10,8 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::BindingStatus;
+use crate::kind::{CustomResourceDefinition, Family, Kind, Role};
+use crate::{BindingStatus, encode, names};
 
 /// The published API group.
 pub const GROUP: &str = "example.com";
@@ -36,7 +37,7 @@ pub struct Flat {
 }
 
 macro_rules! published {
-    ($name:ident, $kind:literal, $plural:literal, $scope:ty, $doc:literal) => {
+    ($name:ident, $kind:literal, $plural:literal, $scope:ty, $controller:literal, $doc:literal) => {
         #[doc = $doc]
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -84,6 +85,25 @@ macro_rules! published {
                 &mut self.metadata
             }
         }
+
+        impl Kind for $name {
+            const FAMILY: Family = Family::Published;
+            const ROLE: Role = Role::Binding;
+            const NAME: &'static str = $controller;
+            const FINALIZER: Option<&'static str> = Some(names::BINDING_FINALIZER);
+
+            fn definition() -> Option<CustomResourceDefinition> {
+                None
+            }
+
+            fn short_names() -> &'static [&'static str] {
+                &[]
+            }
+
+            fn spec_digest(&self) -> String {
+                encode::digest(&serde_json::json!({ "flat": self.flat }))
+            }
+        }
     };
 }
 
@@ -92,6 +112,7 @@ published!(
     "TransientRoleBinding",
     "transientrolebindings",
     NamespaceResourceScope,
+    "example-com-transientrolebinding",
     "The published TransientRoleBinding."
 );
 published!(
@@ -99,6 +120,7 @@ published!(
     "TransientClusterRoleBinding",
     "transientclusterrolebindings",
     ClusterResourceScope,
+    "example-com-transientclusterrolebinding",
     "The published TransientClusterRoleBinding."
 );
 

@@ -1,7 +1,8 @@
 //! The API of oz: the kinds of group `crds.wizardofoz.co` and the types that they share, the kinds of harness runs
-//! ([`harness`]), of composites ([`composite`], [`rego`]) and the published ones ([`example_com`]); the common parts of
-//! their definitions ([`schema`]); and the vocabulary of every other crate: labels, names, conditions, durations,
-//! instants, users, globs, digests ([`encode`]). The rules over them are in `oz-core` and above.
+//! ([`harness`]), of composites ([`composite`], [`rego`]) and the published ones ([`example_com`]); the names and
+//! properties of every kind ([`kind`]) and the common parts of their definitions ([`schema`]); and the vocabulary of
+//! every other crate: labels, names, conditions, durations, instants, users, globs, digests ([`encode`]). The rules over
+//! them are in `oz-core` and above.
 //!
 //! Field names, types and defaults are those of the systems that oz replaces; new fields are optional, so that their
 //! manifests stay valid. `kubectl explain` shows the doc comments.
@@ -28,6 +29,7 @@ pub mod glob;
 pub mod harness;
 mod identity;
 pub mod instant;
+pub mod kind;
 mod kinds;
 pub mod labels;
 mod lock;

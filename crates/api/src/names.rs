@@ -1,5 +1,5 @@
-//! The names of oz's own objects: those that are the same in every installation, for all processes that create, read or
-//! delete them.
+//! The names of oz's own objects and finalizers: those that are the same in every installation, for all processes that
+//! create, read or delete them.
 
 /// The operator: its program, its Deployment and its service account by the defaults of the chart, and the component
 /// that its audit records name.
@@ -11,6 +11,16 @@ pub const BROKER: &str = "oz-broker";
 
 /// The gate, with the same uses of its name: the path of sessions if their template requires it.
 pub const GATE: &str = "oz-gate";
+
+/// The APIService with which the gate is registered in the API server.
+pub const GATE_API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
+/// The finalizer that every transient binding has from its creation until nothing of it is left: even a deletion that
+/// orphans leaves no binding behind.
+pub const BINDING_FINALIZER: &str = "oz.wizardofoz.co/revoke";
+/// The finalizer on a workspace, as the original has it: a workspace waits for the run that holds it.
+pub const WORKSPACE_FINALIZER: &str = "paddock.dev/workspace-finalizer";
+/// The finalizer on the declaration of a composite whose children may have ends.
+pub const COMPOSITE_FINALIZER: &str = "oz.wizardofoz.co/composite";
 
 /// The Lease that the operator's replicas compete for, named as the original's.
 pub const LEASE: &str = "9b20101a.wizardofoz.co";

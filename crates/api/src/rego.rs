@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::CompositeControllerStatus;
+use crate::kind::{Family, Kind, Role};
+use crate::names;
 use crate::schema::{DURATION, DURATION_MESSAGE};
 
 /// Group and version as a manifest has them.
@@ -84,6 +86,15 @@ pub struct RegoControllerSpec {
     /// Whether children are written.
     #[serde(default)]
     pub mode: Enforcement,
+}
+
+impl Kind for RegoController {
+    const FAMILY: Family = Family::Composites;
+    const ROLE: Role = Role::Composite;
+    const NAME: &'static str = "regocontroller";
+    const FINALIZER: Option<&'static str> = Some(names::COMPOSITE_FINALIZER);
+
+    crate::defined!(as_derived);
 }
 
 /// A kind of parent.

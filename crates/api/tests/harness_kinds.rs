@@ -6,7 +6,9 @@
     reason = "helpers of tests stop where they fail, too"
 )]
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use oz_api::harness::*;
+use oz_api::kind::Kind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -14,6 +16,18 @@ use serde_json::{Value, json};
 /// What the API server may keep of a custom resource definition is far more; what a client downloads of each is
 /// this.
 const MAX_DEFINITION: usize = 64 * 1024;
+
+/// Returns the definitions of the kinds of harness runs.
+fn crds() -> Vec<CustomResourceDefinition> {
+    let all = [
+        BrokerPolicy::definition(),
+        ClusterHarnessTemplate::definition(),
+        HarnessRun::definition(),
+        HarnessTemplate::definition(),
+        Workspace::definition(),
+    ];
+    all.into_iter().flatten().collect()
+}
 
 fn kept<T: Serialize + DeserializeOwned>(yaml: &str) -> T {
     let written: Value = serde_saphyr::from_str(yaml).unwrap();

@@ -4,9 +4,9 @@
 //! sessions and their recordings ([`sessions`]), explanations of decisions ([`explain`]), the audit trail ([`audit`],
 //! [`trail`]), the users who could get access ([`entitlements`]) and the attestations about them ([`attest`]), handing
 //! all of it to an auditor ([`evidence`]), objects ([`objects`]), their names ([`candidates`]) and their changes
-//! ([`changes`]), objects in files ([`lint`]), controllers that are functions ([`composites`]), policies in Rego
-//! ([`rego`]), harness runs ([`run`]), and checks whether oz works ([`doctor`]). It needs no terminal: `ozctl` is a
-//! command line over it.
+//! ([`changes`]), the rules of every kind ([`checks`]), objects in files ([`lint`]), controllers that are functions
+//! ([`composites`]), policies in Rego ([`rego`]), harness runs ([`run`]), and checks whether oz works ([`doctor`]). It
+//! needs no terminal: `ozctl` is a command line over it.
 
 pub mod access;
 pub mod approvals;
@@ -15,6 +15,7 @@ pub mod audit;
 pub mod bindings;
 pub mod candidates;
 pub mod changes;
+pub mod checks;
 pub mod choose;
 pub mod cluster;
 pub mod composites;

@@ -77,7 +77,7 @@ impl From<ObjectError> for Failure {
 /// # Errors
 /// The group has no such kind, or the API server does not respond.
 pub async fn kind(cluster: &Cluster, word: &str) -> Result<Kind, ObjectError> {
-    if let Some(kind) = kinds::named(word) {
+    if let Some(kind) = kinds::named(word).filter(Entry::is_of_access) {
         return Ok(kind.into());
     }
     let version = format!("{GROUP}/{VERSION}");

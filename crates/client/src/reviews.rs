@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use oz_api::{AccessReview, Finding, Requester, conditions};
 use oz_core::access::emergency::review::is_reviewer;
-use oz_core::kinds::Kind as _;
+use oz_core::kinds::Rules as _;
 use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;
 use serde_json::json;

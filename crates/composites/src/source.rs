@@ -1,14 +1,11 @@
 //! The sources of declarations: a CompositeController or a RegoController. The code behind a declaration is the same
 //! for both.
 
-use std::fmt::Debug;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use oz_api::composite::{CompositeController, CompositeControllerStatus};
+use oz_api::kind::Kind;
 use oz_api::rego::RegoController;
 use oz_core::validate::Violation;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;
@@ -16,12 +13,7 @@ use super::declared::Declared;
 use super::{annotations, bare};
 
 /// A kind of object that declares a composite.
-pub trait Source:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-    /// The name among controllers, in lower case.
-    const NAME: &'static str;
-
+pub trait Source: Kind {
     /// True if the CustomResourceDefinition belongs to oz, so that the status preserves all fields that oz writes.
     const COUNTS_PARENTS: bool;
 
@@ -122,7 +114,6 @@ impl Declaration {
 }
 
 impl Source for CompositeController {
-    const NAME: &'static str = "compositecontroller";
     const COUNTS_PARENTS: bool = false;
 
     fn declared(&self) -> Result<Declared, Vec<Violation>> {
@@ -157,7 +148,6 @@ impl Source for CompositeController {
 }
 
 impl Source for RegoController {
-    const NAME: &'static str = "regocontroller";
     const COUNTS_PARENTS: bool = true;
 
     fn declared(&self) -> Result<Declared, Vec<Violation>> {

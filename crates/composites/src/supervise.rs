@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+pub use oz_api::names::COMPOSITE_FINALIZER as FINALIZER;
+
 use super::account::{Account, Accounts};
 use super::answer::unidentified;
 use super::declared::{Declared, Family, KindName};
@@ -28,8 +30,6 @@ use super::source::{Declaration, Source};
 
 /// Name of the port that starts and stops composites.
 pub const PORT: &str = "composites";
-/// The finalizer on a CompositeController whose children may have ends.
-pub const FINALIZER: &str = "oz.wizardofoz.co/composite";
 /// How often kinds and rights are looked up again, though nothing is known to have changed.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// How often, while something is missing.

@@ -135,9 +135,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use kube::CustomResourceExt as _;
-    use oz_api::composite::CompositeController;
-    use oz_api::rego::RegoController;
 
     use super::*;
 
@@ -153,11 +150,8 @@ mod tests {
 
     /// Returns the plurals of oz's kinds that have a status subresource.
     fn with_a_status() -> impl Iterator<Item = String> {
-        let composites = [CompositeController::crd(), RegoController::crd()];
-        let all = crate::kinds::crds()
-            .into_iter()
-            .chain(composites)
-            .chain(oz_api::harness::crds());
+        let all = crate::kinds::all().into_iter();
+        let all = all.filter_map(|kind| kind.definition());
         let has_one = |crd: &CustomResourceDefinition| {
             let mut versions = crd.spec.versions.iter();
             versions.any(|version| {

@@ -7,12 +7,16 @@
     reason = "helpers of tests stop where they fail, too"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
+use oz_core::kinds::{self, Family, crds};
+use serde_json::Value;
 
 /// Parts that belong to Kubernetes, of which the outline is not checked.
 const FOREIGN: [&str; 6] = [
@@ -26,13 +30,13 @@ const FOREIGN: [&str; 6] = [
 
 /// Returns the definitions of all kinds that are declared here.
 fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = oz_core::kinds::crds();
-    all.extend(oz_api::harness::crds());
+    let mut all = crds(Family::Access);
+    all.extend(crds(Family::Harness));
     all
 }
 
 fn crd(kind: &str) -> CustomResourceDefinition {
-    oz_core::kinds::crds()
+    crds(Family::Access)
         .into_iter()
         .find(|crd| crd.spec.names.kind == kind)
         .unwrap()
@@ -196,6 +200,34 @@ fn no_field_stores_null_but_a_value_in_a_patch() {
     }
 }
 
+/// The directories of the definitions: those of the chart, and the published ones.
+const DEFINITIONS: [&str; 4] = [
+    "charts/oz/files/crds",
+    "charts/oz/files/harness",
+    "charts/oz/files/composites",
+    "deploy/example-com",
+];
+
+#[test]
+fn every_definition_in_a_file_is_of_a_kind_in_the_registry_and_vice_versa() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut defined = BTreeSet::new();
+    for directory in DEFINITIONS {
+        for entry in fs::read_dir(root.join(directory)).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            let crds = documents.iter();
+            let crds = crds.filter(|document| document["kind"] == "CustomResourceDefinition");
+            defined.extend(crds.map(|crd| crd["metadata"]["name"].as_str().unwrap().to_owned()));
+        }
+    }
+    let registered = kinds::all().into_iter().map(|kind| kind.resource);
+    let registered: BTreeSet<String> = registered
+        .map(|kind| format!("{}.{}", kind.plural, kind.group))
+        .collect();
+    assert_eq!(defined, registered);
+}
+
 /// Field, type, and whether it is required, as in the original. Existing manifests and stored objects depend
 /// on these.
 const ORIGINAL: &[(&str, &str, &str, bool)] = &[
@@ -310,7 +342,7 @@ fn every_field_of_the_original_is_there() {
         let path = format!(".spec.controllerTargetMutationConfig.{name}");
         ("PodAccessTemplate", path, *type_, false)
     }));
-    for crd in oz_core::kinds::crds() {
+    for crd in crds(Family::Access) {
         let kind = crd.spec.names.kind.as_str();
         let ours = [
             "AuditEvent",

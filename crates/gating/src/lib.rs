@@ -33,11 +33,9 @@ use oz_core::connect::{self, Refusal, Standing, binds};
 use serde_json::Value;
 
 pub use exit::Exit;
+pub use oz_api::names::GATE_API_SERVICE as API_SERVICE;
 pub use path::recordings;
 use path::{Path, Rest};
-
-/// The name of the APIService with which the gate is registered in the API server.
-pub const API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
 
 /// A request of a user to the gate.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
 use oz_api::harness::{HarnessRun, Workspace};
-use oz_api::{AccessLock, ExecAccessTemplate, GROUP, PodAccessTemplate};
+use oz_api::{AccessLock, ExecAccessTemplate, PodAccessTemplate};
 use oz_client::candidates;
-use oz_core::kinds::{self, AccessTemplate};
+use oz_core::kinds::{self, AccessTemplate, Entry, Family};
 
 use crate::cluster::Cluster;
 use crate::connect;
@@ -84,10 +84,10 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
     let after = typed.iter().skip(verb.map_or(0, |at| at + 1));
-    let mut named = after.filter_map(|word| kinds::named(word));
+    let mut named = after.filter_map(|word| kinds::named(word).filter(Entry::is_of_access));
     let Some(kind) = named.next() else {
         let ours = kinds::all().into_iter();
-        let ours = ours.filter(|kind| kind.resource.group == GROUP);
+        let ours = ours.filter(|kind| kind.family == Family::Access);
         let plurals = ours.map(|kind| CompletionCandidate::new(kind.resource.plural));
         return plurals.collect();
     };

@@ -11,6 +11,7 @@ use oz_api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
 use serde::{Deserialize, Serialize};
 
 use crate::{Link, Record};
+use oz_api::kind::{Family, Kind, Role};
 
 /// What happened, and its place in the chain of who wrote it. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,14 @@ pub struct AuditEventSpec {
     /// What it says.
     #[serde(flatten)]
     pub record: Record,
+}
+
+impl Kind for AuditEvent {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Record;
+    const NAME: &'static str = "auditevent";
+
+    oz_api::defined!();
 }
 
 const AUDIT_IS_IMMUTABLE: &str = "spec is immutable: an audit record is never changed";

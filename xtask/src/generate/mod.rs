@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use kube::CustomResourceExt as _;
-use oz_api::composite::CompositeController;
-use oz_api::rego::RegoController;
+use oz_core::kinds::Family;
 use oz_trail::verify::Fault;
 use oz_trail::{Action, Decision};
 use strum::{EnumMessage as _, IntoEnumIterator as _};
@@ -143,13 +141,12 @@ fn attempts(root: &Path) -> Result<String> {
 
 /// Returns the custom resource definitions: their paths from the root of the repository, and their texts.
 fn definitions() -> Result<BTreeMap<PathBuf, String>> {
-    let ours = oz_core::kinds::crds().into_iter().map(|crd| (CRDS, crd));
-    let composites = [CompositeController::crd(), RegoController::crd()];
-    let composites = composites.map(|crd| (COMPOSITES, crd));
-    let harness = oz_api::harness::crds().into_iter();
-    let harness = harness.map(|crd| (HARNESS, crd));
-    ours.chain(composites)
-        .chain(harness)
+    oz_core::kinds::all()
+        .into_iter()
+        .filter_map(|kind| {
+            let directory = directory_of(kind.family)?;
+            Some((directory, kind.definition()?))
+        })
         .map(|(directory, crd)| {
             let path = Path::new(directory).join(format!("{}.yaml", crd.spec.names.plural));
             let yaml = serde_saphyr::to_string(&crd)
@@ -157,4 +154,14 @@ fn definitions() -> Result<BTreeMap<PathBuf, String>> {
             Ok((path, format!("{HEADER}{yaml}")))
         })
         .collect()
+}
+
+/// Returns the directory of the definitions of one part of oz; `None` if oz does not install them.
+const fn directory_of(family: Family) -> Option<&'static str> {
+    match family {
+        Family::Access => Some(CRDS),
+        Family::Harness => Some(HARNESS),
+        Family::Composites => Some(COMPOSITES),
+        Family::Published => None,
+    }
 }

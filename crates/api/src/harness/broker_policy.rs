@@ -8,6 +8,7 @@ use super::policy_grants::{
     ACCEPTED, ACCEPTED_MESSAGE, Grants, Interception, REASON, REASON_MESSAGE,
 };
 use super::policy_status::PolicyStatus;
+use crate::kind::{Family, Kind, Role};
 use crate::schema::optional_timestamp;
 
 const SPEC_IS_GIVEN: &str = "has(self.spec)";
@@ -53,6 +54,14 @@ pub struct BrokerPolicySpec {
     /// How much they may have at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+}
+
+impl Kind for BrokerPolicy {
+    const FAMILY: Family = Family::Harness;
+    const ROLE: Role = Role::RunPolicy;
+    const NAME: &'static str = "brokerpolicy";
+
+    crate::defined!();
 }
 
 /// Any host is let through, and recorded, until an instant.

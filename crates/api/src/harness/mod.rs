@@ -18,9 +18,6 @@ mod template_parts;
 pub mod wire;
 mod workspace;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt as _;
-
 pub use broker_policy::{BrokerPolicy, BrokerPolicySpec, EgressDiscovery, Limits};
 pub use overrides::InteractiveOverrides;
 pub use policy_grants::{
@@ -51,16 +48,3 @@ pub use workspace::{
 
 /// The API group of these kinds.
 pub const GROUP: &str = "paddock.dev";
-
-/// Returns the definitions of these kinds, in the order of their names.
-#[must_use]
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    let all = [
-        BrokerPolicy::crd(),
-        ClusterHarnessTemplate::crd(),
-        HarnessRun::crd(),
-        HarnessTemplate::crd(),
-        Workspace::crd(),
-    ];
-    all.into_iter().map(super::schema::finished).collect()
-}

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::overrides::InteractiveOverrides;
 use super::run_status::HarnessRunStatus;
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{DURATION, DURATION_MESSAGE, SPEC_IS_IMMUTABLE, resources};
 
@@ -130,6 +131,14 @@ pub struct HarnessRunSpec {
     )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
+}
+
+impl Kind for HarnessRun {
+    const FAMILY: Family = Family::Harness;
+    const ROLE: Role = Role::Run;
+    const NAME: &'static str = "harnessrun";
+
+    crate::defined!();
 }
 
 /// The template of a run.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::template_parts::{
     BaseTemplateRef, InteractiveTerms, Requires, RunDefaults, RuntimeImage, TemplateWorkspace,
 };
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 
 const IMAGE: &str = "has(self.baseTemplateRef) != (has(self.image) && self.image != '')";
@@ -119,6 +120,14 @@ pub struct HarnessTemplateSpec {
     pub interactive: Option<InteractiveTerms>,
 }
 
+impl Kind for HarnessTemplate {
+    const FAMILY: Family = Family::Harness;
+    const ROLE: Role = Role::RunTemplate;
+    const NAME: &'static str = "harnesstemplate";
+
+    crate::defined!();
+}
+
 /// Returns the schema of any object: its fields are checked when a run is created from it.
 fn open_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
@@ -148,6 +157,14 @@ pub struct ClusterHarnessTemplateSpec(
     /// As that of a HarnessTemplate, without baseTemplateRef.
     pub HarnessTemplateSpec,
 );
+
+impl Kind for ClusterHarnessTemplate {
+    const FAMILY: Family = Family::Harness;
+    const ROLE: Role = Role::RunTemplate;
+    const NAME: &'static str = "clusterharnesstemplate";
+
+    crate::defined!();
+}
 
 /// What became of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

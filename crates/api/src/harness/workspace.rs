@@ -7,6 +7,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
+use crate::names;
 use crate::optional::not_empty;
 use crate::schema::{quantity, timestamp};
 
@@ -74,6 +76,15 @@ pub struct WorkspaceSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub templates: Vec<String>,
+}
+
+impl Kind for Workspace {
+    const FAMILY: Family = Family::Harness;
+    const ROLE: Role = Role::Workspace;
+    const NAME: &'static str = "workspace";
+    const FINALIZER: Option<&'static str> = Some(names::WORKSPACE_FINALIZER);
+
+    crate::defined!();
 }
 
 /// A claim.

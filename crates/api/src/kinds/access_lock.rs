@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::LockTarget;
+use crate::kind::{Family, Kind, Role};
 use crate::lock::{LOCK_IS_IMMUTABLE, LOCK_IS_IMMUTABLE_MESSAGE, ONE_TARGET, ONE_TARGET_MESSAGE};
 use crate::optional::not_empty;
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, optional_timestamp};
@@ -53,4 +54,12 @@ pub struct AccessLockSpec {
     /// Whether emergencies are let through all the same.
     #[serde(default)]
     pub except_emergency: bool,
+}
+
+impl Kind for AccessLock {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Lock;
+    const NAME: &'static str = "accesslock";
+
+    crate::defined!();
 }

@@ -4,6 +4,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE};
 use crate::{AccessPolicyStatus, PolicyThen};
 
@@ -41,4 +42,12 @@ pub struct AccessPolicySpec {
 
     /// What holds for these requests: something at least.
     pub then: PolicyThen,
+}
+
+impl Kind for AccessPolicy {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Policy;
+    const NAME: &'static str = "accesspolicy";
+
+    crate::defined!();
 }

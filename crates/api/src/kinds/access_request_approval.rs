@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::AccessRequestReference;
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
 
@@ -51,6 +52,14 @@ pub struct AccessRequestApprovalSpec {
     /// rules; if any of it changes, the answer counts for nothing.
     #[schemars(length(min = 1, max = 128))]
     pub digest: String,
+}
+
+impl Kind for AccessRequestApproval {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Approval;
+    const NAME: &'static str = "accessrequestapproval";
+
+    crate::defined!();
 }
 
 const APPROVAL_IS_IMMUTABLE: &str =

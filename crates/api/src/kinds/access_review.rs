@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, timestamp};
 use crate::{
@@ -99,6 +100,14 @@ pub struct AccessReviewSpec {
     )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
+}
+
+impl Kind for AccessReview {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Review;
+    const NAME: &'static str = "accessreview";
+
+    crate::defined!();
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

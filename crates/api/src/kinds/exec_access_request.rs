@@ -3,6 +3,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
@@ -103,6 +104,14 @@ pub struct ExecAccessRequestSpec {
     /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<bool>,
+}
+
+impl Kind for ExecAccessRequest {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Request;
+    const NAME: &'static str = "execaccessrequest";
+
+    crate::defined!();
 }
 
 /// The rule about `spec.targetPod`. The whole spec is immutable; the original has its own message for this field.

@@ -3,6 +3,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE};
 use crate::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
 
@@ -33,4 +34,12 @@ pub struct ExecAccessTemplateSpec {
 
     /// The workload whose pods can be entered, in the template's own namespace.
     pub controller_target_ref: CrossVersionObjectReference,
+}
+
+impl Kind for ExecAccessTemplate {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Template;
+    const NAME: &'static str = "execaccesstemplate";
+
+    crate::defined!();
 }

@@ -3,6 +3,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{
     POD_REQUEST_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
@@ -92,4 +93,12 @@ pub struct PodAccessRequestSpec {
     /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<bool>,
+}
+
+impl Kind for PodAccessRequest {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Request;
+    const NAME: &'static str = "podaccessrequest";
+
+    crate::defined!();
 }

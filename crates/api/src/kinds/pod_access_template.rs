@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{Family, Kind, Role};
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, pod_spec, quantity};
 use crate::{
     AccessConfig, CrossVersionObjectReference, Network, PodTemplateSpecMutationConfig,
@@ -77,6 +78,14 @@ pub struct PodAccessTemplateSpec {
     /// Whom the pod can talk to. Absent means that oz does not restrict it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+}
+
+impl Kind for PodAccessTemplate {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Template;
+    const NAME: &'static str = "podaccesstemplate";
+
+    crate::defined!();
 }
 
 /// Stored objects that the original accepted with both or neither stay editable; nothing new comes

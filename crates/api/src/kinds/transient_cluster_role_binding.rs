@@ -7,6 +7,8 @@ use crate::binding::{
     BINDING_IS_IMMUTABLE_MESSAGE, END_AFTER_BEGIN, END_AFTER_BEGIN_MESSAGE, ONE_END,
     ONE_END_MESSAGE, ROLE_IS_IMMUTABLE, ROLE_IS_IMMUTABLE_MESSAGE,
 };
+use crate::kind::{Family, Kind, Role};
+use crate::names;
 use crate::optional::not_empty;
 use crate::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
@@ -87,6 +89,15 @@ pub struct TransientClusterRoleBindingSpec {
     )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
+}
+
+impl Kind for TransientClusterRoleBinding {
+    const FAMILY: Family = Family::Access;
+    const ROLE: Role = Role::Binding;
+    const NAME: &'static str = "transientclusterrolebinding";
+    const FINALIZER: Option<&'static str> = Some(names::BINDING_FINALIZER);
+
+    crate::defined!();
 }
 
 /// A Role has a namespace, and the cluster has none.

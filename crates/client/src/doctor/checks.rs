@@ -13,7 +13,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_api::{ExecAccessRequest, GROUP, TemplateStatus, VERSION, labels};
 use oz_core::for_each_kind;
-use oz_core::kinds::{self, AccessTemplate, Role};
+use oz_core::kinds::{self, AccessTemplate, Family, Role};
 
 use super::finding::{Check, Finding};
 use super::site::logs;
@@ -79,7 +79,9 @@ pub(super) async fn kinds(cluster: &Cluster) -> Result<Finding> {
         }
         Err(failure) => return Err(failure),
     };
-    let wanted = kinds::crds().into_iter().map(|crd| crd.spec.names.kind);
+    let wanted = kinds::crds(Family::Access)
+        .into_iter()
+        .map(|crd| crd.spec.names.kind);
     let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();
     Ok(match missing.is_empty() {
         true => CHECK.good(format!("{version} is there")),
@@ -93,12 +95,7 @@ fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
         let (verbs, role): (&[_], _) = match kind.role {
             Role::Template => (&["list"], "oz-view-access"),
             Role::Request => (&["create", "watch", "delete"], "oz-request-access"),
-            Role::Binding
-            | Role::Approval
-            | Role::Review
-            | Role::Lock
-            | Role::Policy
-            | Role::Record => (&[], ""),
+            _ => (&[], ""),
         };
         let plural = kind.resource.plural;
         verbs.iter().map(move |&verb| (verb, plural.clone(), role))

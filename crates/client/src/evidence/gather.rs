@@ -77,18 +77,9 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
             found.insert(digest_of(T::title(), template.meta(), template.spec_digest())?);
         }
     });
-    // The remaining kinds define permissions; users request access neither with them nor by them.
+    // The other kinds that define permissions; users request access neither with them nor by them.
     for kind in kinds::all() {
-        let is_known = matches!(
-            kind.role,
-            Role::Request
-                | Role::Template
-                | Role::Binding
-                | Role::Approval
-                | Role::Review
-                | Role::Record
-        );
-        if is_known {
+        if !matches!(kind.role, Role::Lock | Role::Policy) {
             continue;
         }
         let (client, title) = (reading.cluster.client.clone(), kind.resource.kind.clone());

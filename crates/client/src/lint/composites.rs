@@ -1,39 +1,23 @@
-//! Composites in files, checked against their schemas and by the operator's rules for the condition
-//! Accepted.
+//! The policies of composites in files, compiled as the operator compiles them.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
 use oz_api::composite::CompositeController;
 pub(super) use oz_api::composite::GROUP;
 use oz_api::rego::RegoController;
-use oz_composites::declared::Modules;
-use oz_composites::{Declaration, Source};
-use serde::de::DeserializeOwned;
+use oz_composites::Source;
+use oz_composites::declared::{Declared, Modules};
+use oz_core::kinds::{Entry, Kind as _};
 use serde_json::Value;
 
-use super::found::{Found, add, add_checked};
+use super::found::Found;
 
-/// The only kind of MetaController's group that oz runs.
-const KIND: &str = "CompositeController";
-
-pub(super) fn crds() -> [CustomResourceDefinition; 2] {
-    [CompositeController::crd(), RegoController::crd()]
-}
-
-/// Finds the errors in the declaration of a composite, and in its policy if the declaration
-/// contains it.
-pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
-    let read = match kind {
-        KIND => read::<CompositeController>(object),
-        _ => read::<RegoController>(object),
+/// Finds the errors in the policy of a composite with valid fields, if the declaration contains the policy.
+pub(super) fn check(kind: &Entry, object: &Value, found: &mut Found) {
+    let declared = match kind.name {
+        CompositeController::NAME => declared::<CompositeController>(object),
+        RegoController::NAME => declared::<RegoController>(object),
+        _ => None,
     };
-    let declared = read.map(|read| read.declared());
-    let declared = match declared {
-        Err(error) => return add_checked(Err(error), "spec", found),
-        Ok(Err(violations)) => return add(violations, found),
-        Ok(Ok(declared)) => declared,
-    };
-    for function in declared.policies() {
+    for function in declared.iter().flat_map(Declared::policies) {
         let Modules::Inline(text) = &function.modules else {
             continue;
         };
@@ -46,7 +30,8 @@ pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
     }
 }
 
-fn read<S: Source + DeserializeOwned>(object: &Value) -> serde_json::Result<Declaration> {
-    let read: S = serde_json::from_value(object.clone())?;
-    Ok(read.declaration())
+/// Returns the declaration of a composite without violations.
+fn declared<S: Source>(object: &Value) -> Option<Declared> {
+    let source: S = serde_json::from_value(object.clone()).ok()?;
+    source.declared().ok()
 }

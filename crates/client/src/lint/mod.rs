@@ -4,7 +4,6 @@ mod composites;
 mod documents;
 mod expressions;
 mod found;
-mod harness;
 mod metadata;
 mod schema;
 #[cfg(test)]
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use self::documents::{documents, line_of};
 use self::found::{Found, add_checked};
 use self::schema::{structure, unknown};
+use crate::checks::check as check_rules;
 
 /// The kinds of findings, for tools that sort them.
 pub const RULES: [(&str, &str); 5] = [
@@ -162,18 +162,13 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     }
     let mut found = shaped(&schema.schema, object);
     // Rules read typed objects, and an object that violates the schema cannot be one.
-    if found.is_empty() {
-        match registered(group, kind) {
-            Some(kind) => {
-                add_checked(kind.check(object.clone(), now), "spec", &mut found);
-                if found.is_empty() {
-                    expressions::check(&kind, object, &mut found);
-                }
-            }
-            None if group == harness::GROUP => {
-                add_checked(harness::violations(kind, object, now), "spec", &mut found);
-            }
-            None => composites::declared(kind, object, &mut found),
+    if found.is_empty()
+        && let Some(kind) = registered(group, kind)
+    {
+        add_checked(check_rules(&kind, object.clone(), now), "spec", &mut found);
+        if found.is_empty() {
+            expressions::check(&kind, object, &mut found);
+            composites::check(&kind, object, &mut found);
         }
     }
     Some(found)
@@ -215,7 +210,8 @@ fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Optio
     let fields = ["validFrom", "validUntil", "roleRef", "subjects", "status"];
     only(&fields, object, &mut found);
     if found.is_empty() {
-        add_checked(kind.check(object.clone(), now), "metadata", &mut found);
+        let violations = check_rules(&kind, object.clone(), now);
+        add_checked(violations, "metadata", &mut found);
     }
     Some(found)
 }
@@ -251,8 +247,10 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(schemas);
 
 fn schemas() -> Schemas {
     let mut all = Schemas::new();
-    let crds = oz_core::kinds::crds().into_iter();
-    for crd in crds.chain(composites::crds()).chain(harness::crds()) {
+    for crd in kinds::all()
+        .into_iter()
+        .filter_map(|kind| kind.definition())
+    {
         let Some(version) = crd.spec.versions.into_iter().next() else {
             continue;
         };

@@ -4,15 +4,9 @@ use oz_api::example_com::{ClusterRoleBinding, RoleBinding};
 
 use super::published_binding;
 
-published_binding!(
-    RoleBinding,
-    "example-com-transientrolebinding",
-    "TransientRoleBinding.example.com",
-    false
-);
+published_binding!(RoleBinding, "TransientRoleBinding.example.com", false);
 published_binding!(
     ClusterRoleBinding,
-    "example-com-transientclusterrolebinding",
     "TransientClusterRoleBinding.example.com",
     true
 );

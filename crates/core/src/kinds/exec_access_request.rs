@@ -3,22 +3,13 @@
 use jiff::Timestamp;
 use oz_api::{
     ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, RequestStatus,
-    TARGET_POD_IS_IMMUTABLE_MESSAGE, encode,
+    TARGET_POD_IS_IMMUTABLE_MESSAGE,
 };
 
-use super::{AccessRequest, Change, Kind, Role, Terms, defined};
+use super::{AccessRequest, Change, Rules, Terms};
 use crate::validate::Violation;
 
-impl Kind for ExecAccessRequest {
-    const ROLE: Role = Role::Request;
-    const NAME: &'static str = "execaccessrequest";
-
-    defined!();
-
-    fn spec_digest(&self) -> String {
-        encode::digest(&self.spec)
-    }
-
+impl Rules for ExecAccessRequest {
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
         self.check().err().into_iter().flatten().collect()
     }

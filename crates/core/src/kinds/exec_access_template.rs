@@ -1,23 +1,12 @@
 //! The rules of [`ExecAccessTemplate`].
 
 use jiff::Timestamp;
-use oz_api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessTemplate, TemplateStatus, encode,
-};
+use oz_api::{AccessConfig, CrossVersionObjectReference, ExecAccessTemplate, TemplateStatus};
 
-use super::{AccessTemplate, Kind, Role, defined};
+use super::{AccessTemplate, Rules};
 use crate::validate::{self, Target, ValidatedTemplate, Violation};
 
-impl Kind for ExecAccessTemplate {
-    const ROLE: Role = Role::Template;
-    const NAME: &'static str = "execaccesstemplate";
-
-    defined!();
-
-    fn spec_digest(&self) -> String {
-        encode::digest(&self.spec)
-    }
-
+impl Rules for ExecAccessTemplate {
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
         self.check().err().into_iter().flatten().collect()
     }

@@ -1,13 +1,16 @@
-//! The registry of oz's kinds: one file for each, with its names and its validation, and the traits for all
-//! kinds of one role; the types are in `oz-api`. Hooks, controllers, definitions, the removal of oz and the
-//! command line use the registry, and name no kind themselves: a new kind is a type there, a file here, its
-//! line in [`for_each_kind`](crate::for_each_kind), and its decision.
+//! The registry of all kinds of oz, and the rules over those of access: one file for each, and the traits for all
+//! kinds of one role. The types and their names are in `oz-api`; the rules of harness runs and composites are in
+//! `oz-runs` and `oz-composites`, above this crate. Hooks, controllers, definitions, the removal of oz and the
+//! command line use the registry, and name no kind themselves: a new kind is a type with its names there, its
+//! line in [`for_each_kind`](crate::for_each_kind), its rules, and its decision. [`own_objects`] and
+//! [`child_kinds`] list the objects that oz creates in addition to those of its kinds.
 
 mod access_lock;
 mod access_policy;
 mod access_request_approval;
 mod access_review;
 mod audit_event;
+mod created;
 mod example_com;
 mod exec_access_request;
 mod exec_access_template;
@@ -19,21 +22,17 @@ mod right;
 mod transient_cluster_role_binding;
 mod transient_role_binding;
 
-use std::borrow::Cow;
-use std::fmt::Debug;
-
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use oz_api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
 use oz_api::{
     AccessConfig, CrossVersionObjectReference, IdentityError, Name, RequestStatus, TemplateStatus,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-pub use registry::{Entry, all, named};
+pub use created::{ChildKind, ChildRemoval, OwnObject, Removal, child_kinds, own_objects};
+pub use oz_api::kind::{Family, Kind, Role};
+pub use registry::{Entry, all, crds, named};
 pub use requested::requested;
 pub use right::Right;
 
@@ -41,89 +40,12 @@ use crate::access::decide::Ask;
 use crate::access::request::{Request, StoredRequest};
 use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
 
-/// Returns the definitions of all kinds, as they are installed.
-#[must_use]
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    let all = all().into_iter();
-    let mut crds: Vec<_> = all
-        .filter_map(|kind| kind.definition())
-        .map(oz_api::schema::finished)
-        .collect();
-    crds.sort_by(|one, other| one.spec.names.kind.cmp(&other.spec.names.kind));
-    crds
-}
-
-/// The purpose of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The object requests access: an [`AccessRequest`].
-    Request,
-    /// The object defines the users who may have access: an [`AccessTemplate`].
-    Template,
-    /// The object binds subjects to a role for a time: a [`transient::Kind`](crate::transient::Kind).
-    Binding,
-    /// The object approves or denies a request, in the name of its creator.
-    Approval,
-    /// The object ends access, and blocks new access.
-    Lock,
-    /// The object defines rules for requests, regardless of their templates.
-    Policy,
-    /// The object is a review after the fact.
-    Review,
-    /// The object stores an event.
-    Record,
-}
-
-/// A kind of any role.
-pub trait Kind:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-    /// The purpose of the kind.
-    const ROLE: Role;
-    /// The name of the kind's controller, also used in the names of its hooks: unique, in lower case.
-    const NAME: &'static str;
-    /// The finalizer that oz has on its objects.
-    const FINALIZER: Option<&'static str> = None;
-
-    /// Returns the definition; `None` if oz does not install it.
-    fn definition() -> Option<CustomResourceDefinition>;
-
-    /// Returns the short names.
-    fn short_names() -> &'static [&'static str];
-
-    /// Returns the kind's name, such as `ExecAccessRequest`.
-    #[must_use]
-    fn title() -> &'static str {
-        match Self::kind(&()) {
-            Cow::Borrowed(title) => title,
-            Cow::Owned(_) => Self::NAME,
-        }
-    }
-
-    /// Returns the digest of all fields that define the request.
-    fn spec_digest(&self) -> String;
-
+/// The rules of a kind of access.
+pub trait Rules: Kind {
     /// Returns the violations of an object that is created `now`, as far as they are detectable from the
     /// object alone.
     fn violations(&self, now: Timestamp) -> Vec<Violation>;
 }
-
-/// The parts of [`Kind`] that follow from a definition of our own.
-#[macro_export]
-macro_rules! defined {
-    () => {
-        fn definition() -> Option<
-            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-        > {
-            Some(<Self as kube::CustomResourceExt>::crd())
-        }
-
-        fn short_names() -> &'static [&'static str] {
-            <Self as kube::CustomResourceExt>::shortnames()
-        }
-    };
-}
-pub(crate) use defined;
 
 /// The terms of a request, as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +86,7 @@ impl Change {
 }
 
 /// A kind of access request.
-pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
+pub trait AccessRequest: Rules + Resource<Scope = NamespaceResourceScope> {
     /// The kind of the request's template.
     type Template: AccessTemplate;
     /// The purpose of the request, which is also the corresponding verb of ozctl.
@@ -227,7 +149,7 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
 const NAMELESS: &str = "(nameless)";
 
 /// A kind of template.
-pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
+pub trait AccessTemplate: Rules + Resource<Scope = NamespaceResourceScope> {
     /// The validated target of access.
     type Target;
     /// The purpose of its grants, see [`AccessRequest::PURPOSE`].
@@ -266,27 +188,15 @@ pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
     }
 }
 
-/// Implements [`Kind`] and [`transient::Kind`](crate::transient::Kind) for a kind of binding: the shared
-/// parts of oz's own kinds and of the published ones. `digest` and `terms` are functions of an object.
+/// Implements [`Rules`] and [`transient::Kind`](crate::transient::Kind) for a kind of binding: the shared
+/// parts of oz's own kinds and of the published ones. `terms` is a function of an object.
 macro_rules! binding {
     (
-        $type:ident, $name:literal, $mark:expr, cluster: $cluster:literal,
+        $type:ident, $mark:expr, cluster: $cluster:literal,
         effective: $effective:literal, prefix: $prefix:literal, lenient: $lenient:literal,
-        approvable: $approvable:literal,
-        digest: $digest:expr, terms: $terms:expr, { $($definition:tt)* }
+        approvable: $approvable:literal, terms: $terms:expr
     ) => {
-        impl $crate::kinds::Kind for $type {
-            const ROLE: $crate::kinds::Role = $crate::kinds::Role::Binding;
-            const NAME: &'static str = $name;
-            const FINALIZER: Option<&'static str> = Some($crate::transient::FINALIZER);
-
-            $($definition)*
-
-            fn spec_digest(&self) -> String {
-                let digest: fn(&Self) -> String = $digest;
-                digest(self)
-            }
-
+        impl $crate::kinds::Rules for $type {
             fn violations(&self, now: jiff::Timestamp) -> Vec<$crate::validate::Violation> {
                 $crate::transient::violations(self, now)
             }
@@ -315,11 +225,10 @@ pub(crate) use binding;
 
 /// Implements them for a kind of binding of oz's own group.
 macro_rules! own_binding {
-    ($type:ident, $name:literal, $cluster:literal) => {
+    ($type:ident, $cluster:literal) => {
         $crate::kinds::binding!(
-            $type, $name, stringify!($type), cluster: $cluster,
+            $type, stringify!($type), cluster: $cluster,
             effective: "Effective", prefix: "spec.", lenient: false, approvable: true,
-            digest: |object| oz_api::encode::digest(&object.spec),
             terms: |object| {
                 let spec = &object.spec;
                 let spec = $crate::transient::Spec {
@@ -331,8 +240,7 @@ macro_rules! own_binding {
                     reason: spec.reason.as_deref(),
                 };
                 $crate::transient::Terms::of_spec(&spec, $cluster)
-            },
-            { $crate::kinds::defined!(); }
+            }
         );
     };
 }
@@ -340,21 +248,11 @@ pub(crate) use own_binding;
 
 /// Implements them for a published kind.
 macro_rules! published_binding {
-    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
+    ($type:ident, $mark:literal, $cluster:literal) => {
         $crate::kinds::binding!(
-            $type, $name, $mark, cluster: $cluster,
+            $type, $mark, cluster: $cluster,
             effective: "effective", prefix: "", lenient: true, approvable: false,
-            digest: |object| oz_api::encode::digest(&serde_json::json!({ "flat": object.flat })),
-            terms: |object| $crate::transient::Terms::of_flat(&object.flat, $cluster),
-            {
-                fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
-                    None
-                }
-
-                fn short_names() -> &'static [&'static str] {
-                    &[]
-                }
-            }
+            terms: |object| $crate::transient::Terms::of_flat(&object.flat, $cluster)
         );
     };
 }

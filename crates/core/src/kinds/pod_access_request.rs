@@ -1,21 +1,12 @@
 //! The rules of [`PodAccessRequest`].
 
 use jiff::Timestamp;
-use oz_api::{PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, RequestStatus, encode};
+use oz_api::{PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, RequestStatus};
 
-use super::{AccessRequest, Change, Kind, Role, Terms, defined};
+use super::{AccessRequest, Change, Rules, Terms};
 use crate::validate::Violation;
 
-impl Kind for PodAccessRequest {
-    const ROLE: Role = Role::Request;
-    const NAME: &'static str = "podaccessrequest";
-
-    defined!();
-
-    fn spec_digest(&self) -> String {
-        encode::digest(&self.spec)
-    }
-
+impl Rules for PodAccessRequest {
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
         self.check().err().into_iter().flatten().collect()
     }

@@ -1,23 +1,12 @@
 //! The rules of [`PodAccessTemplate`].
 
 use jiff::Timestamp;
-use oz_api::{
-    AccessConfig, CrossVersionObjectReference, PodAccessTemplate, TemplateStatus, encode,
-};
+use oz_api::{AccessConfig, CrossVersionObjectReference, PodAccessTemplate, TemplateStatus};
 
-use super::{AccessTemplate, Kind, Right, Role, defined};
+use super::{AccessTemplate, Right, Rules};
 use crate::validate::{self, AccessPod, ValidatedTemplate, Violation};
 
-impl Kind for PodAccessTemplate {
-    const ROLE: Role = Role::Template;
-    const NAME: &'static str = "podaccesstemplate";
-
-    defined!();
-
-    fn spec_digest(&self) -> String {
-        encode::digest(&self.spec)
-    }
-
+impl Rules for PodAccessTemplate {
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
         self.check().err().into_iter().flatten().collect()
     }

@@ -2,28 +2,20 @@
 
 use std::any::TypeId;
 
-use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::ApiResource;
-use serde_json::Value;
-
-use super::{Kind, Role};
-use crate::validate::Violation;
+use oz_api::kind::{Family, Kind, Role};
 
 /// Runs a block for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the type. The
 /// roles are `requests`, `templates`, `bindings`, those of them as they were `published`, `approvals`,
-/// `reviews`, `locks`, `policies` and `records`; and `requested` are all kinds that users request.
+/// `reviews`, `locks`, `policies` and `records`; `runs`, `workspaces`, `run_policies` and `run_templates` of
+/// harness runs; and `composites`. `requested` are all kinds that users request, `of_access` all with
+/// [`Rules`](crate::kinds::Rules), and `every` are all kinds of the registry.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [ExecAccessRequest PodAccessRequest]);
-    };
-    (requested $kind:ident => $body:block) => {
-        $crate::for_each_kind!(requests $kind => $body);
-        $crate::for_each_kind!(bindings $kind => $body);
-        $crate::for_each_kind!(published $kind => $body);
-        $crate::for_each_kind!(@ $kind $body [harness::HarnessRun harness::Workspace]);
     };
     (templates $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [ExecAccessTemplate PodAccessTemplate]);
@@ -32,14 +24,7 @@ macro_rules! for_each_kind {
         $crate::for_each_kind!(@ $kind $body [TransientRoleBinding TransientClusterRoleBinding]);
     };
     (published $kind:ident => $body:block) => {
-        {
-            type $kind = $crate::types::oz_api::example_com::RoleBinding;
-            $body
-        }
-        {
-            type $kind = $crate::types::oz_api::example_com::ClusterRoleBinding;
-            $body
-        }
+        $crate::for_each_kind!(@ $kind $body [example_com::RoleBinding example_com::ClusterRoleBinding]);
     };
     (approvals $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AccessRequestApproval]);
@@ -59,10 +44,51 @@ macro_rules! for_each_kind {
             $body
         }
     };
+    (runs $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [harness::HarnessRun]);
+    };
+    (workspaces $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [harness::Workspace]);
+    };
+    (run_policies $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [harness::BrokerPolicy]);
+    };
+    (run_templates $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [harness::HarnessTemplate harness::ClusterHarnessTemplate]);
+    };
+    (composites $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [composite::CompositeController rego::RegoController]);
+    };
+    (requested $kind:ident => $body:block) => {
+        $crate::for_each_kind!(requests $kind => $body);
+        $crate::for_each_kind!(bindings $kind => $body);
+        $crate::for_each_kind!(published $kind => $body);
+        $crate::for_each_kind!(runs $kind => $body);
+        $crate::for_each_kind!(workspaces $kind => $body);
+    };
+    (of_access $kind:ident => $body:block) => {
+        $crate::for_each_kind!(requests $kind => $body);
+        $crate::for_each_kind!(templates $kind => $body);
+        $crate::for_each_kind!(bindings $kind => $body);
+        $crate::for_each_kind!(approvals $kind => $body);
+        $crate::for_each_kind!(locks $kind => $body);
+        $crate::for_each_kind!(policies $kind => $body);
+        $crate::for_each_kind!(reviews $kind => $body);
+        $crate::for_each_kind!(records $kind => $body);
+        $crate::for_each_kind!(published $kind => $body);
+    };
+    (every $kind:ident => $body:block) => {
+        $crate::for_each_kind!(of_access $kind => $body);
+        $crate::for_each_kind!(runs $kind => $body);
+        $crate::for_each_kind!(workspaces $kind => $body);
+        $crate::for_each_kind!(run_policies $kind => $body);
+        $crate::for_each_kind!(run_templates $kind => $body);
+        $crate::for_each_kind!(composites $kind => $body);
+    };
     (@ $kind:ident $body:block []) => {};
-    (@ $kind:ident $body:block [harness::$first:ident $($more:tt)*]) => {
+    (@ $kind:ident $body:block [$module:ident::$first:ident $($more:tt)*]) => {
         {
-            type $kind = $crate::types::oz_api::harness::$first;
+            type $kind = $crate::types::oz_api::$module::$first;
             $body
         }
         $crate::for_each_kind!(@ $kind $body [$($more)*]);
@@ -83,14 +109,17 @@ pub struct Entry {
     pub resource: ApiResource,
     /// Whether the kind is namespaced.
     pub namespaced: bool,
+    /// The part of oz to which the kind belongs.
+    pub family: Family,
     /// The purpose of the kind.
     pub role: Role,
+    /// The name of the kind's controller: unique, in lower case.
+    pub name: &'static str,
     /// The short names.
     pub short_names: &'static [&'static str],
     /// The finalizer that oz has on its objects.
     pub finalizer: Option<&'static str>,
     definition: fn() -> Option<CustomResourceDefinition>,
-    check: fn(Value, Timestamp) -> Result<Vec<Violation>, String>,
 }
 
 impl Entry {
@@ -100,29 +129,25 @@ impl Entry {
         Self {
             resource: ApiResource::erase::<K>(&()),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+            family: K::FAMILY,
             role: K::ROLE,
+            name: K::NAME,
             short_names: K::short_names(),
             finalizer: K::FINALIZER,
             definition: K::definition,
-            check: |object, now| match serde_json::from_value::<K>(object) {
-                Ok(object) => Ok(object.violations(now)),
-                Err(error) => Err(error.to_string()),
-            },
         }
     }
 
-    /// Returns the definition; `None` if oz does not install it.
+    /// Returns the definition, as it is installed; `None` if oz does not install it.
     #[must_use]
     pub fn definition(&self) -> Option<CustomResourceDefinition> {
         (self.definition)()
     }
 
-    /// Returns the violations of an object that is created `now`.
-    ///
-    /// # Errors
-    /// The reason why the value is not an object of this kind.
-    pub fn check(&self, object: Value, now: Timestamp) -> Result<Vec<Violation>, String> {
-        (self.check)(object, now)
+    /// Checks whether the kind is one of access, also as it was published.
+    #[must_use]
+    pub fn is_of_access(&self) -> bool {
+        matches!(self.family, Family::Access | Family::Published)
     }
 
     /// Checks whether a word names the kind: plural, singular, kind or short name, with or without the group.
@@ -159,20 +184,22 @@ fn hyphenated(kind: &str) -> String {
     text
 }
 
-/// Returns all kinds: oz's own kinds, and then the published ones.
+/// Returns all kinds: those of access, with the published ones last, then those of harness runs and of
+/// composites.
 #[must_use]
 pub fn all() -> Vec<Entry> {
     let mut all = Vec::new();
-    for_each_kind!(requests K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(templates K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(bindings K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(approvals K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(locks K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(policies K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(reviews K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(records K => { all.push(Entry::of::<K>()) });
-    for_each_kind!(published K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(every K => { all.push(Entry::of::<K>()) });
     all
+}
+
+/// Returns the definitions of the kinds of one part of oz, as they are installed, in the order of their names.
+#[must_use]
+pub fn crds(family: Family) -> Vec<CustomResourceDefinition> {
+    let kinds = all().into_iter().filter(|kind| kind.family == family);
+    let mut crds: Vec<_> = kinds.filter_map(|kind| kind.definition()).collect();
+    crds.sort_by(|one, other| one.spec.names.kind.cmp(&other.spec.names.kind));
+    crds
 }
 
 /// Finds the kind that a word names.
@@ -183,6 +210,8 @@ pub fn named(word: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -205,6 +234,8 @@ mod tests {
                 "example.com/v1 TransientRoleBinding",
             ),
             (&["oza"], "crds.wizardofoz.co/v1alpha1 AuditEvent"),
+            (&["hr", "harness-run"], "paddock.dev/v1alpha1 HarnessRun"),
+            (&["rego"], "crds.wizardofoz.co/v1alpha1 RegoController"),
         ] {
             for word in words {
                 let found = named(word).map(|entry| entry.resource);
@@ -218,13 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn registry_has_all_twenty_kinds_once() {
+        let kinds = all().into_iter();
+        let kinds: Vec<String> = kinds
+            .map(|kind| format!("{}.{}", kind.resource.plural, kind.resource.group))
+            .collect();
+        let different: BTreeSet<&String> = kinds.iter().collect();
+        assert_eq!((kinds.len(), different.len()), (20, 20), "{kinds:?}");
+    }
+
+    #[test]
     fn no_word_names_two_kinds_of_ours() {
-        let ours = all()
-            .into_iter()
-            .filter(|entry| entry.definition().is_some());
-        let ours: Vec<Entry> = ours.collect();
-        assert_eq!(ours.len(), 11);
+        let ours = all().into_iter();
+        let ours: Vec<Entry> = ours
+            .filter(|entry| entry.family != Family::Published)
+            .collect();
+        assert_eq!(ours.len(), 18);
         for entry in &ours {
+            assert!(entry.definition().is_some(), "{}", entry.name);
             for word in entry
                 .short_names
                 .iter()
@@ -239,18 +281,36 @@ mod tests {
 
     #[test]
     fn names_of_controllers_and_hooks_are_unique() {
-        let mut names = Vec::new();
-        for_each_kind!(requests K => { names.push(K::NAME) });
-        for_each_kind!(templates K => { names.push(K::NAME) });
-        for_each_kind!(bindings K => { names.push(K::NAME) });
-        for_each_kind!(published K => { names.push(K::NAME) });
-        for_each_kind!(approvals K => { names.push(K::NAME) });
-        for_each_kind!(locks K => { names.push(K::NAME) });
-        for_each_kind!(policies K => { names.push(K::NAME) });
-        for_each_kind!(reviews K => { names.push(K::NAME) });
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!((names.len(), count), (12, 12));
+        let names: Vec<&str> = all().iter().map(|kind| kind.name).collect();
+        let different: BTreeSet<&&str> = names.iter().collect();
+        assert_eq!((names.len(), different.len()), (20, 20));
+    }
+
+    #[test]
+    fn entries_agree_with_their_definitions() {
+        for kind in all() {
+            let Some(crd) = kind.definition() else {
+                assert_eq!(kind.family, Family::Published, "{}", kind.name);
+                continue;
+            };
+            let (names, resource) = (&crd.spec.names, &kind.resource);
+            assert_eq!(
+                (&names.kind, &names.plural, &crd.spec.group),
+                (&resource.kind, &resource.plural, &resource.group)
+            );
+            let short_names: Vec<&str> = names
+                .short_names
+                .iter()
+                .flatten()
+                .map(String::as_str)
+                .collect();
+            assert_eq!(short_names, kind.short_names, "{}", kind.name);
+            assert_eq!(
+                crd.spec.scope == "Namespaced",
+                kind.namespaced,
+                "{}",
+                kind.name
+            );
+        }
     }
 }

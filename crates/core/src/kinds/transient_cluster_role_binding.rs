@@ -4,8 +4,4 @@ use oz_api::TransientClusterRoleBinding;
 
 use super::own_binding;
 
-own_binding!(
-    TransientClusterRoleBinding,
-    "transientclusterrolebinding",
-    true
-);
+own_binding!(TransientClusterRoleBinding, true);

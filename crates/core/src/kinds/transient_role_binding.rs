@@ -4,4 +4,4 @@ use oz_api::TransientRoleBinding;
 
 use super::own_binding;
 
-own_binding!(TransientRoleBinding, "transientrolebinding", false);
+own_binding!(TransientRoleBinding, false);

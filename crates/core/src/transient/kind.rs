@@ -22,7 +22,7 @@ use crate::lifecycle::seal::Keys;
 use crate::validate::Violation;
 
 /// One kind of transient binding.
-pub trait Kind: kinds::Kind {
+pub trait Kind: kinds::Rules {
     /// Value of [`oz_api::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
     const MARK: &'static str;
     /// Type of the condition that says whether the binding is in effect.

@@ -33,16 +33,13 @@ pub use grant::Grant;
 pub use judged::limit;
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, StoredBinding, Transient};
+pub use oz_api::names::BINDING_FINALIZER as FINALIZER;
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
 pub use privileged::{Danger, Privileged, has_privileged, privileged};
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
 pub use waiting::WaitingWindow;
-
-/// The finalizer that every transient binding has from its creation until nothing of it is left:
-/// even a deletion that orphans leaves no binding behind.
-pub const FINALIZER: &str = "oz.wizardofoz.co/revoke";
 
 /// The question whether a requester may bind a role themselves; `namespace` is `None` for the whole
 /// cluster. It is Kubernetes' own right, verb `bind` on the role.

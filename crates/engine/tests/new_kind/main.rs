@@ -11,10 +11,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, Resource as _, ResourceExt as _};
 use oz_admission::{Cx, Hook, Notes, Operation, Rejection, Review, Validate};
 use oz_api::duration::{DurationError, GoDuration};
-use oz_api::{Ending, Phase, encode, labels};
+use oz_api::{Ending, Phase, defined, labels};
 use oz_core::controller::*;
-use oz_core::defined;
-use oz_core::kinds::{Kind, Role};
+use oz_core::kinds::{Family, Kind, Role, Rules};
 use oz_core::lifecycle::window::Window;
 use oz_core::lifecycle::{self, End};
 use oz_core::validate::Violation;
@@ -22,7 +21,7 @@ use oz_trail::{Action, Decision as Way, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-// The type: a file in `api/src/kinds`, and its line in `for_each_kind!` of `core/src/kinds`.
+// The type and its names: a file in `api/src/kinds`, and its line in `for_each_kind!` of `core/src/kinds`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.wizardofoz.co", version = "v1", kind = "Freeze")]
 #[kube(namespaced, status = "FreezeStatus", shortname = "frz")]
@@ -37,14 +36,15 @@ pub struct FreezeStatus {
 }
 
 impl Kind for Freeze {
+    const FAMILY: Family = Family::Access;
     const ROLE: Role = Role::Request;
     const NAME: &'static str = "freeze";
+
     defined!();
+}
 
-    fn spec_digest(&self) -> String {
-        encode::digest(&self.spec)
-    }
-
+// The rules: a file in `core/src/kinds`.
+impl Rules for Freeze {
     fn violations(&self, _: Timestamp) -> Vec<Violation> {
         self.window().err().into_iter().collect()
     }

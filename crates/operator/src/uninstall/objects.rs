@@ -1,14 +1,12 @@
 //! The reads of objects and responses during the removal of oz, and the deletion of objects.
 
-use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::core::ObjectMeta;
-use kube::{Api, Client, Resource};
-use oz_api::{GROUP, labels};
-use serde::de::DeserializeOwned;
+use kube::core::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Api, Client};
+use oz_api::{GROUP, Name, labels};
 use serde_json::json;
 
 /// The pause between two checks of the remaining objects.
@@ -16,6 +14,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The timeout for pods of the webhook, and then for those of the operator, to end. With the
 /// default of `patience`, all steps end well within the five minutes that Helm gives a hook.
 pub(super) const STOP: Duration = Duration::from_secs(60);
+/// The time for which calls of a busy API server are retried.
+const BUSY: Duration = Duration::from_secs(30);
 
 /// Returns the finalizers of an object.
 pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
@@ -30,50 +30,90 @@ pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<
     }
 }
 
-/// Returns the metadata of the objects of one kind that oz created.
-pub(super) async fn grants<K>(client: &Client) -> Result<Vec<ObjectMeta>>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
+/// Returns the metadata of all objects of a kind; empty if it is not installed.
+pub(super) async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let began = Instant::now();
+    loop {
+        match unless_missing(all.list_metadata(&ListParams::default()).await) {
+            Ok(listed) => {
+                return Ok(listed.into_iter().flatten().map(|it| it.metadata).collect());
+            }
+            // For example while the API server prepares to serve a kind.
+            Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("failed to list {}", resource.plural));
+            }
+        }
+    }
+}
+
+fn is_busy(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429 || status.code >= 500)
+}
+
+/// Returns the metadata of the objects of one kind that oz created for objects of its kinds.
+pub(super) async fn children(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
     let selector = format!(
         "{}={},{}",
         labels::MANAGED_BY,
         labels::OZ,
         labels::OWNER_UID
     );
-    let listed = Api::<K>::all(client.clone())
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let listed = all
         .list_metadata(&ListParams::default().labels(&selector))
         .await
-        .with_context(|| format!("failed to list {}", K::plural(&())))?;
+        .with_context(|| format!("failed to list {}", resource.plural))?;
     let metadata = listed.items.into_iter().map(|object| object.metadata);
     Ok(metadata.filter(is_grant).collect())
 }
 
-/// Deletes an object; succeeds if it does not exist.
-pub(super) async fn delete<K>(api: Api<K>, name: &str) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    unless_missing(api.delete(name, &DeleteParams::default()).await)
-        .with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
+/// Deletes an object that was read; succeeds if it does not exist.
+pub(super) async fn delete(
+    client: &Client,
+    resource: &ApiResource,
+    object: &ObjectMeta,
+    parameters: &DeleteParams,
+) -> Result<()> {
+    let name = Name::from_metadata(object)?;
+    let api = api(client, resource, object.namespace.as_deref());
+    unless_missing(api.delete(name.as_str(), parameters).await)
+        .with_context(|| format!("failed to delete {} {name}", resource.kind))?;
     Ok(())
 }
 
 /// Removes a finalizer from an object, if the object is unchanged since it was read.
-pub(super) async fn release<K>(api: &Api<K>, object: &ObjectMeta, finalizer: &str) -> Result<()>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    let name = object.name.as_deref().unwrap_or_default();
+pub(super) async fn release(
+    client: &Client,
+    resource: &ApiResource,
+    object: &ObjectMeta,
+    finalizer: &str,
+) -> Result<()> {
+    let name = Name::from_metadata(object)?;
     let others: Vec<&str> = finalizers(object).filter(|one| *one != finalizer).collect();
     let patch = Patch::Merge(json!({"metadata": {
         "finalizers": others, "resourceVersion": object.resource_version,
     }}));
-    let patched = api
-        .patch_metadata(name, &PatchParams::default(), &patch)
+    let patched = api(client, resource, object.namespace.as_deref())
+        .patch_metadata(name.as_str(), &PatchParams::default(), &patch)
         .await;
     unless_missing(patched).with_context(|| format!("failed to take {finalizer} off {name}"))?;
     Ok(())
+}
+
+/// Returns the API for the objects of a kind in a namespace; `None` for cluster-scoped ones.
+pub(super) fn api(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
 }
 
 /// Checks whether oz created an object for a user's access: its labels alone prove nothing, as any

@@ -12,13 +12,11 @@ use oz_core::lifecycle::seal::Keys;
 
 pub use assess::{Facts, Holder, Question, State, Waiting, queue};
 pub use claim::claim;
+pub use oz_api::names::WORKSPACE_FINALIZER as FINALIZER;
 pub use report::{SeedOutcome, seeding_ended};
 
 pub use super::objects::WORKSPACE_KIND as KIND;
 use super::seed;
-
-/// The finalizer of a workspace while a run holds it. The original has it on all of them.
-pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
 
 /// The controller of Workspaces.
 #[derive(Clone, Debug)]

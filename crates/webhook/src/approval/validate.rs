@@ -8,7 +8,7 @@ use oz_audit::Sink;
 use oz_core::access::lock::Access;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
-use oz_core::kinds::Kind as _;
+use oz_core::kinds::{Kind as _, Rules as _};
 use oz_core::validate::REQUEST_METADATA;
 use oz_trail::{Action, Decision, Record, RequestRef};
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
-use oz_api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
-};
+use oz_api::harness::HarnessRun;
+use oz_core::for_each_kind;
 use oz_runtime::Feeds;
 
-use super::rules::{Checked, Reviewed, name};
+use super::rules::{Checked, Reviewed};
 use super::run::{Definitions, RunValidator};
 use super::stamp::{Stamped, Stamper};
 use super::validate::{Installation, Validator};
@@ -22,28 +21,27 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook
     if !grounds.harness {
         return Vec::new();
     }
-    vec![
-        stamp::<HarnessRun>(grounds),
-        stamp::<Workspace>(grounds),
-        run(grounds, feeds, locks),
-        checked::<Workspace>(grounds),
-        checked::<BrokerPolicy>(grounds),
-        checked::<HarnessTemplate>(grounds),
-        checked::<ClusterHarnessTemplate>(grounds),
-    ]
+    let mut all = Vec::new();
+    for_each_kind!(runs K => { all.push(stamp::<K>(grounds)) });
+    for_each_kind!(workspaces K => { all.push(stamp::<K>(grounds)) });
+    all.push(run(grounds, feeds, locks));
+    for_each_kind!(workspaces K => { all.push(checked::<K>(grounds)) });
+    for_each_kind!(run_policies K => { all.push(checked::<K>(grounds)) });
+    for_each_kind!(run_templates K => { all.push(checked::<K>(grounds)) });
+    all
 }
 
 /// Returns the stamp hook, which has no exceptions: an object without a stamp is never run, and
 /// gets no Secret.
 fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
     let handler = Stamper::<K>::new(grounds.keys.clone());
-    Hook::mutating(&format!("stamp-{}", name::<K>()), handler)
+    Hook::mutating(&format!("stamp-{}", K::NAME), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)
         .reinvoke(true)
         .side_effects(SideEffects::None)
         .path(&path::<K>("mutate"))
-        .webhook_name(&format!("m{}.kb.io", name::<K>()))
+        .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
 
 fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Hook {
@@ -63,7 +61,7 @@ fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Hook {
 
 fn checked<K: Checked>(grounds: &Grounds) -> Hook {
     let handler = Validator::<K>::new(installation(grounds));
-    let hook = Hook::validating(&format!("validate-{}", name::<K>()), handler);
+    let hook = Hook::validating(&format!("validate-{}", K::NAME), handler);
     validating::<K>(grounds, hook)
 }
 
@@ -89,11 +87,11 @@ fn validating<K: Reviewed>(grounds: &Grounds, hook: Hook) -> Hook {
             &not_by_those_who_end_access(grounds),
         )
         .path(&path::<K>("validate"))
-        .webhook_name(&format!("v{}.kb.io", name::<K>()))
+        .webhook_name(&format!("v{}.kb.io", K::NAME))
 }
 
 /// Returns the path of a hook for a kind, as the original defines it.
 fn path<K: Reviewed>(verb: &str) -> String {
     let group = K::group(&()).replace('.', "-");
-    format!("/{verb}-{group}-{}-{}", K::version(&()), name::<K>())
+    format!("/{verb}-{group}-{}-{}", K::version(&()), K::NAME)
 }

@@ -2,25 +2,20 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::Resource;
 use oz_api::encode;
 use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind,
     Workspace,
 };
+use oz_core::kinds::Kind;
 use oz_core::validate::Violation;
 use oz_runs::admission::{self, Named};
 use oz_trail::Action;
 
 /// A kind of oz that is reviewed.
-pub(super) trait Reviewed: Resource<DynamicType = ()> + oz_admission::Reviewed {}
+pub(super) trait Reviewed: Kind + oz_admission::Reviewed {}
 
-impl<K: Resource<DynamicType = ()> + oz_admission::Reviewed> Reviewed for K {}
-
-/// Returns the kind as it appears in the names and paths of hooks.
-pub(super) fn name<K: Reviewed>() -> String {
-    K::kind(&()).to_ascii_lowercase()
-}
+impl<K: Kind + oz_admission::Reviewed> Reviewed for K {}
 
 /// A kind that defines runs.
 pub(super) trait Checked: Reviewed {

@@ -4,9 +4,8 @@ use oz_admission::{
     FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
     SideEffects,
 };
-use oz_api::composite::CompositeController;
-use oz_api::rego::RegoController;
 use oz_composites::Source;
+use oz_core::for_each_kind;
 
 use super::{GARBAGE_COLLECTOR, Grounds, quoted};
 use crate::guard_composite::CompositeGuard;
@@ -14,9 +13,10 @@ use crate::observe_policy::PolicyObserver;
 use crate::stamp_parent::ParentStamper;
 
 /// Returns the hooks for declarations, if composites run.
-pub(super) fn guards(grounds: &Grounds) -> impl Iterator<Item = Hook> {
-    let hooks = [guard::<CompositeController>, guard::<RegoController>];
-    hooks.into_iter().filter_map(|hook| hook(grounds))
+pub(super) fn guards(grounds: &Grounds) -> Vec<Hook> {
+    let mut hooks = Vec::new();
+    for_each_kind!(composites S => { hooks.extend(guard::<S>(grounds)) });
+    hooks
 }
 
 /// Returns the hook for declarations of one kind. It does not check status and deletion, nor the
@@ -47,10 +47,9 @@ pub(crate) type Parents = Vec<(&'static str, Rules)>;
 
 /// Watches the declarations for the kinds of parents.
 pub(crate) fn parents(manager: &mut ManagerBuilder) -> Parents {
-    vec![
-        followed::<CompositeController>(manager),
-        followed::<RegoController>(manager),
-    ]
+    let mut parents = Parents::new();
+    for_each_kind!(composites S => { parents.push(followed::<S>(manager)) });
+    parents
 }
 
 fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {

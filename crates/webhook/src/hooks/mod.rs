@@ -6,7 +6,6 @@ mod connections;
 mod copies;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -16,14 +15,13 @@ use kube::Resource;
 use oz_admission::{
     FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects, mutate_fn,
 };
-use oz_api::harness::HarnessRun;
-use oz_api::{AccessReview, example_com, labels};
+use oz_api::{AccessReview, labels};
 use oz_audit::Sink;
 use oz_composites::Account;
 use oz_core::access::seal::Keys;
 use oz_core::canary::UsedWords;
 use oz_core::for_each_kind;
-use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
+use oz_core::kinds::{AccessRequest, AccessTemplate, Family, Kind};
 use oz_core::transient::Policy;
 use oz_runtime::Feeds;
 use oz_trail::{AuditEvent, Mode};
@@ -233,25 +231,22 @@ fn request<R: AccessRequest>(
 }
 
 /// Checks whether the kind is served.
-fn is_served<R: Resource<DynamicType = ()>>(grounds: &Grounds) -> bool {
-    let group = R::group(&());
-    if group == HarnessRun::group(&()) {
-        grounds.harness
-    } else {
-        group != example_com::GROUP || grounds.serve_example_com
+fn is_served<R: Kind>(grounds: &Grounds) -> bool {
+    match R::FAMILY {
+        Family::Access => true,
+        Family::Published => grounds.serve_example_com,
+        Family::Harness => grounds.harness,
+        Family::Composites => grounds.composite_account.is_some(),
     }
 }
 
 /// Returns the hook that observes deletions, which end access: they do not depend on its response,
 /// and deletions by Kubernetes or oz that end access do not call it.
-fn deletion<R>(grounds: &Grounds) -> Hook
-where
-    R: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-{
-    let (group, kind) = (R::group(&()), R::kind(&()).to_ascii_lowercase());
+fn deletion<R: Kind>(grounds: &Grounds) -> Hook {
+    let kind = R::title().to_ascii_lowercase();
     // Both groups of transient bindings contain kinds with these names.
-    let kind = match &*group {
-        example_com::GROUP => format!("published-{kind}"),
+    let kind = match R::FAMILY {
+        Family::Published => format!("published-{kind}"),
         _ => kind,
     };
     let handler = DeletionObserver::<R>::new(grounds.records.clone());

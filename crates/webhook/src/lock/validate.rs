@@ -7,7 +7,7 @@ use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_api::{AccessLock, AccessLockSpec};
 use oz_audit::Sink;
 use oz_core::access::lock::{self, may_change};
-use oz_core::kinds::Kind as _;
+use oz_core::kinds::{Kind as _, Rules as _};
 use oz_core::validate::{self, LockWhen, REQUEST_METADATA};
 use oz_trail::{Action, Decision, Record, RequestRef};
 

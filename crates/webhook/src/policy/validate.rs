@@ -11,7 +11,7 @@ use oz_api::AccessPolicy;
 use oz_audit::Sink;
 use oz_cel::Expressions;
 use oz_core::access::policy::MAX_POLICIES;
-use oz_core::kinds::Kind as _;
+use oz_core::kinds::{Kind as _, Rules as _};
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 use oz_trail::{Action, Decision, Record};
 

@@ -8,7 +8,7 @@ use oz_api::{AccessReview, Name, Requester, labels};
 use oz_audit::Sink;
 use oz_core::access::emergency::review;
 use oz_core::access::seal::Keys;
-use oz_core::kinds::Kind as _;
+use oz_core::kinds::{Kind as _, Rules as _};
 use oz_core::validate::REQUEST_METADATA;
 use oz_trail::{Action, Decision, Record};
 

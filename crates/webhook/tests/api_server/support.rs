@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use oz_api::names::SEAL_KEYS;
 use oz_api::{ExecAccessRequest, ExecAccessTemplate};
 use oz_core::access::seal::{Keys, Owner};
-use oz_core::kinds::crds;
+use oz_core::kinds::{Family, crds};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -70,7 +70,7 @@ fn install(cluster: &'static Cluster) -> Result<Webhook> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let manifests = crds()
+        let manifests = crds(Family::Access)
             .iter()
             .map(serde_json::to_string)
             .collect::<Result<Vec<_>, _>>()?;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::Kind as _;
+use crate::kinds::Rules as _;
 use crate::validate::{self, LockWhen, MAX_LOCK};
 
 fn now() -> Timestamp {

@@ -10,7 +10,7 @@ use super::{
     Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, MAX_TICKETS,
     Refused, Rule, TicketRule, When,
 };
-use crate::kinds::Kind as _;
+use crate::kinds::{Kind as _, Rules as _};
 use crate::validate::{self, Violation};
 
 /// The users who repair an access policy.

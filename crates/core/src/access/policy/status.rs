@@ -7,7 +7,7 @@ use oz_api::{AccessPolicy, AccessPolicyStatus, conditions};
 use super::MAX_POLICIES;
 use crate::access::fact::Fact;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
-use crate::kinds::Kind as _;
+use crate::kinds::{Kind as _, Rules as _};
 use crate::validate::Violation;
 
 /// The condition of an access policy that can be evaluated.

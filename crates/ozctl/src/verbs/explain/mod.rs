@@ -204,7 +204,8 @@ async fn of_parent(
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
     let kind = word.split_once('/').map(|(kind, _)| kind);
-    if kind.is_none_or(|kind| kind.is_empty() || kinds::named(kind).is_some()) {
+    let is_of_access = |kind: &str| kinds::named(kind).is_some_and(|kind| kind.is_of_access());
+    if kind.is_none_or(|kind| kind.is_empty() || is_of_access(kind)) {
         return Ok(None);
     }
     composite::explain(cluster, &flags.settings.policy_namespaces, word).await

@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn permissions_on_groups_of_oz_are_on_kinds_of_the_registry() {
         let kinds = oz_core::kinds::all();
-        let documents = documents(&oz_e2e::repository().join("deploy/rbac")).unwrap();
+        let documents = documents(&oz_testkit::repository().join("deploy/rbac")).unwrap();
         for permission in held(&documents).unwrap() {
             let of_group = |kind: &&Entry| kind.resource.group == permission.api_group;
             let mut group = kinds.iter().filter(of_group).peekable();

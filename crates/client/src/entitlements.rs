@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{IdentityError, Name, Phase, RoleKind};
+use oz_api::{Name, Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_core::access::grant::object_name;
@@ -41,7 +41,7 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     for_each_kind!(templates T => {
         let templates = reading.all::<T>(T::title()).await?;
         for template in &templates {
-            found.extend(sources::of_template(template).map_err(unidentified)?);
+            found.extend(sources::of_template(template)?);
         }
     });
     for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
@@ -49,10 +49,6 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     found.extend(rbac.into_pods());
     reading.flags(&rbac, oz, &mut found).await?;
     Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
-}
-
-fn unidentified(error: IdentityError) -> Failure {
-    Failure::new(error.to_string())
 }
 
 /// The reader of the cluster, and the gaps.
@@ -128,14 +124,11 @@ impl Reading<'_> {
 
     async fn rbac(&mut self) -> Result<Rbac> {
         let mut rbac = Rbac::default();
-        rbac.roles(self.all::<Role>("Role").await?)
-            .map_err(unidentified)?;
-        rbac.cluster_roles(&self.all::<ClusterRole>("ClusterRole").await?)
-            .map_err(unidentified)?;
-        rbac.role_bindings(self.all::<RoleBinding>("RoleBinding").await?)
-            .map_err(unidentified)?;
+        rbac.roles(self.all::<Role>("Role").await?)?;
+        rbac.cluster_roles(&self.all::<ClusterRole>("ClusterRole").await?)?;
+        rbac.role_bindings(self.all::<RoleBinding>("RoleBinding").await?)?;
         let bindings = self.all::<ClusterRoleBinding>("ClusterRoleBinding").await?;
-        rbac.cluster_role_bindings(bindings).map_err(unidentified)?;
+        rbac.cluster_role_bindings(bindings)?;
         let key = |metadata: &ObjectMeta| -> Option<Key> {
             Some((metadata.namespace.clone(), metadata.name.clone()?))
         };

@@ -222,6 +222,8 @@ pub(super) enum HandedError {
     NoRole(serde_json::Error),
     #[error("is a {kind}, which no function writes")]
     NotWritten { kind: String },
+    #[error("has no name")]
+    Nameless,
     #[error("has an aggregationRule: nobody knows what it will permit")]
     Aggregated,
     #[error("has rules that are none: {0}")]

@@ -771,7 +771,7 @@ fn name(step: &Step) -> Option<String> {
         }
         _ => return None,
     };
-    Some(title(kind, namespace.as_deref(), &name))
+    Some(title(kind, namespace.as_deref(), &name?))
 }
 
 /// A plan of which nothing is done but what is told.

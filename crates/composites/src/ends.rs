@@ -23,7 +23,7 @@ struct Until {
     group: String,
     kind: String,
     namespace: Option<String>,
-    name: String,
+    name: Option<String>,
     /// The expiry; `None` if the child no longer expires.
     until: Option<Timestamp>,
 }

@@ -41,9 +41,9 @@ fn by_kind(family: &Family, version: HookVersion, children: &[Live]) -> Value {
     for (placed, _) in &family.children {
         let resource = &placed.resource;
         let of_kind = children.iter().filter(|child| child.resource == *resource);
-        let of_kind = of_kind.map(|child| {
-            let name = name(family, version, placed, &child.object);
-            (name, whole(&child.object, placed))
+        let of_kind = of_kind.filter_map(|child| {
+            let name = name(family, version, placed, &child.object)?;
+            Some((name, whole(&child.object, placed)))
         });
         let key = format!("{}.{}", resource.kind, resource.api_version);
         kinds.insert(key, Value::Object(of_kind.collect()));
@@ -72,20 +72,27 @@ fn by_rule(
         let resource = &kind.resource;
         let key = format!("{}.{}", resource.kind, resource.api_version);
         let of_kind = kinds.entry(key).or_default();
-        of_kind.extend(objects.iter().map(|object| {
+        of_kind.extend(objects.iter().filter_map(|object| {
             let elsewhere = object.metadata.namespace != parent.metadata.namespace;
             let version = match version {
                 // In another namespace, a name is unique only with its namespace.
                 HookVersion::V1 if elsewhere => HookVersion::V2,
                 version => version,
             };
-            (name(family, version, kind, object), whole(object, kind))
+            let name = name(family, version, kind, object)?;
+            Some((name, whole(object, kind)))
         }));
     }
     json!(kinds)
 }
 
-fn name(family: &Family, version: HookVersion, placed: &Placed, object: &DynamicObject) -> String {
+/// Returns the name of a stored object, with its namespace where the parent's scope leaves it open.
+fn name(
+    family: &Family,
+    version: HookVersion,
+    placed: &Placed,
+    object: &DynamicObject,
+) -> Option<String> {
     let Key {
         namespace, name, ..
     } = Key::of(&placed.resource, &object.metadata);
@@ -93,10 +100,11 @@ fn name(family: &Family, version: HookVersion, placed: &Placed, object: &Dynamic
         HookVersion::V1 => family.parent.cluster_scoped && !placed.cluster_scoped,
         HookVersion::V2 => !placed.cluster_scoped,
     };
-    match namespace {
+    let name = name?;
+    Some(match namespace {
         Some(namespace) if qualified => format!("{namespace}/{name}"),
         _ => name,
-    }
+    })
 }
 
 /// Returns an object with its API version and kind, which lists omit.

@@ -51,12 +51,12 @@ pub struct Target {
     pub group: String,
     /// The plural name of the kind.
     pub resource: String,
-    /// The name of the object.
-    pub name: String,
+    /// The name of the object; `None` for one that the API server names.
+    pub name: Option<String>,
 }
 
 impl Target {
-    fn new(resource: &ApiResource, name: String) -> Self {
+    fn new(resource: &ApiResource, name: Option<String>) -> Self {
         Self {
             group: resource.group.clone(),
             resource: resource.plural.clone(),
@@ -95,7 +95,7 @@ impl Act {
                     verb: Some((*verb).to_owned()),
                     group: Some(target.group.clone()),
                     resource: Some(target.resource.clone()),
-                    name: Some(target.name.clone()),
+                    name: target.name.clone(),
                     ..ResourceAttributes::default()
                 })
                 .collect(),
@@ -125,10 +125,11 @@ impl Act {
                     "" => String::new(),
                     group => format!(".{group}"),
                 };
-                let right = format!(
-                    "{verbs} {}{group} {} themselves",
-                    target.resource, target.name
-                );
+                let resource = &target.resource;
+                let right = match &target.name {
+                    Some(name) => format!("{verbs} {resource}{group} {name} themselves"),
+                    None => format!("{verbs} {resource}{group} themselves"),
+                };
                 ("MayNotTouch", right)
             }
         };
@@ -307,7 +308,7 @@ fn handed(
     let role = RoleReference {
         api_group: RBAC_GROUP.to_owned(),
         kind,
-        name: child.key().name,
+        name: child.key().name.ok_or(HandedError::Nameless)?,
     };
     Ok(vec![want(Act::Write(role, rules))])
 }

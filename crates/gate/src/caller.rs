@@ -69,7 +69,7 @@ impl Callers {
         }
         let empty = BTreeMap::new();
         let data = map.data.as_ref().unwrap_or(&empty);
-        let proxy = FrontProxy::read(data).map_err(not_known)?;
+        let proxy = FrontProxy::read(data).map_err(|error| not_known(error.to_string()))?;
         let authority = ClientAuthority::new(proxy.authorities.as_bytes(), proxy.names.clone())
             .map_err(|why| {
                 not_known(format!(

@@ -52,6 +52,7 @@ impl Case {
         when: Option<Result<bool, impl Display>>,
         matched: impl Fn(&AccessPolicy) -> Result<bool, E>,
     ) -> Judgement {
+        let when = when.map(|when| when.map_err(|why| why.to_string()));
         let opinions: Vec<Opinion<'_, _>> = self
             .policies
             .iter()

@@ -3,7 +3,7 @@
 use std::io;
 
 use jiff::Timestamp;
-use oz_compliance::evidence::{self as files, FORMAT, SealError};
+use oz_compliance::evidence::{self as files, Difference, FORMAT, SealError};
 use oz_trail::KeyError;
 
 /// A reason why a bundle is not whole.
@@ -149,7 +149,7 @@ pub enum Problem {
     #[error("{}: {difference}", files::SUMS)]
     Sums {
         /// The first difference.
-        difference: String,
+        difference: Difference,
     },
     /// The seal is over other sums.
     #[error(

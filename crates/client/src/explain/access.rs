@@ -369,7 +369,7 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
             namespace: Some(&cluster.namespace),
             name,
             spec_digest: found.spec_digest(),
-            at: created.map_err(|error| Failure::new(error.to_string()))?,
+            at: created?,
             judgement: None,
         }
         .stamp()?;

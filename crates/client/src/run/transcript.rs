@@ -7,6 +7,7 @@ use futures::io::{AsyncReadExt as _, Cursor};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
+use oz_api::IdentityError;
 use oz_api::harness::HarnessRun;
 use oz_runs::queue::workspace_of;
 use oz_runs::reader::{self, CONTAINER, Program, Unreadable};
@@ -42,6 +43,9 @@ pub enum TranscriptError {
         "the run's status names no image of oz's to read by (ozImage): it never began, or another system ran it"
     )]
     NoImage,
+    /// The run has neither a workspace nor a name.
+    #[error(transparent)]
+    Nameless(#[from] IdentityError),
     /// The pod cannot be created from its definition.
     #[error("failed to make the reader's pod: {0}")]
     Malformed(serde_json::Error),
@@ -228,7 +232,8 @@ fn definition(
             Program::Own(image.ok_or(TranscriptError::NoImage)?)
         }
     };
-    let (name, workspace) = (run.name_any(), workspace_of(run));
+    let name = run.name_any();
+    let workspace = workspace_of(run).ok_or(IdentityError::Nameless)?;
     let pod = reader::pod(&reader::Reading {
         namespace: &cluster.namespace,
         run: &name,

@@ -102,7 +102,7 @@ pub enum SessionError {
     #[error("failed to read {name}: {error}")]
     Part {
         /// The name of the part.
-        name: PartName,
+        name: Box<PartName>,
         /// The cause.
         error: PartError,
     },
@@ -110,7 +110,7 @@ pub enum SessionError {
     #[error("{name} is encrypted to {}", list(.to))]
     Encrypted {
         /// The name of the part.
-        name: PartName,
+        name: Box<PartName>,
         /// The recipients that the part names.
         to: Vec<Recipient>,
     },
@@ -118,7 +118,7 @@ pub enum SessionError {
     #[error("{name} is encrypted to {}, and the identity given is of {}", list(.to), list(.ours))]
     OtherIdentity {
         /// The name of the part.
-        name: PartName,
+        name: Box<PartName>,
         /// The recipients that the part names.
         to: Vec<Recipient>,
         /// The recipients of the given identities.
@@ -131,7 +131,7 @@ pub enum SessionError {
     #[error("watching session {key} broke off: {error}")]
     BrokenOff {
         /// The session.
-        key: SessionKey,
+        key: Box<SessionKey>,
         /// The cause.
         error: BreakOff,
     },

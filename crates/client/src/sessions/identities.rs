@@ -34,7 +34,7 @@ impl Identities {
         limit: usize,
     ) -> Result<Vec<u8>, SessionError> {
         let failed = |error: PartError| SessionError::Part {
-            name: name.clone(),
+            name: Box::new(name.clone()),
             error,
         };
         let unpack = |packed: &[u8]| {
@@ -61,7 +61,7 @@ impl Identities {
     }
 
     fn no_match(&self, name: &PartName, to: Vec<Recipient>) -> SessionError {
-        let name = name.clone();
+        let name = Box::new(name.clone());
         if self.is_empty() {
             return SessionError::Encrypted { name, to };
         }

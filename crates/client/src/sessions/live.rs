@@ -166,7 +166,7 @@ impl Watch {
     /// Returns the error about the end of the data.
     pub fn broken_off(&self, error: BreakOff) -> SessionError {
         SessionError::BrokenOff {
-            key: self.key.clone(),
+            key: Box::new(self.key.clone()),
             error,
         }
     }

@@ -137,7 +137,7 @@ impl Source {
 pub fn unpacked(name: &PartName, bytes: &[u8], identities: &Identities) -> Result<Part> {
     let lines = identities.lines(name, bytes, MAX_ANSWER)?;
     Part::read(&lines).map_err(|error| SessionError::Part {
-        name: name.clone(),
+        name: Box::new(name.clone()),
         error: PartError::Lines(error.to_string()),
     })
 }

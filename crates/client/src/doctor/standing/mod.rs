@@ -184,7 +184,8 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         ways.extend(entries.iter().map(|one| one.subresource));
     }
     let subjects = binding.subjects.iter();
-    let who: Vec<String> = subjects.filter_map(|subject| whom(subject, oz)).collect();
+    let others = subjects.filter(|subject| !is_of_system(subject, oz));
+    let who: Vec<String> = others.map(whom).collect();
     if ways.is_empty() || who.is_empty() {
         return None;
     }
@@ -206,20 +207,23 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     ))
 }
 
-/// Returns the subject, unless it belongs to the system or to oz.
-fn whom(subject: &Subject, oz: &str) -> Option<String> {
-    let name = shown(&subject.name);
-    let namespace = subject.namespace.as_deref();
-    let system = match subject.kind.as_str() {
+/// Checks whether a subject belongs to the system or to oz.
+fn is_of_system(subject: &Subject, oz: &str) -> bool {
+    let (name, namespace) = (&subject.name[..], subject.namespace.as_deref());
+    match subject.kind.as_str() {
         "ServiceAccount" => namespace.is_some_and(|it| it == "kube-system" || it == oz),
-        "Group" => ["system:masters", "system:nodes"].contains(&name.as_str()),
-        _ => ["system:kube-controller-manager", "system:kube-scheduler"].contains(&name.as_str()),
-    };
-    (!system).then(|| match (subject.kind.as_str(), namespace) {
+        "Group" => ["system:masters", "system:nodes"].contains(&name),
+        _ => ["system:kube-controller-manager", "system:kube-scheduler"].contains(&name),
+    }
+}
+
+fn whom(subject: &Subject) -> String {
+    let name = shown(&subject.name);
+    match (subject.kind.as_str(), &subject.namespace) {
         ("ServiceAccount", Some(namespace)) => format!("ServiceAccount {namespace}/{name}"),
         ("ServiceAccount", None) => format!("ServiceAccount /{name}"),
         (kind, _) => format!("{} {name}", shown(kind)),
-    })
+    }
 }
 
 fn some(all: &[String]) -> String {

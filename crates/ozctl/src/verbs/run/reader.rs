@@ -67,7 +67,9 @@ pub(super) async fn read(
             })?)
         }
     };
-    let (name, workspace) = (run.name_any(), workspace_of(run));
+    let name = run.name_any();
+    let workspace = workspace_of(run)
+        .ok_or_else(|| Failure::new("the run has neither a workspace nor a name"))?;
     let reading = Reading {
         namespace: &cluster.namespace,
         run: &name,

@@ -51,7 +51,7 @@ fn text(run: &HarnessRun) -> String {
         ("Run", run.metadata.name.clone()),
         ("Phase", Some(outcome::phase(run).to_string())),
         ("Template", Some(template)),
-        ("Workspace", Some(workspace_of(run))),
+        ("Workspace", workspace_of(run)),
         ("Model", spec.model.clone()),
         ("Timeout", spec.timeout.clone()),
         ("Reason", spec.reason.clone()),

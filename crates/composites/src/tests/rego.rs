@@ -334,7 +334,7 @@ fn a_dry_run_tells_and_writes_nothing() {
     world.composite.mode = Mode::DryRun;
     let report = told(&world, at(1));
     assert_eq!(report.parent, "dev/one");
-    assert_eq!(report.composite, "rego");
+    assert_eq!(report.composite.as_deref(), Some("rego"));
     assert_eq!(report.create, ["ConfigMap dev/new"]);
     assert_eq!(report.change, ["ConfigMap dev/changes"]);
     assert_eq!(report.delete, ["ConfigMap dev/goes"]);

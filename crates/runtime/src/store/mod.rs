@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::ApiResource;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -46,6 +47,8 @@ struct Inner<K> {
     /// The number of watches without a complete first list.
     unlisted: AtomicUsize,
     ready: channel::Sender<bool>,
+    /// False for a store of a test, whose objects come from no API server.
+    watched: bool,
     /// The guard that ends the watches of this store.
     _watches: DropGuard,
 }
@@ -151,6 +154,15 @@ impl<K> Store<K> {
     }
 }
 
+/// Gives an object the parts of its identity that an API server would have given it.
+fn identify(metadata: &mut ObjectMeta) {
+    let name = metadata.name.get_or_insert_with(|| "unnamed".to_owned());
+    let place = path(metadata.namespace.as_deref(), name);
+    metadata
+        .uid
+        .get_or_insert_with(|| format!("uid of {place}"));
+}
+
 /// The reference of a feed to its store.
 pub(crate) struct WeakStore<K>(Weak<Inner<K>>);
 
@@ -164,7 +176,7 @@ impl<K> WeakStore<K> {
 
 impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
     /// Creates a store without a watch, with these objects: for tests. [`Store::wrote`] and [`Store::gone`] change
-    /// it.
+    /// it. An object without a name or a UID gets one, as from the API server.
     #[must_use]
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
         Self::fixed_as(objects, &Keep::default())
@@ -202,6 +214,7 @@ impl<K: Resource> Store<K> {
                 next_subscriber: AtomicUsize::new(0),
                 unlisted: AtomicUsize::new(watches),
                 ready: channel::Sender::new(watches == 0),
+                watched: watches > 0,
                 _watches: ended.drop_guard(),
             }),
         }
@@ -313,7 +326,10 @@ impl<K: Resource> Store<K> {
     }
 
     /// Applies the API server's response to a write by subscriber `by`.
-    pub fn wrote(&self, object: K, by: Option<SubscriberId>) {
+    pub fn wrote(&self, mut object: K, by: Option<SubscriberId>) {
+        if !self.inner.watched {
+            identify(object.meta_mut());
+        }
         let changes = self.write().wrote(object);
         self.publish(&changes, by);
     }

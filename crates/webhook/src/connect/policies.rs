@@ -327,15 +327,15 @@ mod tests {
         };
         policies.slots.back_off("shop", "true", Instant::now());
         let refused = policies.evaluate("shop", "true", command()).await;
-        assert!(refused.unwrap_err().contains("in time"));
+        assert!(refused.unwrap_err().to_string().contains("in time"));
         for (namespace, policy) in [("bank", "true"), ("shop", "tty")] {
             let answer = policies.evaluate(namespace, policy, command()).await;
-            assert_eq!(answer, Ok(Value::Bool(true)));
+            assert_eq!(answer.unwrap(), Value::Bool(true));
         }
         // An evaluation that exceeds its timeout blocks its own namespace, and no other.
         let slot = policies.slots.take("shop").await;
         let refused = policies.evaluate("shop", "tty", command()).await;
-        assert!(refused.unwrap_err().contains("other policies"));
+        assert!(refused.unwrap_err().to_string().contains("other policies"));
         assert!(policies.evaluate("bank", "tty", command()).await.is_ok());
         drop(slot);
     }

@@ -45,6 +45,14 @@ pub(super) struct Server {
     pub(super) asked: Mutex<Vec<Value>>,
 }
 
+/// Returns an object with a UID, as the API server stores it.
+fn stored(mut object: Value) -> Value {
+    if object["metadata"]["uid"].is_null() {
+        object["metadata"]["uid"] = format!("uid-of-{}", object["metadata"]["name"]).into();
+    }
+    object
+}
+
 impl Server {
     pub(super) fn with(templates: impl IntoIterator<Item = Value>) -> Self {
         Self {
@@ -71,10 +79,12 @@ impl Server {
             return std::future::pending().await;
         }
         let list = |kind: &str| {
-            let items: Vec<&Value> = self
+            let items: Vec<Value> = self
                 .templates
                 .iter()
                 .filter(|template| template["kind"] == kind)
+                .cloned()
+                .map(stored)
                 .collect();
             json!({ "metadata": { "resourceVersion": "1" }, "items": items })
         };

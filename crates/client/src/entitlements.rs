@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 use crate::explain::operator::{arguments, deployments, operator};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 /// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 50_000;

@@ -5,6 +5,7 @@ use std::iter::empty;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
@@ -174,7 +175,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             .and_then(|()| policy::holds(judgement.as_ref(), request.ask, &*template))
             .map_err(denied)?;
         self.has_room(&person, request, config).await?;
-        let notes = warnings(request, template.as_ref(), judgement.as_ref());
+        let notes = warnings(request, cx.now, template.as_ref(), judgement.as_ref());
         Ok(Admitted {
             notes,
             template: Some(template),
@@ -233,15 +234,18 @@ struct Admitted<T> {
 /// Returns the warnings for the requester of an admitted request.
 fn warnings<T: AccessTemplate>(
     request: &Request<'_>,
+    now: Timestamp,
     template: &T,
     judgement: Option<&Judgement>,
 ) -> Notes {
+    let created = request.metadata.creation_timestamp.as_ref();
+    let created = created.map_or(now, |time| time.0);
     let approval = policy::approval(judgement, template);
     let notes = match policy::note(judgement, approval.as_ref()) {
         Some(note) => Notes::none().warn(note),
         None => Notes::none(),
     };
-    if let Some(violation) = template.violations(request.created()).first() {
+    if let Some(violation) = template.violations(created).first() {
         return notes.warn(format!(
             "template {} cannot be used: {}: {}; the request stays Pending until it is mended",
             request.template, violation.field, violation.message
@@ -257,7 +261,7 @@ fn warnings<T: AccessTemplate>(
     };
     let longest = emergency::longest(config, request.ask.emergency, max);
     let max = policy::longest(judgement, longest);
-    let window = Window::new(request.created(), asked, default, max);
+    let window = Window::new(created, asked, default, max);
     match window.source {
         Source::Clamped(_) => notes.warn(format!(
             "{}; access will last {}",

@@ -20,7 +20,6 @@ use super::children::Children;
 use super::priority::Priority;
 use super::shared::Shared;
 use super::write::{Created, Deleted, Writer};
-use crate::failure::name;
 use crate::observe::Belonging;
 use crate::ports::Ports;
 

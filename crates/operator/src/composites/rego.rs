@@ -123,7 +123,7 @@ impl Policies {
         let asked = function.clone();
         let ask = move || oz_function::document(&asked, &policy, &request, now);
         let document = on_own_thread(function, ask).await?;
-        let misread = |error: AnswerError| oz_function::misread(function, &error.to_string());
+        let misread = |error: AnswerError| oz_function::misread(function, &error);
         read(&document).map_err(|error| misread(error).into())
     }
 

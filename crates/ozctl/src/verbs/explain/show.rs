@@ -230,7 +230,7 @@ pub(super) fn step_text(step: &Step) -> String {
             }
             text
         }
-        Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
+        Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, named(reference)),
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
@@ -252,8 +252,8 @@ pub(super) fn step_text(step: &Step) -> String {
             ),
         },
         Step::Hold(_) => "put oz's finalizer on".to_owned(),
-        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child.name),
-        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, child.name),
+        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, named(child)),
+        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, named(child)),
         Step::Release(_) => "take oz's finalizer off".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
         Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),
@@ -335,4 +335,8 @@ fn value(explanation: &Explanation) -> Result<Value> {
             Planned::Unknown(why) => Some(why.to_string()),
         },
     }))
+}
+
+fn named(reference: &oz_core::controller::Reference) -> &str {
+    reference.name.as_deref().unwrap_or("an object without a name")
 }
